@@ -22,7 +22,7 @@ from .nodes import Expr, Literal, key, make
 EXTREME = Fraction(1, 100)
 # The longest public list of values that MODE and APPROX_TOP_K choose from. Not tuned.
 MAX_LISTED = 1 << 16
-# The largest denominator of a quantile's rank: six decimals. Not tuned.
+# The largest denominator of the level of a quantile: six decimals. Not tuned.
 MAX_DENOMINATOR = 10**6
 
 
@@ -31,10 +31,10 @@ class Aggregate:
     """One aggregate of a query. `function` is count, distinct, units, sum, avg, var_pop, var_samp,
     stddev_pop, stddev_samp, covar_pop, covar_samp, corr, quantile, mode or top.
 
-    `argument`: the expression that is aggregated; None for COUNT(*). `parameter`: the rank of a quantile, or
-    how many of the most common values mode and top return. `second`: the other argument of a covariance or
-    correlation. "units" counts units of privacy (people): all of them, or with an argument those that have a
-    row where it is not NULL.
+    `argument`: the expression that is aggregated; None for COUNT(*). `parameter`: the level q of a
+    quantile (1/2 for the median), or how many of the most common values mode and top return. `second`: the
+    other argument of a covariance or correlation. "units" counts units of privacy (people): all of them, or
+    with an argument those that have a row where it is not NULL.
     """
 
     function: str
@@ -138,10 +138,10 @@ class Aggregates:
             )
         return bound
 
-    def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
-        """Bind a quantile with a fixed rank; `down`: ORDER BY x DESC, so that the rank counts from the
+    def _quantile(self, node: Node, argument: Node, level: Node | None, *, down: bool = False) -> Aggregate:
+        """Bind the quantile of a fixed `level`; `down`: ORDER BY x DESC, so that the level counts from the
         largest value."""
-        q, text = None, rank.name if isinstance(rank, exp.Literal) and not rank.is_string else ""
+        q, text = None, level.name if isinstance(level, exp.Literal) and not level.is_string else ""
         as_float = parse_number(text)
         # The float is compared first, because the exact fraction of 1e-300000000 would take gigabytes.
         if as_float is not None and 0 < as_float < 1:
@@ -158,7 +158,7 @@ class Aggregates:
         return Aggregate("quantile", self._number(node, argument, "a quantile"), 1 - q if down else q)
 
     def _fixed_quantile(self, node: Node, q: Fraction) -> Aggregate:
-        """Bind MEDIAN, MIN or MAX, whose rank is not written in the query."""
+        """Bind MEDIAN, MIN or MAX, whose level `q` is not written in the query."""
         return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
 
     def _most_common(self, node: Node, k: int) -> Aggregate:

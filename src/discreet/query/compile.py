@@ -88,7 +88,8 @@ class Compiler:
         )
 
     def additive(self, measures: list[Measure]) -> str:
-        """Return one row per group: its index (and its keys, where unknown), then the measures in order."""
+        """Return one row per group: its index (and its keys, where groups are not public), then the measures
+        in order."""
         columns, arguments = self._arguments(measures)
         sums = [aggregate_of(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
@@ -230,7 +231,7 @@ class Compiler:
         rows are chosen; `choosing` adds the columns that the choice needs."""
         keys = self.plan.keys
         query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
-        names = ["u", *self._names(choosing), *(alias for alias, _ in columns)]
+        names = ["u", *self._identity_columns(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
             return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
         return self._unknown(query, keys, names)
@@ -239,11 +240,11 @@ class Compiler:
         """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
-        identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
+        identities = [aliased(name(str(self.identity)), n) for n in self._identity_columns(choosing)]
         rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections, copy=False)
         return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
 
-    def _names(self, choosing: bool) -> list[str]:
+    def _identity_columns(self, choosing: bool) -> list[str]:
         """Return the column of the unit's identity ("i"), where the unit is a row whose position (the column
         "u") depends on other rows, and a choice needs it."""
         return ["i"] if choosing and self.identity is not None else []
@@ -262,7 +263,7 @@ class Compiler:
         if not self.plan.many:
             return []
         raw = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
-        return [*self._names(True), *raw]
+        return [*self._identity_columns(True), *raw]
 
     def _key_value(self, x: Expr) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a

@@ -42,8 +42,8 @@ def as_date(x: Expr, other: Expr) -> Expr:
 def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
     """Refuse a text literal (`constant`) that is compared with a number (`x`): it must be 40, not '40'.
     `written` is the literal's node in the SQL."""
-    text = isinstance(constant, Literal) and isinstance(constant.content, str)
-    if not text or x.domain.kind is not Kind.NUMBER:
+    is_text = isinstance(constant, Literal) and isinstance(constant.content, str)
+    if not is_text or x.domain.kind is not Kind.NUMBER:
         return
     assert isinstance(constant, Literal)
     what = "this"

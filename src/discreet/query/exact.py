@@ -125,14 +125,17 @@ def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, k
         keys, index = _occurring_keys(plan, table)
         size = len(keys)
         columns = [integers(table.column(f"m{i}")) for i in range(len(written.additive_measures))]
-    by_name = dict(zip(written.additive_measures, columns, strict=True))
+    by_measure = dict(zip(written.additive_measures, columns, strict=True))
     for m, sql in written.distinct:
-        by_name[m] = _dense(answer(sql), "m0", size, index)
+        by_measure[m] = _dense(answer(sql), "m0", size, index)
     scores = [
         _scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)
     ]
     return Exact(
-        keys, [by_name[m] for m in recipes.measures], scores, None if plan.known_keys else by_name[UNITS]
+        keys,
+        [by_measure[m] for m in recipes.measures],
+        scores,
+        None if plan.known_keys else by_measure[UNITS],
     )
 
 
