@@ -15,9 +15,10 @@ from .errors import Node, refuse
 from .parse import parse
 from .plan import Plan
 
-# The largest number of groupings that CUBE may expand to (ten keys), as each is a query of its own. Not
-# tuned.
+# The largest number of groupings of one statement, and of their keys added up: those of CUBE over ten
+# columns. Each grouping is a query of its own, and is planned before anything is charged. Not tuned.
 MAX_SETS = 1 << 10
+MAX_KEYS = 10 << 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +109,28 @@ def expanded(text: str) -> Iterator[PlainQuery]:
 def _sets(clause: Node) -> list[list[Node]]:
     """Return the sets of keys that a CUBE, ROLLUP or GROUPING SETS clause stands for."""
     parts = [_members(item) for item in clause.expressions]
+    if isinstance(clause, exp.Cube) and 1 << len(parts) > MAX_SETS:
+        raise refuse(
+            clause,
+            f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",
+            "Use GROUPING SETS.",
+        )
+    if len(parts) > MAX_SETS:
+        raise refuse(clause, f"{len(parts):,} groupings are more than {MAX_SETS:,}", "Ask for fewer.")
     if isinstance(clause, exp.GroupingSets):
-        return parts
-    if isinstance(clause, exp.Rollup):
+        chosen = [(part,) for part in parts]
+    elif isinstance(clause, exp.Rollup):
         chosen = [tuple(parts[:k]) for k in range(len(parts), -1, -1)]
     else:
-        if 1 << len(parts) > MAX_SETS:
-            raise refuse(
-                clause,
-                f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",
-                "Use GROUPING SETS.",
-            )
         chosen = [s for k in range(len(parts), -1, -1) for s in combinations(parts, k)]
-    return [[node for part in s for node in part] for s in chosen]
+    sets = [[node for part in s for node in part] for s in chosen]
+    if sum(map(len, sets)) > MAX_KEYS:
+        raise refuse(
+            clause,
+            f"the groupings have {sum(map(len, sets)):,} keys in all, more than {MAX_KEYS:,}",
+            "Ask for fewer.",
+        )
+    return sets
 
 
 def _members(item: Node) -> list[Node]:
