@@ -281,8 +281,9 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
         named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
         return [*named, "\x00 not named", None]
-    # A column of a table (named "t0c1", see `sources.Scan`) is clipped to its declared range; a computed one
-    # may be outside its range by a rounding error.
+    # A number of a table's column (named "t0c1", see `sources.Scan`) is clipped to its declared bounds, or
+    # NULL if it is not one of the declared categories; a computed one may be outside its range by a rounding
+    # error.
     of_table = "c" in column.name
     if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
