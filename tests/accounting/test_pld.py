@@ -370,6 +370,17 @@ def test_wholes_and_nothings():
     assert pld.supports(acc.PureDP(epsilon=0).sampled(0.1))
 
 
+def test_lower_bounds_at_delta_zero_are_of_a_real_mechanism():
+    """A pure price that no mechanism is known to reach, as of repeated runs, was returned as a lower bound."""
+    runs = acc.RepeatAndSelect(
+        event=acc.PureDP(epsilon=1), trials=acc.NegativeBinomialTrials(shape=1, gamma=0.5)
+    )
+    low, high = pld.bounds(runs, 0)
+    assert (low, high) == (pytest.approx(1), 3)
+    assert low <= pld.epsilon(runs, 1e-9) < high
+    assert pld.bounds(acc.Laplace(noise_multiplier=2.0).repeated(5), 0) == (2.5, 2.5)
+
+
 def test_a_rate_far_below_delta_is_priced():
     """The tail that may be given up inside was delta over the rate, more than 1: the roots of logarithms failed."""
     event = acc.ZCDP(rho=0.001).sampled(1e-12)

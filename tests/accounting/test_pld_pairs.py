@@ -10,8 +10,9 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
+from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice.joint import joint
-from discreet.accounting.pld.pairs import attained, closed_form, single
+from discreet.accounting.pld.pairs import attained, cells, closed_form, single
 from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
 from discreet.accounting.pld.solve import Composition, Solver
@@ -44,6 +45,32 @@ def test_sampling_once_costs_no_less_than_sampling_each_time_for_rare_samples():
     together = pld.epsilon(one.repeated(10).sampled(0.01).repeated(100), 1e-6)
     apart = pld.bounds(one.sampled(0.01).repeated(1000), 1e-6)[1]
     assert together > apart
+
+
+@pytest.mark.parametrize(("parts", "noise"), [(200, 1.0), (20, 0.3)])
+def test_two_samples_of_a_costly_composition_cost_more_than_one(parts, noise):
+    """Most of Q lies where P has hardly any mass: none of it may be lost, or the second sample would count as
+    the end of all runs in which the unit was not drawn."""
+    sampled = acc.Laplace(noise_multiplier=noise).repeated(parts).sampled(0.01)
+    assert pld.epsilon(sampled.repeated(2), 1e-3) > pld.epsilon(sampled, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        acc.Laplace(noise_multiplier=1.0).repeated(50),
+        acc.compose([acc.Laplace(noise_multiplier=1.0), acc.Gaussian(noise_multiplier=0.5)]),
+        acc.ZCDP(rho=0.5),
+        acc.DiscreteGaussian(variance=4, sensitivity=1),
+        acc.Laplace(noise_multiplier=0.1).sampled(0.1).repeated(20),
+    ],
+)
+def test_the_masses_of_a_sampled_dominating_pair_add_up_to_one(inner):
+    pairs = rules.pairs_of(inner.sampled(1e-4), 1e-13)
+    for pair in pairs.upper:
+        losses = pair.nodes(1e-13).loss
+        law = cells.upper(pair, np.linspace(losses[0] - 1e-3, losses[-1] + 1e-3, 500))
+        assert 1 - 1e-13 <= law.mass.sum() + law.infinite + pairs.infinite <= 1 + 1e-9
 
 
 def test_joint_of_repeated_laplace_agrees_with_the_lattice():

@@ -1,14 +1,14 @@
 """Exact samplers: the distribution of what is drawn is the stated one, with no rounding hidden in it.
 
-Every sampler takes the number of draws and a stream of random bits (`Entropy`), and returns a numpy array.
-Parameters are rationals; a float is taken at its binary value. See docs/sampling.md for how exact and fast go
-together.
+Most samplers take the number of draws and a stream of random bits (`Entropy`), and return a numpy array; the
+selections return an index. Parameters are rationals; a float is taken at its binary value. docs/sampling.md
+explains how draws are both exact and fast.
 """
 
 from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
 from ._binomial import binomial
 from ._bounds import exp_neg
-from ._entropy import Entropy, SeededEntropy, Stream
+from ._entropy import Entropy, EntropyStream, SeededEntropy
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel, top_k_gumbel_rows
 from ._skips import poisson_subsets
@@ -18,7 +18,7 @@ from ._uniform import categorical, permutation, subset, uniform_below
 __all__ = [
     "Entropy",
     "SeededEntropy",
-    "Stream",
+    "EntropyStream",
     "argmax_exponential",
     "argmax_gumbel",
     "argmax_laplace",

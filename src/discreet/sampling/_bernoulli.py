@@ -1,5 +1,10 @@
-"""Coins: with a rational probability, with probability exp(-x), and subsets that keep each index by a
-coin."""
+"""Coins (Bernoulli draws): with a rational probability, with probability exp(-x), and subsets that keep each
+index by a coin.
+
+In proofs U is a uniform number on [0, 1), whose bits are drawn as they are needed; a prefix is its first bits
+as an integer. How many coins share a call (`_CHUNK`) and the order of draws change what a seed gives, not the
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +22,10 @@ from ._uniform import integers
 
 Bools = npt.NDArray[np.bool_]
 
-# Coins tossed at once: few calls, within the caches.
+# Coins tossed at once: few calls, and arrays that stay in the processor's caches.
 _CHUNK = 1 << 15
-# Relative error allowed to numpy's exp and to the few operations around it; tests compare numpy with mpmath.
+# The largest error that is assumed of exp(-x) by numpy less U by its prefix; see `exp_coins`. Tests compare
+# numpy with mpmath.
 _FLOAT_ERROR = 2.0**-46
 
 
@@ -65,7 +71,7 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
     Assumes:   `entropy` yields independent uniform bits.
     """
     ps = np.asarray(ps)
-    # a long double would be rounded
+    # A long double would be rounded by the conversion to 64 bits below.
     numbers = ps.dtype.kind in "fiu" and ps.dtype.itemsize <= 8
     if not numbers or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
         raise _require.fail(
@@ -146,7 +152,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     _require.integer(size=size, at_least=0)
     size = draws(size, entropy)
     low, high = digits(16)
-    # certain
+    # probability 1 or 0
     if low == 1 << 16 or high == 0:
         return np.arange(size if high else 0, dtype=np.int64)
     parts = (
@@ -155,7 +161,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     )
     if 2 * low < 1 << 16:
         return np.concatenate([np.empty(0, np.int64), *parts])
-    # most are kept: written once, to where they stay
+    # Most are kept: write them into one array instead of joining parts.
     result, count = np.empty(size, np.int64), 0
     for part in parts:
         result[count : count + len(part)] = part
@@ -166,11 +172,11 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
 def _coins_up(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """Return which of n coins come up, counted from `start`: those of which the first 16 bits say so, or
-    more bits where these leave it open.
+    """Return which of n coins are True, as indices counted from `start`: decided by the first 16 bits of each
+    coin's U, and by more bits where these do not decide.
 
-    All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are
-    kept.
+    `low` and `high` are the 16 digits of the probability. Only the last two lines work on 64-bit indices,
+    since at high rates nearly all indices are kept.
     """
     prefixes = entropy.shorts(n)
     mask: Bools = prefixes < low
@@ -185,7 +191,7 @@ def _coins_up(
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:
     """Toss n coins of the probability that `digits` describes."""
     low, high = digits(16)
-    # certain
+    # probability 1 or 0
     if low == 1 << 16 or high == 0:
         return np.full(n, high > 0)
     result = np.empty(n, bool)

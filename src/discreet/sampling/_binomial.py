@@ -1,8 +1,8 @@
 """Exact binomial draws: trials are split into blocks, each drawn from a certified table of its distribution,
 and added up.
 
-The rounding in `_weights` is what makes the draws exact; sizes of blocks and chunks change the speed
-and what a seed gives, not the distribution.
+The draws are exact because `_weights` rounds outwards; its rounding must not change. Sizes of blocks and
+chunks change the speed and what a seed gives, not the distribution.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .. import _require
 from ._entropy import Entropy, draws
 from ._table import Table, WeightIntervals, Weights
 
-# Trials per table: with the smaller, a table has some ten thousand outcomes of more than negligible weight;
-# the larger is used where there are more trials than its own 2**26, so that fewer blocks are drawn.
+# Trials per table. A table of the smaller block has some ten thousand outcomes that are not negligible; the
+# larger block is used for more than 2**26 trials, so that fewer blocks are drawn.
 _BLOCKS = (1 << 20, 1 << 26)
-# The blocks of more trials than this would take too long: they are drawn one after the other.
+# More trials are refused: their blocks, which are drawn one after the other, would take too long.
 _MAX_TRIALS = 1 << 40
-# Outcomes of less weight are not listed one by one but bounded together, in units of the last bit of a
-# weight.
+# Outcomes of a smaller weight, in units of the last bit of a weight, are not listed one by one but bounded
+# together.
 _NEGLIGIBLE = 1 << 8
-# Outcomes drawn at once: few calls, within the caches.
+# Outcomes drawn at once: few calls, and arrays that stay in the processor's caches.
 _CHUNK = 1 << 13
 
 
@@ -60,7 +60,8 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
 
 
 class _Block:
-    """Draws the successes in one block by inversion, in the order mode, mode + 1, mode - 1, ..."""
+    """Draws the successes in one block by inversion, in the order mode, mode + 1, mode - 1, ...: the first
+    `paired` distances from the mode have an outcome on either side, larger ones on one `side` only."""
 
     def __init__(self, trials: int, p: Fraction) -> None:
         mode = int((trials + 1) * p)
@@ -71,7 +72,7 @@ class _Block:
         self.side = 1 if upper > lower else -1
 
     def _outcome(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of successes that stands at an index of the table."""
+        """Return the number of successes at an index of the table."""
         distance = (index + 1) >> 1
         offset = np.where(index & 1 == 1, distance, -distance)
         beyond = index > 2 * self.paired
@@ -89,17 +90,20 @@ _block = lru_cache(maxsize=16)(_Block)
 
 
 def _weights(trials: int, p: Fraction, mode: int) -> WeightIntervals:
-    """Return the weights of all outcomes relative to the mode's, alternating above and below it, then the
-    longer side alone.
+    """Return the weights of all outcomes relative to that of the mode, in the order of `_Block`: alternately
+    above and below the mode, then on the longer side alone.
 
-    Proof: f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a rational at most 1 from the mode upwards, and
-           likewise downwards; products are rounded outwards. As no weight exceeds the one before, what a side
-           does not list is at most its first unlisted weight times their number, and each alone is at most
-           _NEGLIGIBLE.
+    Proof: with f(k) the probability of k successes, f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a
+           rational at most 1 from the mode upwards, and likewise downwards; products are rounded outwards. No
+           weight exceeds the one before it, so that all weights that a side does not list are together at
+           most the first of them times their number, and each alone is at most _NEGLIGIBLE.
     """
+    # p / (1 - p) = a / b
     a, b = p.numerator, p.denominator - p.numerator
 
     def side(bits: int, up: bool) -> tuple[list[tuple[int, int]], int, bool]:
+        """Return the listed weights above (`up`) or below the mode as (low, high), a bound on the sum of the
+        others, and whether all are listed."""
         low = high = 1 << bits
         listed: list[tuple[int, int]] = []
         k = mode

@@ -1,8 +1,9 @@
-"""Certified enclosures in integers: every irrational number that a sampler compares with comes from here.
+"""Certified enclosures in integers, of the numbers with which samplers compare a uniform U.
 
 A number y in [0, 1] is described by a function `digits(bits)` that returns integers (low, high) with
 low <= 2**bits * y <= high and high - low at most a few units. `below` then decides U < y exactly, for a
-uniform U of which only a prefix is known, by drawing more of U until the enclosure and the prefix part.
+uniform U of which only the first bits are known (its prefix, as an integer), by drawing more bits of U until
+the interval of U and the interval of y are disjoint.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from mpmath import libmp
 
 from ._entropy import Entropy
 
+# From a number of bits to (low, high); see above.
 Digits = Callable[[int], tuple[int, int]]
 
-# mpmath works with this many bits more than we use: its last 30 may be wrong
+# How many more bits mpmath computes with than are used. Its last 30 bits are assumed to be wrong (2**30 units
+# in the last place, far more than mpmath's errors).
 _SPARE = 40
 
 
@@ -81,7 +84,7 @@ def below(prefix: int, bits: int, digits: Digits, entropy: Entropy) -> bool:
     """Return whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
 
     Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U
-           >= y; otherwise 64 more bits are appended. Each round goes on with a chance of about 2**-62.
+           >= y; otherwise 64 more bits are appended. A further round is needed with probability about 2**-62.
     """
     while True:
         low, high = digits(bits)

@@ -1,7 +1,8 @@
 """Where random bits come from: a keyed AES-256-CTR stream, seeded by the operating system.
 
 `Entropy()` is for releases; `SeededEntropy(seed)` repeats itself, is for tests and simulations, and says so
-with `private == False`. Neither can be copied or pickled: noise drawn twice from one stream cancels.
+with `private == False`. Neither can be copied or pickled: two copies would draw the same noise, which cancels
+in the difference of their answers.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
-# bytes encrypted per call: few calls, within the caches
+# Bytes encrypted per call: few calls, and buffers that stay in the processor's caches.
 _BLOCK = 1 << 18
 _ZEROS = memoryview(bytes(_BLOCK))
-# bytes under one key; far below where AES-CTR is distinguishable from uniform
+# Bytes drawn under one key: 2**28 blocks of AES, far below the 2**64 at which the stream can be told from
+# uniform bits.
 _REKEY_AFTER = 1 << 32
-# update_into wants room for one more AES block
+# The cipher's `update_into` requires a buffer longer than its output by one AES block less one byte.
 _CIPHER_MARGIN = 15
 
 
@@ -57,8 +59,8 @@ class Entropy:
         return True
 
     def aside(self, purpose: str) -> Entropy:
-        """Return another stream, whose use leaves this one where it is: with a key of its own from the
-        operating system, or from the seed and the purpose where this one repeats itself."""
+        """Return another stream whose draws do not advance this one: with a key of its own from the operating
+        system or, for a seeded stream, from the seed and the purpose."""
         return Entropy()
 
     def bytes(self, n: int) -> bytes:
@@ -69,7 +71,7 @@ class Entropy:
     def words(self, n: int) -> npt.NDArray[np.uint64]:
         """Return `n` uniform 64-bit words, in a fresh writable array."""
         _require.integer(n=n, at_least=0)
-        # a number of numpy's could wrap
+        # as a Python integer: a numpy integer could wrap
         size = 8 * int(n)
         return self._take(size)[:size].view(np.uint64)
 
@@ -80,7 +82,7 @@ class Entropy:
         return self._take(size)[:size].view(np.uint16)
 
     def fill(self, out: npt.NDArray[Any]) -> None:
-        """Overwrite an array with uniform bits, in place: all of its memory must be in one piece."""
+        """Overwrite a contiguous array with uniform bits, in place."""
         if (
             not isinstance(out, np.ndarray)
             or out.dtype.hasobject
@@ -105,25 +107,25 @@ class Entropy:
         return np.fromiter(numbers, dtype=object, count=n)
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return at least `size` fresh bytes at the front of a new array."""
+        """Return a new array that begins with `size` fresh bytes, and has `_CIPHER_MARGIN` more."""
         out = np.empty(size + _CIPHER_MARGIN, np.uint8)
         self._pour(memoryview(out.data), size)
         return out
 
-    def _pour(self, room: memoryview, size: int) -> None:
-        """Write the next `size` bytes to the front of the buffer; where it ends too soon after them, the last
-        few come by way of a copy."""
+    def _pour(self, buffer: memoryview, size: int) -> None:
+        """Write the next `size` bytes of the stream to the beginning of the buffer. The cipher writes bytes
+        directly where `_CIPHER_MARGIN` more follow in the buffer; the last ones are copied otherwise."""
         with self._lock:
-            # a fork that bypassed Python's hooks
+            # true after a fork that bypassed Python's hooks
             if self._pid != os.getpid():
                 self._forked()
             for start in range(0, size, _BLOCK):
                 length = min(_BLOCK, size - start)
-                direct = max(0, min(length, len(room) - _CIPHER_MARGIN - start))
+                direct = max(0, min(length, len(buffer) - _CIPHER_MARGIN - start))
                 if direct:
-                    self._stream.update_into(_ZEROS[:direct], room[start:])
+                    self._stream.update_into(_ZEROS[:direct], buffer[start:])
                 if direct < length:
-                    room[start + direct : start + length] = self._stream.update(_ZEROS[direct:length])
+                    buffer[start + direct : start + length] = self._stream.update(_ZEROS[direct:length])
                 self._spent += length
                 if self._spent >= _REKEY_AFTER:
                     self._rekey()
@@ -134,14 +136,15 @@ class Entropy:
         self._pid = os.getpid()
 
     def _rekey(self) -> None:
+        """Begin a stream under a new key."""
         self._stream = _keystream(os.urandom(32))
         self._spent = 0
 
     def _forked(self) -> None:
         """Give a forked child a stream of its own: the parent keeps the old one.
 
-        The process is remembered last: if no new key can be had, the next draw tries again, and fails again,
-        rather than draw what the parent draws.
+        `_pid` must be set last: if no new key can be obtained, the next draw tries again, and fails again,
+        rather than draw the same bits as the parent.
         """
         self._rekey()
         self._pid = os.getpid()
@@ -186,12 +189,13 @@ class SeededEntropy(Entropy):
         self._pid = os.getpid()
 
 
-class Stream(Entropy):
-    """AES-256 in counter mode under a key that another stream gives: for long noise, twice as fast.
+class EntropyStream(Entropy):
+    """A stream of AES-256 in counter mode under a key drawn from another stream: for long noise, twice as
+    fast.
 
-    It is GCM whose tag is never asked for, which is counter mode with code of its own in OpenSSL. Threads,
-    forks and the age of a key are looked after as in every `Entropy`; a forked child takes a key of its own
-    from the operating system, as what it was forked from may be in use.
+    It is GCM without its tag, which is counter mode with faster code in OpenSSL. Locks, forks and new keys
+    are handled as in every `Entropy`, but a forked child takes its key from the operating system, and so
+    depends on no other stream.
     """
 
     def __init__(self, source: Entropy) -> None:
@@ -209,22 +213,22 @@ class Stream(Entropy):
         self._use(self._source.bytes(32))
 
     def _forked(self) -> None:
-        # else it repeats itself by design
+        # a seeded stream repeats by design, and continues
         if self.private:
             self._use(os.urandom(32))
         self._pid = os.getpid()
 
     def _use(self, key: bytes) -> None:
+        """Begin a stream under this key."""
         self._stream, self._spent = Cipher(AES(key), GCM(bytes(12))).encryptor(), 0
 
 
-# more fit no memory
+# More draws fit into no memory.
 _MAX_DRAWS = 1 << 40
 
 
 def draws(n: int, entropy: Entropy) -> int:
-    """Return the number of draws, after checking that it and the stream are usable; nothing is drawn
-    before."""
+    """Return the number of draws as a Python integer, after checking it and the stream; nothing is drawn."""
     _require.integer(n=n, at_least=0)
     if n > _MAX_DRAWS:
         raise _require.fail("the number of draws", n, "at most 2**40")
@@ -233,7 +237,7 @@ def draws(n: int, entropy: Entropy) -> int:
 
 
 def stream(entropy: Entropy) -> Entropy:
-    """Return the stream itself, or an error if it is none."""
+    """Return the stream itself; raise an error if it is no `Entropy`."""
     if not isinstance(entropy, Entropy):
         raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
     return entropy
@@ -247,15 +251,16 @@ _ALIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
+    """Give every stream of the process a new lock and, unless it is seeded, a new key."""
     alive = list(_ALIVE)
     for entropy in alive:
-        # another thread of the parent may have held the old one
+        # another thread of the parent may have held the old lock, and does not exist here
         entropy._lock = threading.Lock()
-        # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
+        # The stream belongs to no process yet: whatever fails below, no inherited stream is drawn from.
         entropy._pid = None
     for entropy in alive:
-        # what fails here fails again, and is heard, at the next draw; an error in a hook would only be
-        # printed
+        # An error here would only be printed, as in every fork hook. The next draw calls `_forked` again, and
+        # raises it.
         with suppress(Exception):
             entropy._forked()
 

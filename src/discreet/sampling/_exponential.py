@@ -1,10 +1,12 @@
 """-ln(U) for a uniform U, as certified integers, by the same steps on numbers of the same lengths whatever U
 is.
 
-Who can time a draw must not learn its size. So nothing here branches on U, and every number is kept at a
-length that does not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading zeros,
-and takes longer for more digits. Lengths are therefore multiples of 30 bits, and whatever may come near zero
-is lifted by a constant.
+An observer who can time a draw must not learn its size. So nothing here branches on U, and every number is
+kept at a length that does not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading
+zeros, and takes longer for more digits. Lengths are therefore multiples of 30 bits, and a constant (`lift`)
+is added to every number that may come near zero.
+
+Changing an operation here, even to a faster one, may make its time depend on U again.
 """
 
 from __future__ import annotations
@@ -17,39 +19,42 @@ from . import _bounds
 
 # Bits of a digit of a Python integer: lengths are whole digits, so that no operation takes longer for some U.
 DIGIT = 30
-# leading bits that stay zero, so that sums have no digit more than their terms
+# Leading bits of a number that stay zero, so that a sum has no more digits than its terms.
 MARGIN = 2
-# the series is around 1 - 2**-8: far enough from 1 that its variable has no leading digit of zeros
+# The series of the logarithm is around c = 1 - 2**-8, not around 1: its variable z is then never so small
+# that its leading digit would be zero.
 _INNER = 8
-# units; see `enclose`
+# A bound on the error of the series, in units of 2**-bits; see `enclose`.
 _SERIES_ERROR = 7
 
 
 def round_up(bits: int) -> int:
-    """Return the next whole number of digits."""
+    """Return a number of bits rounded up to whole digits."""
     return -(-bits // DIGIT) * DIGIT
 
 
 @dataclass(frozen=True, slots=True)
 class Logarithm:
-    """What is needed for -ln(U) from the first bits - `MARGIN` bits of U; numbers are in units of
-    2**-bits."""
+    """Holds the constants for -ln(U) from the first bits - `MARGIN` bits of U; all numbers but `turns` are in
+    units of 2**-bits."""
 
     bits: int
     # c / 4 for c = 1 - 2**-8
     center: int
+    # ln(2), rounded down
     log_two: int
     # a power of two above `bits`
     turns: int
-    # -ln(c), and what rounding may hide
+    # -ln(c), rounded up, plus the largest error of `turns` times log_two
     top: int
+    # a bound on the errors of log_two, `top` and the series together
     spread: int
-    # 1/(2i + 1) for the last i first
+    # 1/(2i + 1), the last i first
     coefficients: tuple[int, ...]
 
     @property
     def lift(self) -> int:
-        """How much more than -ln(U) is returned."""
+        """The constant that `enclose` adds to -ln(U)."""
         return self.turns * self.log_two
 
     def enclose(self, prefix: int) -> tuple[int, int]:

@@ -4,11 +4,12 @@ sampler.
 Narrow distributions are inverted with a table of all their values. Wide distributions are cut into cells of
 2**shift integers: the cell comes from a table, the offset in the cell is uniform, and a last coin, nearly
 always heads, makes up for the slope of the weights inside the cell (rejection sampling). No logarithm is
-taken, and a float only settles coins that are far from the edge.
+taken, and floats decide a coin only where its U is further from the probability of heads than all float
+errors.
 
-Values in the tails are more often left open by the first look at the table. So that the time of a call does
-not tell how many there were, a fixed number of draws takes the second look, whether they need it or not
-(`_second_look`).
+The first 16 bits of a draw decide most values, but those in the tails less often. So that the time of a call
+does not tell how many draws were undecided, a fixed number of draws is looked up a second time with more
+bits, whether they need it or not (`_second_look`).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from ._table import Table, WeightIntervals, Weights
 
 Integers = npt.NDArray[Any]
 
-# words handled at once: the buffers stay in the second-level cache
+# Words handled at once: the buffers stay in the second-level cache.
 _CHUNK = 1 << 14
-# Bits of a word that tell the offset in a cell, at most.
+# The largest number of bits of a word that are used for the offset in a cell.
 _OFFSET_BITS = 31
-# Within both, values are below 2**62 and fit 64 bits: log2 of the integers per cell, and the number of cells.
-# Beyond either, values are Python integers.
+# The largest log2 of the integers per cell, and the largest number of cells, for which values fit 64 bits
+# (they are below 2**62). Beyond either, values are Python integers.
 _NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20
-# Up to so many draws are made one by one: preparing a table costs more. Not tuned.
+# Up to so many draws are made one by one, as preparing a table costs more than so few draws. Not tuned.
 _FEW = 4
-# Up to so many draws are all looked at again, decided or not.
+# Up to so many draws are all looked up again, decided or not. Not tuned.
 _ALL_AGAIN = 256
-# More draws stay undecided than are looked at again with probability below exp(-28) = 7e-13.
+# The probability that more draws are undecided than are looked up again is at most exp(-28) = 7e-13.
 _EXPONENT = 28.0
-# Bits of a word: for the cell, and for the coin of rejection sampling.
+# The bits of a word that are used for the cell, and for the coin of rejection sampling.
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
-# Stands for a value that 16 bits do not decide.
+# Marks a value that 16 bits do not decide.
 _UNDECIDED = -(1 << 31)
 
 
@@ -122,6 +123,7 @@ class _Shape:
     signed: bool
 
     def cost(self, k: int) -> Fraction:
+        """Return square k² + linear k: minus the log of the weight of k."""
         return (self.square * k + self.linear) * k
 
     @property
@@ -135,13 +137,14 @@ class _Shape:
     def shift(self) -> int:
         """log2 of the integers per cell; negative if the distribution is too narrow for cells.
 
-        A sigma is cut into 128 to 256 cells, the scale of the others into 32 to 64: that leaves few coins
-        undecided.
+        A sigma is cut into 128 to 256 cells, the scale of the other distributions into 32 to 64: weights
+        then change so little inside a cell that few coins are undecided.
         """
         return self.scale.bit_length() - 1 - (7 if self.square else 5)
 
 
 def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
+    """Return n draws; few are made one by one, many from a table."""
     if n <= _FEW:
         return _singly(shape, n, entropy)
     sampler: _Wide | _Narrow = _wide(shape) if shape.shift >= 0 else _narrow(shape)
@@ -149,10 +152,10 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 
 
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    """Draw one by one: for so few, preparing a table would cost more.
+    """Return n draws made one by one.
 
-    Draws come with a large constant added (`_single.lift`), so that their integers have one length and their
-    time does not tell them. It is subtracted in 64 bits where all of them fit.
+    Each comes with a large constant added (`_single.lift`), so that all draws are integers of the same length
+    and the time does not depend on them. The constant is subtracted in 64 bits where all of them fit.
     """
     lift = _single.lift(shape.scale)
     if shape.square:
@@ -168,9 +171,10 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
     """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
-    Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)) and
-           c = exp(-2 square step²); products of intervals in [0, 1] are rounded outwards. r does not
-           increase, so f(J) and all that follow sum to at most f(J) / (1 - r(J)).
+    Proof: with f(j) the weight at k = j step, f(j+1) = f(j) r(j) and r(j+1) = r(j) c, where r(0) =
+           exp(-(square step² + linear step)) and c = exp(-2 square step²); products of intervals in [0, 1]
+           are rounded outwards. r does not increase, so f(J) and all that follow sum to at most f(J) / (1 -
+           r(J)).
     """
     first = shape.cost(step)
     curve = 2 * shape.square * step * step
@@ -186,7 +190,7 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
             f_low, f_high = f_low * ratio_low >> bits, -(-f_high * ratio_high >> bits)
             ratio_low, ratio_high = ratio_low * curve_low >> bits, -(-ratio_high * curve_high >> bits)
             tail = -(-(f_high << bits) // (unit - ratio_high))
-            # all weights left out together are below 2**(24 - bits) of the first
+            # All weights that are left out add up to less than 2**(24 - bits) of the first.
             if tail < 1 << 24:
                 return Weights(low, high, copies * tail, ends=False)
             low += [f_low] * copies
@@ -196,12 +200,14 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
 
 
 def _second_look(undecided: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
-    """Return where `undecided` is true, and so many other positions that the time does not tell their number.
+    """Return the positions where `undecided` is true, filled up with other positions to a number m that does
+    not depend on the draws, except with probability exp(-28). `chance` is the probability that one of the n
+    draws is undecided.
 
-    Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By
-           Bernstein, more than that are undecided with probability at most
-           exp(-t² / (2 n chance + 2 t / 3)) = exp(-a). Of the first m positions at least m less the number
-           of undecided ones are decided, so there are enough to fill up with.
+    Proof: m is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or m = n. By
+           Bernstein's inequality more than m are undecided with probability at most
+           exp(-t² / (2 n chance + 2 t / 3)) = exp(-a). Among the first m positions at least m minus the
+           number of undecided draws are decided, so that there are enough to fill up with.
     """
     n = len(undecided)
     looks = min(
@@ -228,6 +234,7 @@ class _Narrow:
         self.chance = float((guide < 0).mean())
 
     def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the values at indices of the table."""
         if not self.signed:
             return index
         size = (index + 1) >> 1
@@ -240,6 +247,7 @@ class _Narrow:
         return out
 
     def _fill(self, out: npt.NDArray[np.int64], entropy: Entropy) -> None:
+        """Overwrite `out` with draws: 16 bits each, and 48 more for the second look."""
         bins = entropy.shorts(len(out))
         values = self.values.take(bins)
         out[:] = values
@@ -252,10 +260,14 @@ class _Wide:
     """Draws by rejection sampling: a cell of 2**shift integers, a uniform offset in it, and a coin for the
     slope inside it.
 
-    Proof: with M = 2**shift, propose h >= 0 with weight f(hM), an offset L uniform below M and a fair sign
-           bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2,
-           ... and (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v
-           has weight f(|v|), each value exactly once. Unsigned distributions always have s = 0.
+    Proof: with f(k) the weight of k and M = 2**shift, propose a cell h >= 0 with weight f(hM), an offset L
+           uniform below M and a fair sign bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then
+           k = hM + L runs over 0, 1, 2, ... and (k, s) is accepted with weight f(k + s). Return k if s = 0
+           and -1 - k if s = 1: value v has weight f(|v|), each value exactly once. Unsigned distributions
+           always have s = 0.
+
+    `bases` holds, for each 16 bits of cell, the cell times 2**offset_bits, or -1 if they do not decide it;
+    `chance` is the probability that 16 bits of cell and 16 of coin do not decide a draw.
     """
 
     def __init__(self, shape: _Shape) -> None:
@@ -273,8 +285,9 @@ class _Wide:
     def _squeeze(self) -> tuple[int, int]:
         """Return (c, h): a coin whose first 16 bits are below c is heads in every cell below h.
 
-        Proof: the chance of heads is at least exp(-d) >= 1 - d, with d the cost of crossing the cell, which
-               does not fall with h; and U < c / 2**16 <= 1 - d for the cells counted.
+        Proof: the probability of heads is at least exp(-d) >= 1 - d, where d is the difference of the costs
+               at the two ends of the cell, which does not decrease with h; and U < c / 2**16 <= 1 - d for
+               all cells below h. (d <= 1/32 is allowed; any other bound gives the same distribution.)
         """
         step = 1 << self.shift
         allowed = Fraction(1, 32)
@@ -284,11 +297,12 @@ class _Wide:
         return int((1 - allowed) * (1 << 16)), cells if first <= allowed else 0
 
     def draw(self, n: int, entropy: Entropy) -> Integers:
+        """Return n draws: proposals for all, then again for those that were rejected."""
         out = np.empty(n, np.int64 if self.shift <= _NATIVE_SHIFT else object)
         undecided, words = self._fill(out, entropy)
         while len(undecided):
             values, heads = self._settle(words, entropy)
-            # always for huge scales; else for a value of more than 62 bits
+            # Python integers: always for huge scales, otherwise if a value has more than 62 bits
             if values.dtype == object:
                 out = out.astype(object, copy=False)
             out[undecided] = values
@@ -300,11 +314,12 @@ class _Wide:
         return out
 
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-        """Write proposals to all of `out`; return which of them are looked at again, and their words.
+        """Write proposals to all of `out`; return the positions that are looked up again, and their words.
 
         One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the offset in
-        the cell. Those that these settle are settled the same way when looked at again: more bits of cell and
-        coin change neither. Only the bits of `_lengthen` are drawn anew then, as uniform as the first.
+        the cell. A draw that they decide is decided in the same way when it is looked up again: more bits of
+        cell and coin change neither. Only the bits of `_lengthen` are drawn anew then, which is another
+        uniform draw of them.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):
@@ -322,7 +337,7 @@ class _Wide:
     def _settle(
         self, words: npt.NDArray[np.uint64], entropy: Entropy
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Return values for words by 64 bits of cell and 53 of coin, and whether their coins fell heads."""
+        """Return the values of words by 64 bits of cell and 53 of coin, and whether the coins fell heads."""
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
@@ -333,8 +348,8 @@ class _Wide:
         sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
         coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
 
-        # the coin falls heads with probability exp(-exponent)
         def exponent(i: int) -> Fraction:
+            """Return x for the coin that falls heads with probability exp(-x)."""
             return self.shape.cost(int(k[i]) + int(sign[i])) - self.shape.cost(int(cells[i]) << self.shift)
 
         if k.dtype == object:
@@ -346,7 +361,7 @@ class _Wide:
         return self._apply_sign(k, words), exp_coins(exponents, exponent, coins, entropy)
 
     def _lengthen(self, k: Integers, entropy: Entropy) -> Integers:
-        """Append the low bits of the cell's offset that a word has no room for."""
+        """Append the low bits of the offset in a cell that do not fit into a word."""
         if self.rest_bits == 0:
             return k
         if self.shift <= _NATIVE_SHIFT:
@@ -359,6 +374,7 @@ class _Wide:
         """Return k, or -1 - k where the sign bit is set."""
         if not self.shape.signed:
             return k
+        # all ones where the sign bit is set, and k ^ -1 = -1 - k
         mask = (words << np.uint64(32)).view(np.int64) >> 63
         mirrored: Integers = k ^ mask
         return mirrored
@@ -369,6 +385,7 @@ _wide = lru_cache(maxsize=32)(_Wide)
 
 
 def _positive(value: Any, name: str) -> Fraction:
+    """Return a parameter as an exact rational; raise an error that names it unless it is positive."""
     exact = _require.exact(value, name)
     _require.positive(**{name: exact})
     return exact

@@ -1,9 +1,9 @@
-"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, without ever
-rounding it.
+"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, as if the noisy
+scores were never rounded.
 
-Each candidate's noise is a function of a uniform number of which 64 bits are drawn. Floats give an interval
-for every noisy score; candidates whose intervals overlap where it matters are compared with certified
-arithmetic and as many more bits as it takes.
+Each candidate's noise is a function of a uniform number U of which 64 bits are drawn (a word). Floats give an
+interval for every noisy score; candidates whose intervals overlap, if their order decides the selection, are
+compared with certified arithmetic and as many more bits of U as it takes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ._uniform import integers
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
-# Relative error allowed to numpy's log and log1p and the operations around them; tests compare numpy with
-# mpmath.
+# The largest relative error that is assumed of numpy's log and log1p and the operations around them; tests
+# compare numpy with mpmath.
 _FLOAT_ERROR = 2.0**-46
 
 
@@ -111,7 +111,7 @@ def top_k_gumbel_rows(
     stream(entropy)
     if not rows:
         return np.empty((0, k), np.int64)
-    # differences could wrap in 64 bits: row by row, where they are Python integers
+    # Differences could wrap in 64 bits: decide row by row, where they are Python integers.
     if scores.dtype == np.uint64 or int(scores.max()) - int(scores.min()) >= 1 << 62:
         return np.array([_largest(row, exact_rate, k, _GUMBEL, entropy) for row in scores])
     scores = scores.astype(np.int64, copy=False)
@@ -131,9 +131,9 @@ def top_k_gumbel_rows(
 
 
 def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the k largest by their lower ends, row by row, and whether the intervals leave no doubt about
-    them."""
-    # one sort of each row costs less than so many passes
+    """Return for each row the k candidates with the largest lower ends, in order, and whether the intervals
+    prove that these are the k largest in this order."""
+    # One sort of each row costs less than more than 8 searches for the largest; 8 was not measured.
     if k > 8:
         order = np.argsort(-low, axis=1, kind="stable")
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
@@ -156,23 +156,24 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
 
 @dataclass(frozen=True, slots=True)
 class _Noise:
-    """Noise as a function of a uniform U; intervals in floats for 64 bits of U, and certified for any
-    number."""
+    """Holds how noise is computed from a uniform U: `floats` returns lower and upper ends for words of 64
+    bits of U and an assumed float error; `certified` returns integers around 2**bits times the noise for a
+    prefix of U of any length (prefix, length, bits), or None if the noise may be infinite."""
 
     floats: Callable[[Words, float], tuple[Floats, Floats]]
     certified: Callable[[int, int, int], tuple[int, int] | None]
 
 
 def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """Return -ln U: large as U falls to zero, where its prefix keeps all its digits."""
+    """Return intervals of exponential noise -ln U: large for a small U, whose float keeps all its digits."""
     lower_u = words.astype(np.float64)
     return _minus_log(lower_u + 1.0, error)[0], _minus_log(lower_u, error)[1]
 
 
 def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
-    """Return bounds of -ln(u / 2**64).
+    """Return a lower and an upper bound on -ln(u / 2**64).
 
-    Rounding of u, the logs (at most 45) and the difference stay within 64 `error`.
+    The rounding errors of u, of both logs (at most 45) and of their difference add up to less than 64 error.
     """
     with np.errstate(divide="ignore"):
         middle = 64 * np.log(2.0) - np.log(u)
@@ -180,8 +181,8 @@ def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
 
 
 def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """Return Laplace noise in floats: the lowest bit is the sign, the others are the first 63 bits of U, and
-    the size is -ln U."""
+    """Return intervals of Laplace noise: the lowest bit of a word is the sign, the others are the first 63
+    bits of U, and the size is -ln U."""
     lower_u = (words & ~np.uint64(1)).astype(np.float64)
     low, high = _minus_log(lower_u + 2.0, error)[0], _minus_log(lower_u, error)[1]
     negative = (words & np.uint64(1)).astype(bool)
@@ -189,7 +190,8 @@ def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """Return certified bounds of Laplace noise; the sign is bit 64 from the top: the first word's lowest."""
+    """Return certified bounds on Laplace noise. The sign is the lowest bit of the first word, which is bit 64
+    of the prefix, counted from its highest bit; all other bits are those of U."""
     sign = prefix >> (length - 64) & 1
     rest = length - 64
     size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
@@ -200,7 +202,8 @@ def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] |
 
 
 def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """Return -ln(-ln(1 - U)): large as U falls to zero, where its prefix keeps all its digits."""
+    """Return intervals of Gumbel noise -ln(-ln(1 - U)): large for a small U, whose float keeps all its
+    digits."""
     low_u = words.astype(np.float64) * 2.0**-64
     high_u = np.minimum(low_u * (1 + 2.0**-51) + 2.0**-64, 1.0)
     low_u *= 1 - 2.0**-51
@@ -211,6 +214,7 @@ def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _gumbel_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
+    """Return certified bounds on Gumbel noise; None if U may be 0 or 1, or the inner logarithm 0."""
     if prefix == 0 or prefix + 1 == 1 << length:
         return None
     inner = bits + length
@@ -229,7 +233,8 @@ _GUMBEL = _Noise(_gumbel_floats, _gumbel_certified)
 
 
 class _Candidate:
-    """A noisy score known to an interval that can be narrowed without end."""
+    """Holds an interval of one noisy score, which `narrow` makes shorter by drawing 64 more bits of U;
+    `interval` is None as long as the noise may be infinite."""
 
     def __init__(self, index: int, score: Fraction, word: int, noise: _Noise, entropy: Entropy) -> None:
         self.index, self.score, self.noise, self.entropy = index, score, noise, entropy
@@ -265,12 +270,12 @@ def _compare(a: _Candidate, b: _Candidate) -> int:
 def _largest(
     scores: Any, rate: Any, k: int, noise: _Noise, entropy: Entropy, error: float = _FLOAT_ERROR
 ) -> npt.NDArray[np.int64]:
-    """Return the k largest noisy scores, in order.
+    """Return the indices of the k largest noisy scores, largest first.
 
-    Proof: every candidate's noisy score lies in its float interval. At least k candidates reach the k-th
-           largest lower end, so one whose upper end is below it is not among the k largest. Sorted by lower
-           end, the rest fall into runs of overlapping intervals; between runs the order is decided, within a
-           run `_compare` decides it.
+    Proof: every candidate's noisy score lies in its float interval. At least k noisy scores are at or above
+           the k-th largest lower end, so a candidate whose upper end is below it is not among the k largest.
+           Sorted by lower end, the others fall into runs of overlapping intervals (`_runs`); between runs the
+           order is decided, within a run `_compare` decides it.
     """
     exact_rate, offsets, exact_scores = _offsets(scores, rate)
     _require.integer(k=k, at_least=0)
@@ -296,7 +301,8 @@ def _decide(
     noise: _Noise,
     entropy: Entropy,
 ) -> list[int]:
-    """Return the k largest in order, with certified arithmetic and further bits where intervals overlap."""
+    """Return the indices of the k largest noisy scores, largest first, from their float intervals [low, high]
+    and, where these overlap, from certified arithmetic and further bits of U."""
     cut = np.partition(low, len(low) - k)[len(low) - k]
     kept = np.flatnonzero(high >= cut)
     kept = kept[np.argsort(-low[kept], kind="stable")]
@@ -316,16 +322,16 @@ def _decide(
 
 
 def _runs(low: Floats, high: Floats) -> list[slice]:
-    """Return runs of candidates, in order of falling lower end, such that all after a run lie below all in
-    it."""
+    """Return runs of candidates, which come in order of decreasing lower ends, such that all intervals after
+    a run lie below all intervals in it."""
     highest_after = np.maximum.accumulate(high[::-1])[::-1][1:]
     starts = [0, *(np.flatnonzero(highest_after < low[:-1]) + 1).tolist()]
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(low)], strict=True)]
 
 
 def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
-    """Return rate * (score - best score) in floats, each right to a few units in the last place, and the
-    exact scores."""
+    """Return the exact rate, rate * (score - best score) in floats, each right to a few units in the last
+    place, and a function that returns score - best score exactly."""
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
     if isinstance(scores, list | tuple) and all(type(score) is int for score in scores):
@@ -335,7 +341,7 @@ def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], 
         low, best = int(scores.min()), int(scores.max())
         if best - low < 1 << 62 and scores.dtype != np.uint64:
             gaps = (scores.astype(np.int64, copy=False) - best).astype(np.float64)
-            # a larger factor changes no order: gaps are whole, and 1e280 is beyond every noise
+            # A larger rate changes no order: gaps are integers, and 1e280 exceeds every noise.
             return (
                 exact_rate,
                 gaps * min(_require.float_or_inf(exact_rate), 1e280),

@@ -1,11 +1,14 @@
-"""A few draws at once, without the tables that many draws share: slower per draw, nothing to prepare.
+"""Single draws of integer noise, without the tables that many draws share: slower per draw, but nothing to
+prepare.
 
-The time of a draw does not depend on its value, which would be a timing side channel. Each attempt takes the
-same steps on integers of the same lengths (see `_exponential`), and the draw is returned as an offset
-(`lift`) plus its value, so that small values are not short integers. How often a proposal is rejected tells
-nothing: attempts are independent, so the number of those rejected is independent of the one that is accepted.
-What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and beyond 20
-scales, with probability 2**-28, the prefix of U is a digit shorter.
+The time of a draw must not depend on its value, which would be a timing side channel. Each attempt takes the
+same steps on integers of the same lengths (see `_exponential`), and the draw is returned as a constant
+(`lift`) plus its value, so that small values are not shorter integers. The number of rejected proposals tells
+nothing: attempts are independent, so that it is independent of the one that is accepted. What remains: an
+attempt that its first bits do not decide (one in about 2**55) takes longer, and for a draw beyond 20 scales,
+which has probability 2**-28, the prefix of U is a digit shorter.
+
+U is a uniform number on [0, 1), a prefix its first bits as an integer.
 """
 
 from __future__ import annotations
@@ -20,27 +23,29 @@ from ._exponential import DIGIT, MARGIN, Logarithm, logarithm, round_up
 
 
 def lift(scale: int) -> int:
-    """Return the offset that is added to values of about this scale: so much larger than they are that the
-    sum is an integer of the same length for all of them."""
+    """Return the constant that is added to values of about this scale: so much larger than the values that
+    all sums are integers of the same length."""
     return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Floor:
-    """Computes floor(-ln(U) / x) + lift from the first bits of U: low * slope + offset, shifted down."""
+    """Computes floor(-ln(U) / x) + lifted from the first bits of U, as (log * slope + offset) >> shift with
+    log the bounds on -ln(U) of `Logarithm.enclose`; the offsets subtract its lift and add `lifted`."""
 
     log: Logarithm
-    # slope <= 2**(shift - bits) / x <= slope + 1
+    # slope <= 2**(shift - bits) / x <= slope + 1, with bits those of `log`
     slope: int
     shift: int
     low_offset: int
     high_offset: int
 
     def __call__(self, prefix: int) -> tuple[int, int]:
-        """Return both ends of what G + lift may be, for U in [prefix, prefix + 1) / 2**(bits - 2).
+        """Return a lower and an upper bound on floor(-ln(U) / x) + lifted, for U in [prefix, prefix + 1) /
+        2**(bits - 2).
 
-        Proof: -ln(U) > 0 lies between the ends of `enclose`, less their lift; 1/x lies between slope and
-               slope + 1; so the product lies between the products.
+        Proof: -ln(U) > 0 lies between the ends of `enclose` minus their lift; 1/x lies between slope and
+               slope + 1, in units of 2**(bits - shift); so -ln(U) / x lies between the two products.
         """
         low, high = self.log.enclose(prefix)
         return (
@@ -51,7 +56,8 @@ class _Floor:
 
 @lru_cache(maxsize=64)
 def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
-    """Return the floor of the division for x = numerator / denominator."""
+    """Return the `_Floor` for x = numerator / denominator, with so many bits of `slope` that products have
+    the same length for all U."""
     log = logarithm(bits)
     spare = bits + 2 * DIGIT
     spare += _to_middle(log.lift * ((denominator << spare) // numerator))
@@ -62,7 +68,8 @@ def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
 
 
 def _to_middle(number: int) -> int:
-    """Return by how many bits to lengthen a number so that twice and half of it have as many digits."""
+    """Return by how many bits to lengthen a number so that half and twice the result have as many digits of
+    `DIGIT` bits as the result."""
     return (DIGIT // 3 - number.bit_length()) % DIGIT
 
 
@@ -84,13 +91,14 @@ def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 
 def working_bits(x: Fraction) -> int:
-    """Return with how many bits -ln(U) is computed at first: they nearly always decide."""
+    """Return with how many bits -ln(U) is computed at first: about 64 more than -ln(U) / x has before its
+    point, so that they nearly always decide."""
     return round_up(66 + (x.denominator // x.numerator).bit_length())
 
 
 def _draw_laplace_size(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
-    """Return (size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign; (0, minus)
-    is rejected."""
+    """Return (size + lifted, minus) of a discrete Laplace draw: a geometric size, and 1 for a negative sign
+    or 0, with equal probability; size 0 with a negative sign is rejected."""
     while True:
         size, minus = geometric(rate, entropy, lifted), entropy.integer(1)
         if not (size == lifted) & minus:
@@ -101,7 +109,7 @@ def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     """Return one draw with weights exp(-rate |k|), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
-           with (0, minus) rejected so that 0 is not counted twice.
+           where 0 with a negative sign is rejected so that 0 is not counted twice.
     """
     size, minus = _draw_laplace_size(rate, entropy, lifted)
     return (size, 2 * lifted - size)[minus]
@@ -123,8 +131,12 @@ def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Coin:
-    """Decides whether -ln(U) is at least (|Y| - variance / scale)² / (2 variance), by integers of fixed
-    lengths: the acceptance step of rejection sampling."""
+    """Decides whether -ln(U) is at least (|Y| - variance / scale)² / (2 variance), by integers whose lengths
+    do not depend on Y and U: the acceptance step of `gaussian`.
+
+    Y is accepted if log * factor + linear * size >= square * size² + constant, with log the bounds of
+    `Logarithm.enclose` and size = |Y| + lifted.
+    """
 
     log: Logarithm
     factor: int
@@ -137,7 +149,8 @@ class _Coin:
         [prefix, prefix + 1) / 2**(bits - 2).
 
         Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is
-               (a size - b)² / (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
+               (a size - b)² / (2 v w scale²). Multiplied by the denominator and expanded, with the negative
+               terms on the other side, it is the inequality above.
         """
         low, high = self.log.enclose(prefix)
         right = self.square * (size * size) + self.constant
@@ -156,8 +169,8 @@ def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
 
 
 def _accept(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
-    """Return a coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when
-    -ln(U) >= c."""
+    """Toss a coin of probability exp(-c), c = (|Y| - variance / scale)² / (2 variance), where `size` is |Y| +
+    lifted: U <= exp(-c) exactly when -ln(U) >= c."""
     bits = round_up(66)
     prefix = entropy.integer(bits - MARGIN)
     while True:

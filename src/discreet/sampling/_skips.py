@@ -1,5 +1,5 @@
-"""Many sparse subsets at once: the gaps between those who are kept are drawn, instead of a coin for everybody
-who is not."""
+"""Many sparse Poisson subsets at once: instead of a coin for each index, the gaps between the kept indices
+are drawn. U is a uniform number on [0, 1), a prefix its first bits as an integer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from ._entropy import Entropy, draws
 
 Indices = npt.NDArray[np.int64]
 
-# Between these rates gaps are drawn: above, a coin for each index is as cheap; below, floats say little about
-# a gap.
+# Gaps are drawn at rates between these two. Above, a coin for each index is as cheap; below, gaps are so long
+# that floats do not decide them.
 _SPARSE = Fraction(1, 1 << 40), Fraction(1, 16)
-# drawn at a time
+# The largest number of gaps drawn at once. Changes speed and what a seed gives, not the distribution.
 _GAPS = 1 << 14
-# relative, of numpy's log (2**-48, see docs/sampling.md) and of the few operations around it
+# The largest relative error that is assumed of numpy's log (2**-48, see docs/sampling.md) and of the few
+# operations around it.
 _FLOAT_ERROR = 2.0**-44
 
 
@@ -32,9 +33,10 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
 
     Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability
                exactly `rate`.
-    Proof:     the coins in one long line; between two that are kept the number of others is geometric,
-               independently of all before. It is floor(-ln U / -ln(1 - rate)), computed in floats where these
-               leave one answer, and by certified digits of both logarithms elsewhere (`_exact_gap`).
+    Proof:     all coins of all subsets stand in one line; the number of others between two that are kept is
+               geometric, independently of all before. It is floor(-ln U / -ln(1 - rate)), computed in floats
+               where their errors leave one answer, and by certified digits of both logarithms elsewhere
+               (`_exact_gap`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
 
@@ -44,7 +46,7 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
     """
     exact = _probability(rate, "rate")
     _require.integer(size=size, n=n, at_least=0)
-    # numbers of numpy's could wrap
+    # as Python integers: numpy integers could wrap
     size, n = int(size), int(n)
     line = draws(size * n, entropy)
     if not _SPARSE[0] <= exact <= _SPARSE[1]:
@@ -55,7 +57,7 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
 
 
 def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
-    """Return which coins of a line come up."""
+    """Return the positions below `line` whose coins are True, ascending."""
     parts, last, slope = [np.empty(0, np.int64)], -1, _slope(rate)
     while last < line:
         expected = (line - last) * float(rate)
@@ -68,20 +70,23 @@ def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
 
 
 def _slope(rate: Fraction) -> float:
-    """Return -1 / ln(1 - rate) with a relative error below 2**-51: -ln(1 - rate) >= rate, so at least 63 of
-    the bits that are computed stand behind its leading one."""
+    """Return -1 / ln(1 - rate) with a relative error below 2**-51.
+
+    Proof: -ln(1 - rate) >= rate >= 1 / denominator, so that at least 63 of the computed bits follow its
+           leading bit.
+    """
     bits = 64 + rate.denominator.bit_length()
     return float(Fraction(1 << bits, -_bounds.log(1 - rate, bits)[0]))
 
 
 def _gaps(n: int, limit: int, rate: Fraction, slope: float, entropy: Entropy) -> Indices:
-    """Draw n geometric numbers, cut off at `limit`. 53 bits of U are drawn at first: U lies in
-    [prefix, prefix + 1) 2**-53.
+    """Draw n gaps, each limited to `limit`; `slope` is -1 / ln(1 - rate). 53 bits of U are drawn at first: U
+    lies in [prefix, prefix + 1) 2**-53.
 
-    Proof: -ln U is at most that of the lower end, and at least this less ln(1 + 1 / prefix) <= 1 / prefix.
+    Proof: -ln U is at most -ln of the lower end, and at least this minus ln(1 + 1 / prefix) <= 1 / prefix.
     """
     prefixes = entropy.words(n) >> np.uint64(11)
-    # where the prefix is zero nothing is known of U: no floats agree then
+    # A prefix of zero makes `lower` NaN, which differs from `upper`: the gap is computed exactly then.
     with np.errstate(divide="ignore", invalid="ignore"):
         real = prefixes.astype(np.float64)
         upper = np.log(real * 2.0**-53) * -slope

@@ -1,5 +1,9 @@
-"""One exact draw from weights times exponentials: the exponential mechanism over runs of candidates that
-share a score."""
+"""One exact draw with probabilities proportional to integer weights times exponentials: the exponential
+mechanism over groups of candidates that share a score (the weight is the size of a group).
+
+U is a uniform number on [0, 1), a prefix its first bits as an integer; a gap is a cost minus the least cost;
+the stretch of an index is the interval between two cumulated terms in which U times their total selects it.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,22 @@ from .. import _require
 from ._bounds import exp_neg
 from ._entropy import Entropy, stream
 
-# Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare
-# with mpmath.
+# The largest relative error that is assumed of one float term weight * exp(-x), x <= 700, numpy's exp
+# included; tests compare with mpmath.
 _TERM_ERROR = 2.0**-40
-# Beyond it exp(-x) is taken as 0; e^-700 is still a normal float.
+# For a larger x, exp(-x) is taken as 0; e^-700 is still a normal float.
 _UNDERFLOW = 700.0
 
 
 def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
-    """Return an index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
+    """Return one index; i has probability proportional to weights[i] * exp(-rate * costs[i]).
 
     Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate of
                at least 0.
     Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
-               and float sums the answer is taken only if it lies further from both ends of its stretch than
-               all float errors together; otherwise more bits of the same U are drawn and certified integer
-               sums decide.
+               and float sums the index is taken only if U * total lies further from both ends of its stretch
+               than all float errors together; otherwise more bits of the same U are drawn and certified
+               integer sums decide.
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-42 below 700.
     """
     costs, weights = _integers(costs, "costs"), _integers(weights, "weights")
@@ -42,7 +46,7 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     stream(entropy)
     best = int(costs.min())
     prefix = entropy.integer(53)
-    # beyond it every cost but 0 is beyond _UNDERFLOW all the same
+    # A larger rate takes every gap but 0 beyond _UNDERFLOW, as this one does.
     capped = min(_require.float_or_inf(rate), 1e250)
     index = _by_floats(_floats(costs - best), _floats(weights), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if index is None else index
@@ -73,10 +77,10 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
     """Return the index, if 53 bits of U and floats decide it.
 
     Proof: a term with x <= 700 has relative error below 2**-40 (x itself is right to 2**-51 of at most 700);
-           one beyond is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n
-           units in the last place of the total (of a long double: where a million stretches weigh alike, a
-           double's would often leave the draw undecided). The cheapest term is at least 1, so the total is.
-           Gaps and weights beyond the range of floats decide nothing.
+           a term with a larger x is taken as 0 and is below weight * e**-699. Adding n terms one by one errs
+           by at most n units in the last place of the total (of a long double: with a million stretches of
+           equal weight, the errors of doubles would often leave the draw undecided). The term with gap 0 is
+           at least 1, and so is the total. Gaps and weights beyond the range of floats decide nothing.
     """
     with np.errstate(over="ignore"):
         all_weights = weights.sum()
@@ -99,7 +103,7 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
 def _by_integers(
     costs: NDArray[Any], best: int, weights: NDArray[Any], rate: Fraction, prefix: int, entropy: Entropy
 ) -> int:
-    """Return the index by certified sums and as many bits of U as it takes."""
+    """Return the index by certified sums and as many more bits of U as it takes; `prefix` has 53."""
     gaps, sizes = [int(c) - best for c in costs], [int(w) for w in weights]
     length = 53
     while True:
@@ -110,9 +114,9 @@ def _by_integers(
 
 
 def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequence[int]) -> int | None:
-    """Return where U * total falls, for U in [prefix, prefix + 1) / 2**length, if the certified cumulated
-    summands tell."""
-    # 2**length * U * total lies between
+    """Return the index in whose stretch U * total lies, for U in [prefix, prefix + 1) / 2**length; None if
+    the certified bounds on the cumulated terms do not decide it."""
+    # 2**length * U * total lies between these two
     low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]
     last = len(low_ends) - 1
     for index in range(last + 1):
@@ -126,7 +130,7 @@ def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequenc
 def _ends(
     gaps: Sequence[int], sizes: Sequence[int], rate: Fraction, bits: int
 ) -> tuple[list[int], list[int]]:
-    """Return certified cumulated summands, times 2**bits: from below and from above."""
+    """Return lower and upper bounds on the cumulated terms, times 2**bits."""
     lows, highs, low, high = [], [], 0, 0
     for gap, size in zip(gaps, sizes, strict=True):
         term_low, term_high = exp_neg(rate * gap, bits)

@@ -2,8 +2,10 @@
 
 Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative distribution in some order of the outcomes. The
 table holds floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one
-look-up (the guide); sixty-four decide all but a 2**-50 fraction; the rest recompute it with more digits
-until it is decided.
+look-up (the guide); sixty-four decide all but a 2**-50 fraction; for the remaining draws the thresholds are
+computed again with more digits, until they are decided.
+
+U is a uniform number on [0, 1), a prefix its first bits as an integer.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ import numpy.typing as npt
 
 from ._entropy import Entropy
 
-# The largest 64-bit prefix: it fills the table up to a power of two.
+# The largest 64-bit prefix: copies of it fill the table up to one less than a power of two, for bisection.
 _LAST = (1 << 64) - 1
 
 
 class Weights(NamedTuple):
-    """Unnormalised weights in units of 2**-bits, as intervals, and a bound of all that is not listed."""
+    """Holds unnormalised weights in units of 2**-bits, as intervals, and a bound on the sum of all weights
+    that are not listed."""
 
     low: list[int]
     high: list[int]
@@ -32,7 +35,7 @@ class Weights(NamedTuple):
     ends: bool
 
 
-# Gives the weights to this number of bits: more of them make narrower intervals and a smaller tail.
+# From a number of bits to weights of this accuracy: more bits make narrower intervals and a smaller tail.
 WeightIntervals = Callable[[int], Weights]
 
 
@@ -55,7 +58,7 @@ class Table:
         steps = [1 << k for k in reversed(range(len(lows).bit_length()))]
         filled = np.array(lows + [_LAST] * (sum(steps) - len(lows)), dtype=np.uint64)
         self._steps = [(np.int64(step), filled[step - 1 :]) for step in steps]
-        # the high of the last low that is counted
+        # by outcome number: the high of the last threshold whose low was counted
         self._last = np.array([0, *highs], dtype=np.uint64)
 
     def guide(self) -> npt.NDArray[np.int64]:
@@ -66,12 +69,12 @@ class Table:
         return np.where(low_bins + high_bins == 0, np.cumsum(low_bins), -1).astype(np.int64)
 
     def resolve(self, prefixes: npt.NDArray[np.uint64], entropy: Entropy) -> npt.NDArray[np.int64]:
-        """Return outcome numbers for uniforms of which these are the first 64 bits. An undecided one may
-        exceed the table.
+        """Return the outcome numbers for uniforms of which `prefixes` are the first 64 bits. A number that
+        takes more bits (`_refine`) may lie beyond the outcomes of the table.
 
-        Bisection by as many steps for each, so that the time does not tell which were found.
-        Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the
-               last tells.
+        Bisection takes the same number of steps for each, so that the time does not depend on the outcomes.
+        Proof: the number is how many lows are at most the prefix, if the highs of these are all below the
+               prefix; highs ascend, so that the last of them decides.
         """
         outcomes = np.zeros(len(prefixes), np.int64)
         for step, thresholds in self._steps:
@@ -95,10 +98,11 @@ class Table:
 def _thresholds(weight_intervals: WeightIntervals, bits: int) -> tuple[list[int], list[int]]:
     """Return (lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
 
-    Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1
-           when outcomes follow, so its floor is at most 2**bits - 1. The last of a finite list has F = 1: no
-           uniform reaches it, and it needs no threshold. An endless list is cut only where F's floor is
-           2**bits - 1, the largest prefix.
+    Proof: with S the cumulated weight up to i and Z the sum of all weights, F(i) lies in [S_low / Z_high,
+           S_high / Z_low], which narrows with more digits. F(i) < 1 when outcomes follow, so its floor is at
+           most 2**bits - 1. The last outcome of a finite list has F = 1: no uniform reaches it, and it needs
+           no threshold. An infinite list is cut only where the floor of 2**bits * F is 2**bits - 1, the
+           largest prefix.
     """
     guard, ones = 64, (1 << bits) - 1
     while True:

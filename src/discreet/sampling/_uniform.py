@@ -14,7 +14,7 @@ from ._entropy import Entropy, draws, stream
 
 Integers = npt.NDArray[Any]
 
-# Integers drawn at once: few calls, within the caches.
+# Integers drawn at once: few calls, and arrays that stay in the processor's caches.
 _CHUNK = 1 << 13
 
 
@@ -22,10 +22,10 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     """Draw `n` independent integers, uniform on 0, 1, ..., bound - 1; an object array if bound > 2**63.
 
     Guarantee: each value has probability exactly 1 / bound.
-    Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the
-               product is below 2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire
-               2019, arXiv:1805.10941). Otherwise the fewest bits that hold bound - 1 are drawn, and drawn
-               again while not below it.
+    Proof:     bound <= 2**32: floor(w * bound / 2**32) for a uniform 32-bit w, rejected when the low half of
+               the product is below 2**32 mod bound; every value then has floor(2**32 / bound) accepted w
+               (Lemire 2019, arXiv:1805.10941). Otherwise as many bits as bound - 1 has are drawn, again until
+               the number is below bound.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -126,8 +126,8 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
 
 
 def integers(values: Any, name: str, may_be_empty: bool = False) -> list[int]:
-    """Return a one-dimensional sequence of integers as Python integers, or an error that shows none of them:
-    they may be data."""
+    """Return a one-dimensional sequence of integers as Python integers; raise an error that shows none of
+    them otherwise, as they may be data."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "iuO":
             raise _require.fail(
@@ -144,6 +144,7 @@ def integers(values: Any, name: str, may_be_empty: bool = False) -> list[int]:
 
 
 def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return n proposals by Lemire's method for a bound of at most 2**32, and which of them are accepted."""
     low_half = np.uint64(0xFFFFFFFF)
     product = (entropy.words((n + 1) // 2).view(np.uint32)[:n]).astype(np.uint64)
     product *= np.uint64(bound)
@@ -152,11 +153,13 @@ def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.
 
 
 def _draw_masked(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return n proposals of as many bits as bound - 1 has, and which of them are accepted."""
     values = (entropy.words(n) >> np.uint64(64 - (bound - 1).bit_length())).view(np.int64)
     return values, values < bound
 
 
 def _big_below(bound: int, entropy: Entropy) -> int:
+    """Return one uniform Python integer below a bound of any size."""
     bits = (bound - 1).bit_length()
     while (value := entropy.integer(bits)) >= bound:
         pass

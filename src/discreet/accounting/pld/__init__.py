@@ -1,9 +1,11 @@
-"""Privacy loss distributions: certified lower and upper bounds on epsilon and delta of a composition.
+"""Privacy loss distributions (PLD): certified lower and upper bounds on epsilon and delta of a composition.
 
-The tightest accountant: each event becomes a pair of distributions that dominates it, its privacy loss is put
-on a lattice pessimistically (connect the dots) and optimistically (merging), composed by a tilted Fourier
-transform with all errors bounded, for both directions of the neighbor relation. docs/pld.md has the method
-and the proof.
+This is the tightest accountant. Each event becomes a pair of output distributions that dominates it
+(`rules`). The privacy losses of all pairs are added up on a lattice (`lattice`), rounded up for upper bounds
+("connect the dots") and merged for lower bounds, by a Fourier transform whose errors are bounded; those of
+many sampled Gaussians are also added up by an integral without a lattice (`line`). Both directions of the
+neighbor relation, removing and adding a unit, are computed, and the worse one counts. docs/pld.md has the
+method and the proof.
 """
 
 from .front import RULES, bounds, delta, delta_bounds, epsilon, reason, supports

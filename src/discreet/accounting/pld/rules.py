@@ -1,10 +1,12 @@
-"""Which pair of distributions dominates which event: one row per type of event, with its theorem.
+"""Which pair of distributions (P, Q) dominates which event: one row of `RULES` per type of event, with its
+theorem. Events without a row are refused by name.
 
-What has no row is refused by name.
+Events come in normal form (`..normal`): an event with the price of another has become that other event, and
+the delta of events that can fail has been split off. `merged` then makes one Gaussian of all unsampled ones,
+and adds up the rho of all events that are known only through zero-concentrated privacy.
 
-Events are first brought to normal form (`..normal`): names with the price of another event become it, what
-can fail splits off its own delta, unsampled Gaussians become one, and everything known only through
-zero-concentrated privacy adds up its rho.
+In all rules `tail` is the P-mass that may be cut off and counted as infinite loss: a larger one is looser and
+never wrong. Parameters are rounded so that upper pairs cost more and lower pairs cost less.
 """
 
 from __future__ import annotations
@@ -28,32 +30,42 @@ from .lattice.joint import joint
 from .pairs import choices as choices_module
 from .pairs import profile, single
 from .pairs.attained import Seen, two_candidates
-from .pairs.basic_pairs import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
+from .pairs.basic_pairs import (
+    Atoms,
+    FixedSizeSampledPair,
+    PoissonSampledPair,
+    bounded_range,
+    laplace,
+    missing_q_mass,
+)
 from .pairs.cells import DominatingPair
 from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
 # Up to this many exponential mechanisms are priced both ways, one by one and by the block (`pairs.choices`),
-# as either may be tighter; beyond, by the block alone. Changes tightness and time only.
+# as either may be tighter; beyond, by the block alone. Changes tightness and time only; not measured.
 _FEW = 16
-# The largest epsilon of an exponential mechanism that is priced by the block.
+# The largest epsilon of an exponential mechanism that is priced by the block. Changes tightness and time
+# only; not measured.
 _LARGE = 8
-# Masses of a pass that its grid may count as infinite loss, tried in turn, in units of the usual tail (1e-8
-# of delta): a larger one makes the grid smaller and the bound looser.
+# The P-mass that the grid of a random allocation may count as infinite loss, in units of `tail`. They are
+# tried in this order: a larger one makes the grid smaller and the bound looser.
 _INFINITE_SHARES = 1e3, 1e5
-# The largest mass of what is sampled that may be given up: at tiny rates more would change nothing.
+# The largest P-mass that may be cut off the pair of an event before it is sampled: it counts `rate` times, so
+# that at tiny rates a larger one would be allowed, but would make the pair no smaller.
 _LARGEST_TAIL = 1e-3
-# Atoms of a discrete Gaussian pair; beyond it the event is priced by its rho.
+# The largest number of atoms of a discrete Gaussian pair; an event that needs more is priced by its rho.
 _GAUSSIAN_ATOMS = 2_000_000
 
 
 class EventPairs(NamedTuple):
-    """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for
-    lower bounds).
+    """Holds the pairs of an event.
 
-    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound
-    from this event, or only by way of `pairs.attained`, which puts another in its place.
+    `upper` dominate it: one pair for both directions, or one for removing a unit and one for adding it.
+    `infinite` is the P-mass at infinite loss that comes with each of them and that they do not list. `lower`
+    are attained by a mechanism with this event; None if no such pair is known here (`pairs.attained` may
+    have replaced the event by another that has one).
     """
 
     upper: tuple[DominatingPair, ...]
@@ -62,6 +74,7 @@ class EventPairs(NamedTuple):
 
 
 def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> EventPairs:
+    """Return a pair that serves both directions, and is attained unless another `lower` is given."""
     return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
@@ -79,11 +92,12 @@ def _discrete_laplace(event: Event, tail: float) -> EventPairs:
 def _discrete_gaussian(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.DiscreteGaussian)
     pair = discrete_gaussian(_require.exact(event.variance, "variance"), event.sensitivity)
+    # the P-mass beyond 14 standard deviations, which `discrete_gaussian` leaves out
     return EventPairs((pair,), (pair,), 1e-42)
 
 
 def _zcdp(event: Event, tail: float) -> EventPairs:
-    """Return the curve that zCDP implies; from below, the Gaussian with this rho."""
+    """Return the pair of the largest curve that zCDP allows; for lower bounds, the Gaussian with this rho."""
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
     atoms, infinite = profile.zcdp_atoms(rho, tail)
@@ -99,7 +113,8 @@ def _renyi(event: Event, tail: float) -> EventPairs:
 
 
 def _allocation(event: Event, tail: float) -> EventPairs:
-    """Return the exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
+    """Return the pair of a random allocation: at each epsilon the lower of its exact curve and its Rényi
+    bound, or the Rényi bound alone where the grid of the exact curve would be too large."""
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
@@ -116,18 +131,20 @@ def _allocation(event: Event, tail: float) -> EventPairs:
 
 def _shuffled(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.Shuffled)
+    # its pair has no tail to cut off
     atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
     return EventPairs((atoms,), None, infinite)
 
 
 @lru_cache(maxsize=16)
-def _clones(local: float, reports: int) -> tuple[Atoms, float]:
-    return profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
+def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
+    """Return the pair of shuffled reports by the bound of the clones, and its P-mass at infinite loss."""
+    return profile.curve_atoms(lambda x: shuffling.delta_at(local_epsilon, reports, x), local_epsilon)
 
 
 def _exponential(event: Event, tail: float) -> EventPairs:
-    """Return the pair of the exponential mechanism; from below, of choices between two candidates, at several
-    odds."""
+    """Return the pair of the exponential mechanism; for lower bounds, of choices between two candidates, at
+    several odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
     return EventPairs((bounded_range(epsilon),), two)
@@ -149,14 +166,17 @@ def _gaussian(event: Event, tail: float) -> EventPairs:
 
 
 def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
-    """Return the pairs of what is sampled: a single part, or a composition as one pair."""
+    """Return the pairs of the event inside a sample: those of its only part, or its composition as one pair.
+
+    `accountant_event` is the sampled event, which a refusal names.
+    """
     form = normal(event)
     parts = merged(form)
     if form.delta or form.distance or not parts:
         raise refuse(
             accountant_event,
             "pld",
-            "what can fail with a probability of its own has no pair that could be sampled",
+            "an event with a failure probability of its own has no pair that could be sampled",
         )
     if sum(parts.values()) == 1:
         return pairs_of(next(iter(parts)), tail)
@@ -180,12 +200,12 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
 
 
 def _poisson(event: Event, tail: float) -> EventPairs:
-    """Return the mixtures in either direction, at the rate rounded up, and from below rounded down."""
+    """Return the mixtures of both directions: at the rate rounded up, and for lower bounds rounded down."""
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
-    # what is given up inside counts `rate` times; it is a probability however small the rate
+    # the P-mass that is cut off the inner pair counts `rate` times
     inner = _inner(event.event, event, min(tail / rate, _LARGEST_TAIL))
-    upper = tuple(_poisson_sampled(inner.upper, rate, removing) for removing in (True, False))
+    upper = tuple(_poisson_sampled(inner.upper, rate, removing, inner.infinite) for removing in (True, False))
     if inner.lower is None:
         return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
@@ -196,16 +216,28 @@ def _poisson(event: Event, tail: float) -> EventPairs:
     )
 
 
-def _poisson_sampled(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
+def _poisson_sampled(
+    pairs: tuple[DominatingPair, ...], rate: float, removing: bool, infinite: float | None = None
+) -> DominatingPair:
+    """Return one direction of sampled pairs, of which the first is for removing and the last for adding.
+
+    `infinite` is the P-mass at infinite loss that dominating pairs leave out; None for a lower bound.
+    """
     pair = pairs[0] if removing else pairs[-1]
     if isinstance(pair, SampledGaussian) and pair.rate == 1:
         return SampledGaussian(pair.sigma, rate, removing)
-    return PoissonSampledPair(pair, rate, removing)
+    if infinite is None:
+        return PoissonSampledPair(pair, rate, removing)
+    return PoissonSampledPair(pair, rate, removing, missing_q_mass(pair) if removing else infinite)
 
 
 def _fixed_size(event: Event, tail: float) -> EventPairs:
-    """Return the pair of sampling without replacement; from below, of the mechanism that shows whether the
-    one unit in question was drawn with one of its two values, and else follows the other distribution."""
+    """Return the pair of sampling without replacement.
+
+    For lower bounds: a mechanism for which all other units are zero. It is sampled from P if the replaced
+    unit was drawn with the first of its two values, and from Q otherwise, so that its pair is that of Poisson
+    sampling when removing a unit.
+    """
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
@@ -215,15 +247,16 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
     pair = inner.upper[0]
     if sum(merged(normal(event.event)).values()) == 1:
         return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
-    largest = float(pair.nodes(tail).loss[-1])
+    largest_loss = float(pair.nodes(tail).loss[-1])
     atoms, infinite = profile.fixed_size_atoms(
-        lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest
+        lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest_loss
     )
     return EventPairs((atoms,), lower, infinite)
 
 
 class Rule(NamedTuple):
-    """How the pairs of one type of event are built, and the theorem that says they dominate."""
+    """How the pairs of one type of event are built (from an event and a tail mass), and the theorem that says
+    they dominate."""
 
     pairs_of: Callable[[Event, float], EventPairs]
     theorem: str
@@ -262,7 +295,7 @@ RULES: dict[type[Event], Rule] = {
 
 
 def pairs_of(event: Event, tail: float) -> EventPairs:
-    """Return the dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
+    """Return the pairs of one part; `tail` is the P-mass that may be cut off and counted as infinite loss."""
     if isinstance(event, Seen):
         return EventPairs(event.pairs, event.pairs)
     rule = RULES.get(type(event))
@@ -272,7 +305,11 @@ def pairs_of(event: Event, tail: float) -> EventPairs:
 
 
 def merged(form: Normal) -> dict[Event, int]:
-    """Return the parts with Gaussians joined into one, and so everything that is charged by its rho."""
+    """Return the parts, with all Gaussians joined into one, all that is priced by its rho into one `ZCDP`,
+    and those without any privacy loss left out.
+
+    The joint noise is rounded down, which costs more; rho is exact.
+    """
     parts: dict[Event, int] = {}
     precision, rho = Fraction(0), Fraction(0)
     for part, times in form.parts.items():
@@ -293,16 +330,19 @@ def merged(form: Normal) -> dict[Event, int]:
 
 
 def _too_wide(part: Event) -> bool:
+    """Return whether discrete Gaussian noise would have too many atoms within 14 standard deviations."""
     return isinstance(part, ev.DiscreteGaussian) and 28 * math.sqrt(float(part.variance)) > _GAUSSIAN_ATOMS
 
 
 def _rho(part: Any) -> Fraction:
+    """Return the rho of discrete Gaussian noise: squared sensitivity over twice the variance."""
     squared = part.l2_squared if isinstance(part, ev.VectorDiscreteGaussian) else part.sensitivity**2
     return squared / (2 * _require.exact(part.variance, "variance"))
 
 
 def _free(part: Event) -> bool:
-    """Return whether nothing moves, or epsilon is zero, also of what is sampled: no loss at all."""
+    """Return whether a part has no privacy loss: it is no release, its sensitivity or epsilon is 0, or it
+    samples such events. (The epsilon of an `RDPPoint` belongs to one order and proves nothing.)"""
     if isinstance(part, ev.PoissonSampled | se.SampledWithoutReplacement):
         form = normal(part.event)
         return not (form.delta or form.distance or merged(form))
@@ -314,8 +354,8 @@ def _free(part: Event) -> bool:
 
 
 def only_renyi(parts: dict[Event, int]) -> bool:
-    """Return whether all that is known are Rényi bounds: then adding them up before converting is at least as
-    good."""
+    """Return whether only Rényi bounds are known of the parts: adding up their moments and converting the sum
+    to epsilon may then be tighter than composing their pairs."""
     return all(isinstance(part, ev.ZCDP) or RULES.get(type(part), (None, ""))[1] is _RENYI for part in parts)
 
 
@@ -327,15 +367,17 @@ def without_noise(form: Normal) -> bool:
 def compositions(
     parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False
 ) -> list[Composition]:
-    """Return one pair per direction, from above; or from below, without what has no pair of its own.
+    """Return one composition per direction: of upper pairs, or with `below` of lower pairs, without the parts
+    that have none.
 
-    With `choices` the exponential mechanisms that weigh most are priced by the block: see `pairs.choices`.
+    With `choices` the exponential mechanisms that cost most (`_heaviest`) are priced by the block: see
+    `pairs.choices`. The tail mass is shared by all steps.
     """
     steps = sum(parts.values())
-    many = _heaviest(parts) if choices and not below else None
-    components = [(pairs_of(part, tail / steps), times) for part, times in parts.items() if part != many]
-    if many is not None:
-        components += _by_the_block(many, parts[many])
+    blocked = _heaviest(parts) if choices and not below else None
+    components = [(pairs_of(part, tail / steps), times) for part, times in parts.items() if part != blocked]
+    if blocked is not None:
+        components += _blocks_of(blocked, parts[blocked])
     if below:
         lower_pairs = [(component.lower, n) for component, n in components if component.lower is not None]
         ways = max((len(pairs) for pairs, _ in lower_pairs), default=0)
@@ -348,9 +390,11 @@ def compositions(
 
 
 def _heaviest(parts: dict[Event, int]) -> Event | None:
-    """Return the exponential mechanisms that may be priced by the block.
+    """Return the exponential mechanism that is priced by the block: among those that occur several times, the
+    one that adds most to the variance of the loss; None if there is none.
 
-    Only those of one epsilon: choices of two kinds do not commute.
+    Only one epsilon is priced so: the proof of `pairs.choices` orders all choices last, and choices of two
+    epsilons do not commute.
     """
     several = [
         part
@@ -360,8 +404,9 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
     return max(several, key=lambda part: parts[part] * part.epsilon**2, default=None)
 
 
-def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
-    """Return exponential mechanisms of one epsilon as blocks of choices."""
+def _blocks_of(event: Any, times: int) -> list[tuple[EventPairs, int]]:
+    """Return `times` exponential mechanisms of one epsilon as pairs of whole blocks, each with the number of
+    such blocks."""
     blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in choices_module.blocks(epsilon, times):
         atoms, infinite = choices_module.adaptive_pair(epsilon, size)
@@ -370,15 +415,15 @@ def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
 
 
 def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
-    """Return whether to price exponential mechanisms by the block: if there are few, both ways are tried, and
-    the least counts."""
-    many = _heaviest(parts)
-    if many is None:
+    """Return the values of `choices` (whether exponential mechanisms are priced by the block) to try in
+    `compositions`; the lowest bound counts."""
+    blocked = _heaviest(parts)
+    if blocked is None:
         return (False,)
-    return (True,) if parts[many] > _FEW else (False, True)
+    return (True,) if parts[blocked] > _FEW else (False, True)
 
 
 def _nth(pairs: tuple[DominatingPair, ...], i: int) -> DominatingPair:
-    """Return the i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for
-    adding it."""
+    """Return pairs[i], or the first pair of the same direction if there are fewer: even positions are for
+    removing the unit, odd ones for adding it; a single pair is for both."""
     return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

@@ -1,7 +1,14 @@
-"""From a composition to epsilon and delta: look coarsely, plan again around what was seen, read the certified
-bound.
+"""From a composition to epsilon and delta: a first pass on a coarse lattice, then passes on finer lattices
+planned around its answer.
 
-Every pass returns a valid bound, so passes differ in tightness only and the best one is kept.
+Every pass returns a certified bound, so that passes differ in tightness only and the best one is kept. The
+constants below, and all of `planning`, change tightness and time, never whether a bound holds; docs/pld.md
+reports what was measured with these values.
+
+Symbols: `theta` is the tilt, the exponent of the weight e^(theta L) that a loss L gets before the transform;
+`k` is the logarithm of the moment generating function of the sum of losses, for planning
+(`planning.Cumulants`); the losses of each part are counted from an `offset`, and `self.offset` is the sum of
+all of them, which is added to every epsilon in the end.
 """
 
 from __future__ import annotations
@@ -22,31 +29,31 @@ from .pairs.cells import DominatingPair
 from .pairs.crossing import ROUNDED
 from .pairs.sampled import SampledGaussian
 
-# share of delta that truncated tails may cost
+# The share of delta that truncated tails may cost.
 _TAIL = 2e-6
-# How much wider than planned the mesh of the first look is.
+# How much wider than planned the mesh of the first pass is.
 _COARSER = 8.0
-# Passes at most: each returns a valid bound, and the best is kept.
+# The largest number of passes after the first.
 _PASSES = 7
-# mesh for delta, which is more sensitive than epsilon
+# The factor of the planned mesh where delta is computed, which is more sensitive to the mesh than epsilon.
 _FINER = 0.3
-# relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
+# The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
 _ACCEPTED = 6e-5
-# Lattice points from which on no finer mesh is tried.
+# The number of lattice points from which on no finer mesh is tried.
 _LARGEST = 2**20
-# steps from which on the integral along a line is tried before the lattice
+# The number of steps from which on the integral along a line is tried before the lattice.
 _MANY = 64
-# The relative distance from the upper bound at which a lower one is good enough.
+# The relative distance from the upper bound at which a lower bound by the line is accepted.
 _LOOSE = 5e-4
-# lattice points from which on a line is tried first
+# The number of lattice points from which on the line is tried too.
 _LONG = 2**17
-# relative width of its interval that makes the lattice superfluous
+# The relative width of the line's interval at which the lattice is not tried.
 _TIGHT = 8e-5
 
 
 class Composition(NamedTuple):
-    """One direction: pairs with their counts, and bounds on the probability that something had infinite
-    loss."""
+    """Holds the pairs of one direction with their counts, and an upper and a lower bound on the P-mass at
+    infinite loss of all of them together."""
 
     parts: tuple[tuple[DominatingPair, int], ...]
     infinite_above: float = 0.0
@@ -54,13 +61,20 @@ class Composition(NamedTuple):
 
 
 def _lattice(parts: Sequence[tuple[DominatingPair, int]]) -> float | None:
-    """Return the step of the lattice on which, up to a shift of each part, all losses lie."""
+    """Return the step of the lattice on which, up to an offset of each part, all losses lie; None if there is
+    no such lattice."""
     steps = {pair.lattice[0] if pair.lattice else None for pair, _ in parts}
     return steps.pop() if len(steps) == 1 else None
 
 
 class Solver:
-    """The passes over one composition in one direction."""
+    """Computes bounds of one composition in one direction, for deltas near the one it is made for.
+
+    `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
+    `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
+    window may misplace, `seen` is the curve of delta of the last pass, for planning the next one, and
+    `line_interval` is a delta with the interval that the line gave for it.
+    """
 
     def __init__(self, composition: Composition, delta: float) -> None:
         self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
@@ -70,7 +84,7 @@ class Solver:
         self.theta = planning.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
         if self.mesh is not None and self.mesh < 0.5 * planning.plan(k, self.theta).mesh:
-            # so fine that a wider mesh will do
+            # A wider mesh is accurate enough, and has fewer points.
             self.mesh = None
         offsets = k.center(self.theta)
         if self.mesh is not None:
@@ -85,21 +99,25 @@ class Solver:
         self.line_interval: tuple[float, EpsilonInterval | None] | None = None
 
     def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
-        """Return the interval without a lattice, where that is at hand; the last one if delta differs from
-        its own by rounding only."""
+        """Return an interval of epsilon that needs no lattice: of one release by its tail probabilities, of
+        many steps by the integral along a line; None if neither applies.
+
+        The last interval is returned again if delta exceeds the one it was computed for by rounding only.
+        """
         if self.line_interval is None or not self.line_interval[0] <= delta <= self.line_interval[0] * (
             1 + 0.5 * ROUNDED
         ):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
-                near = max(self.k(self.theta)[1] + self.offset, 0.0)
-                alone = single.interval(self.parts[0].pair, delta, near, self.theta)
-                self.line_interval = delta, alone and EpsilonInterval(*alone, self.theta)
+                start = max(self.k(self.theta)[1] + self.offset, 0.0)
+                ends = single.interval(self.parts[0].pair, delta, start, self.theta)
+                self.line_interval = delta, ends and EpsilonInterval(*ends, self.theta)
             else:
                 self.line_interval = delta, self._line(delta) if self.k.steps >= _MANY else None
         return self.line_interval[1]
 
     def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
-        """Return the interval by the integral along a line, if all there is are sampled Gaussians."""
+        """Return the interval of epsilon by the integral along a line, searched around `near`; None unless
+        all parts are sampled Gaussians, or if the line would be too long."""
         steps = [
             (part.pair, part.times, part.offset)
             for part in self.parts
@@ -110,39 +128,46 @@ class Solver:
         return ladder.solve(steps, self.k, self.theta, delta, near)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
-        """Return a certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
-        left = delta - self.infinite_above
-        if left <= 0:
+        """Return a certified upper bound on epsilon; passes end early once it is at most `enough`."""
+        remaining = delta - self.infinite_above
+        if remaining <= 0:
             return math.inf
-        interval = self._interval_by_line(left)
+        interval = self._interval_by_line(remaining)
         if interval is not None and (
             interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
         ):
             return interval.high
-        bound = self._lattice_above(delta, left, enough)
+        bound = self._lattice_above(delta, remaining, enough)
         poor = max(enough, 0.0) < bound < math.inf and (
             self.points > _LONG or self._made_of_rare_losses(bound, delta)
         )
         if interval is None and poor:
-            interval = self._line(left, EpsilonInterval(0.0, bound, self.theta))
-            self.line_interval = left, interval
+            interval = self._line(remaining, EpsilonInterval(0.0, bound, self.theta))
+            self.line_interval = remaining, interval
         return bound if interval is None else min(interval.high, bound)
 
     def _made_of_rare_losses(self, epsilon: float, delta: float) -> bool:
-        """Return whether delta is made of rare huge losses, for which a lattice is a poor place."""
+        """Return whether most of delta comes from rare huge losses, for which the bounds of a lattice are
+        loose."""
         return steps_module.rare(
             self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
         )
 
-    def _lattice_above(self, delta: float, left: float, enough: float) -> float:
-        """Return an upper bound on epsilon by the lattice, with finer meshes as long as they help."""
+    def _lattice_above(self, delta: float, remaining: float, enough: float) -> float:
+        """Return the best upper bound on epsilon of several passes, with finer meshes as long as they help.
+
+        `remaining` is delta less the mass at infinite loss. In each pass `extra` makes the window and the
+        tails finer where delta hardly depends on epsilon, and `error` estimates what the mesh added to
+        epsilon: from the difference between two passes (it grows with the square of the mesh), and from the
+        spread of losses in their cells.
+        """
         theta, shrink = self.theta, 1.0
         plan = (
             planning.first_plan(self.k, theta, _COARSER)
             if self.mesh is None
             else planning.plan(self.k, theta, self.mesh)
         )
-        before, width = self._look(planning.with_contributions(plan, self.k), left), plan.mesh
+        before, width = self._pass(planning.with_contributions(plan, self.k), remaining), plan.mesh
         best = before.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
@@ -156,7 +181,7 @@ class Solver:
             plan = planning.with_contributions(
                 plan if self.mesh else planning.with_mesh(plan, shrink), self.k, self.seen
             )
-            bound = self._look(plan, left)
+            bound = self._pass(plan, remaining)
             best = min(best, bound.epsilon)
             if (
                 math.isfinite(bound.epsilon)
@@ -164,59 +189,62 @@ class Solver:
             ):
                 if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
-                wrong = (before.epsilon - bound.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
-                wrong = max(wrong, self.k.inflation(plan, bound.slope))
-                if width > plan.mesh and wrong <= _ACCEPTED * bound.epsilon:
+                error = (before.epsilon - bound.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
+                error = max(error, self.k.inflation(plan, bound.slope))
+                if width > plan.mesh and error <= _ACCEPTED * bound.epsilon:
                     break
-                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(wrong, 1e-300))))
+                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))))
             before, width = bound, plan.mesh
         self.finest, self.points = plan.mesh, plan.points
         return best
 
-    def _look(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
+    def _pass(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
+        """Return the upper bound on epsilon on the lattice of a plan; keep its curve for the next plan."""
         curve = engine.curve(self.parts, plan, self.tail)
         bound = engine.epsilon_above(curve, delta, self.offset)
         self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
         return bound
 
     def _sensitivity(self, bound: CertifiedEpsilon) -> float:
-        """Return the log of how much a relative error of delta is magnified in epsilon; what is misplaced
-        must be that much less."""
+        """Return the log of how many times larger a relative error of delta is in epsilon (between 0 and 15):
+        by so much less of delta may be misplaced."""
         product = bound.slope * bound.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
-    def _near(self, epsilon: float, extra: float = 0.0) -> LatticePlan:
+    def _plan_near(self, epsilon: float, extra: float = 0.0) -> LatticePlan:
+        """Return a plan around epsilon, with a mesh no wider than that of the passes before. `extra` times
+        log(1 + theta) is added to `alias`, for lower bounds, from which misplaced mass is subtracted."""
         theta = planning.tilt_for_epsilon(self.k, epsilon - self.offset)
         plan = planning.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
         return plan._replace(mesh=min(plan.mesh, self.finest))
 
     def epsilon_below(self, delta: float, near: float) -> float:
-        """Return a certified lower bound on epsilon, looked for around `near`."""
-        left = delta - self.infinite_below
-        if left <= 0:
+        """Return a certified lower bound on epsilon, searched around `near`, an upper bound on it."""
+        remaining = delta - self.infinite_below
+        if remaining <= 0:
             return math.inf
-        interval = self._interval_by_line(left)
+        interval = self._interval_by_line(remaining)
         if interval is not None and near - interval.low <= _LOOSE * near:
             return interval.low
-        plan = self._near(near, 1.0)
+        plan = self._plan_near(near, 1.0)
         if interval is None and plan.points > _LONG:
-            interval = self._line(left, EpsilonInterval(0.0, near, self.theta))
+            interval = self._line(remaining, EpsilonInterval(0.0, near, self.theta))
             if interval is not None and near - interval.low <= _LOOSE * near:
                 return interval.low
         bound = engine.epsilon_below(
             engine.tests(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail),
-            left,
+            remaining,
             self.offset,
         )
         if interval is None and near - bound > _TIGHT * near:
-            interval = self._line(left, EpsilonInterval(bound, near, self.theta))
+            interval = self._line(remaining, EpsilonInterval(bound, near, self.theta))
         return bound if interval is None else max(bound, interval.low)
 
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""
-        plan = self._near(epsilon)
+        plan = self._plan_near(epsilon)
         plan = plan if self.mesh else planning.with_mesh(plan, _FINER)
-        # Below the center of the distribution the tilt does not reach: the window must.
+        # No tilt centers the distribution at an epsilon below its mean: the window is extended to it instead.
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
         curve = engine.curve(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail)
@@ -227,7 +255,7 @@ class Solver:
     def delta_below(self, epsilon: float) -> float:
         """Return a certified lower bound on delta."""
         tests = engine.tests(
-            self.parts, planning.with_contributions(self._near(epsilon, 1.0), self.k), self.tail
+            self.parts, planning.with_contributions(self._plan_near(epsilon, 1.0), self.k), self.tail
         )
         return min(
             1.0, (engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
@@ -235,6 +263,6 @@ class Solver:
 
 
 def guess_delta(parts: Sequence[tuple[DominatingPair, int]], epsilon: float) -> float:
-    """Return a rough delta, only to know where tails may be cut."""
+    """Return a rough estimate of delta at epsilon, by which tails are cut; no bound rests on it."""
     k = engine.cumulants([RepeatedPair(pair, n) for pair, n in parts], 1e-40)
     return math.exp(max(min(k.log_delta(max(planning.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

@@ -1,8 +1,14 @@
-"""Bounds on delta and epsilon for one direction of one composition: plan, discretise, compose, read off.
+"""Bounds on delta and epsilon for one direction of one composition, by a given plan: discretise, compose,
+read off.
 
-`DeltaCurve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the
-probabilities of threshold tests, which bound delta from below. docs/pld.md has the whole argument on one
-page.
+`DeltaCurve` holds a certified upper bound on delta at every lattice epsilon of its window; `Tests` holds the
+probabilities of threshold tests, which bound delta from below. docs/pld.md has the proof ("Two
+discretisations" and "Composition by a tilted Fourier transform").
+
+Symbols: P and Q are the two distributions of the composition, h is the mesh of the lattice, theta the tilt: a
+loss L has weight e^(theta L) in the tilted distribution, which has total mass 1 and is multiplied by
+e^(log_scale - theta L) in the end. U is the unit roundoff 2^-53. Indices count lattice points. Factors such
+as 1 + 1e-12 round a bound outwards by more than the rounding errors of its last operations.
 """
 
 from __future__ import annotations
@@ -23,22 +29,22 @@ from .planning import Cumulants, LatticePlan
 
 
 class RepeatedPair(NamedTuple):
-    """A pair `times` times; its losses are kept relative to `offset`."""
+    """Holds a pair that is composed `times` times; on the lattice its losses are counted from `offset`."""
 
     pair: DominatingPair
     times: int
     offset: float = 0.0
 
 
-# nothing that is rounded up may underflow to zero
+# Added to masses of upper bounds, so that none underflows to zero.
 _TINY = 1e-305
 # Lattice points beyond which no lower bound is computed: merging moves the mean of very many steps out of the
-# window that was planned, without limit, and memory grows with it. Four times what plans have at most.
+# planned window, by any distance, and memory grows with it. Four times the largest number of planned points.
 _MAX_STRETCHED = 2**24
 
 
 class DeltaCurve(NamedTuple):
-    """Upper bounds exp(log_scale) * value on delta at epsilon = mesh * (start + i), plus `infinite`."""
+    """Holds upper bounds on delta: exp(log_scale) * value[i] + infinite at epsilon = mesh * (start + i)."""
 
     start: int
     mesh: float
@@ -47,7 +53,7 @@ class DeltaCurve(NamedTuple):
     infinite: float
 
     def seen(self) -> tuple[Array, Array]:
-        """Return losses and log delta, for planning."""
+        """Return the epsilons of the curve and log delta there (without `infinite`), for planning."""
         with np.errstate(divide="ignore"):
             return self.mesh * np.arange(self.start, self.start + len(self.value), dtype=np.float64), np.log(
                 self.value
@@ -55,8 +61,10 @@ class DeltaCurve(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """For thresholds K = start + i of the merged loss index, in units of exp(log_scale): P - e^(mesh K) Q,
-    and e^(mesh K) Q, of {index >= K}; both from below, e^(mesh K) Q also from above.
+    """Holds bounds on threshold tests: for each threshold K = start + i, of the set {merged loss index >= K},
+    in units of exp(log_scale).
+
+    `gain` is a lower bound on P - e^(mesh K) Q of that set, `q_low` and `q_high` are bounds on e^(mesh K) Q.
     """
 
     start: int
@@ -68,10 +76,12 @@ class Tests(NamedTuple):
 
 
 def cumulants(parts: Sequence[RepeatedPair], tail: float) -> Cumulants:
+    """Return the cumulants of the composed loss, for planning; each part leaves out `tail` of its mass."""
     return Cumulants([(part.pair.nodes(tail / part.times), part.times) for part in parts])
 
 
 def _knots(part: RepeatedPair, plan: LatticePlan, tail: float) -> Index:
+    """Return the lattice points onto which the losses of a part are put."""
     loss, weight = part.pair.nodes(tail / part.times)
     nodes = Nodes(loss - part.offset, weight)
     return (
@@ -86,7 +96,8 @@ def _losses(index: Index, plan: LatticePlan) -> Array:
 
 
 class LatticeWindow(NamedTuple):
-    """`size` lattice points from `start` on, of which those from `first` on are read."""
+    """Holds the indices of a window: `size` lattice points from `start` on, of which those from `first` on
+    are read. Sums are computed modulo `size`."""
 
     start: int
     first: int
@@ -101,11 +112,11 @@ def _window(plan: LatticePlan) -> LatticeWindow:
 
 
 class Wrapped(NamedTuple):
-    """Bounds on what the cyclic window misplaces.
+    """Holds bounds on the mass outside the window, which appears inside it because sums are cyclic.
 
-    `above` is tilted mass beyond its end. What comes round from below the part that is read adds to every
-    tail at most `tilted` times its weight, in units of the tilted distribution, plus `absolute` in plain
-    probability.
+    `above` bounds the tilted mass beyond the end of the window. All mass from outside adds to a tail
+    probability {loss >= x} at most `tilted`, in units of the tilted distribution and before the factor
+    e^(-theta x), plus `absolute` in plain probability.
     """
 
     above: float
@@ -116,12 +127,11 @@ class Wrapped(NamedTuple):
 def _wrapped(
     parts: Sequence[LatticeMasses], theta: float, plan: LatticePlan, window: LatticeWindow
 ) -> Wrapped:
-    """Return Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width)
-    times all of the mass.
+    """Return Chernoff's bounds on the mass outside the window, with the plan's exponents `up` and `down`.
 
-    A loss S below the window appears at S + j * width, j >= 1, where its weight e^(-theta loss) is e^(-theta
-    j width) times its own: untilted, all such mass together is at most e^(-theta width) / (1 - e^(-theta
-    width)).
+    Without `down`: a loss S below the window appears at S + j * width, j >= 1, where the factor e^(-theta
+    loss) that undoes the tilt is e^(-theta j width) times its own. Untilted, all such mass together is at
+    most e^(-theta width) / (1 - e^(-theta width)).
     """
     h = plan.mesh
 
@@ -141,8 +151,8 @@ def _wrapped(
 
 
 def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> DeltaCurve:
-    """Return an upper bound on delta for every lattice epsilon from a little below the plan's estimate to the
-    end of the window."""
+    """Return an upper bound on delta for every lattice epsilon from plan.first, a little below the estimate,
+    to the end of the window."""
     built, infinite = [], 0.0
     for part in parts:
         pair, n, offset = part
@@ -158,14 +168,17 @@ def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Delt
 def _read_upper(
     total: Sum, plan: LatticePlan, window: LatticeWindow, above: float, infinite: float
 ) -> DeltaCurve:
-    """Return delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive summands
-    only."""
+    """Return delta(K) = (1 - e^-h) * sum over j > K of e^(-h (j-1-K)) P(loss index >= j) at every epsilon =
+    h K; all summands are positive.
+
+    `above` is the tilted mass beyond the window, `infinite` the P-mass at infinite loss.
+    """
     h, first = plan.mesh, window.first
     mass = total.mass[first - total.start :] + total.error
     length = min(len(mass), math.ceil(600 / h))
     offset = h * np.arange(len(mass))
     weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * offset) + _TINY
-    # counted as infinite
+    # Mass beyond the window, and beyond `length`, is counted as infinite loss.
     beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())
     weight, offset = weight[:length], offset[:length]
     tail = np.cumsum(weight[::-1])[::-1] + beyond
@@ -179,8 +192,8 @@ def _read_upper(
 
 
 def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Tests:
-    """Return P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on; no test
-    where that would take too many lattice points."""
+    """Return lower bounds on P - e^epsilon Q of {sum of merged loss indices >= K}, for thresholds K from
+    plan.first on; an empty `Tests` if that would take too many lattice points."""
     built = []
     for part in parts:
         knots = _knots(part, plan, tail)
@@ -199,13 +212,14 @@ def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Test
 def _read_lower(
     total: Difference, plan: LatticePlan, window: LatticeWindow, wrapped: Wrapped, rounding: float
 ) -> Tests:
-    """Return, with P(j) the masses and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j))
-    P(j) + e^(K-j) D(j), in mesh units.
+    """Return the tests at every threshold K: with P(j), Q(j) the masses at index j and D(j) = P(j) - e^(hj)
+    Q(j) their gain, P - e^(hK) Q of {index >= K} is the sum over j >= K of (1 - e^(h(K-j))) P(j) + e^(h(K-j))
+    D(j).
 
-    What wraps around counts once against P where it helps; its D is at most as large, since Q is not
-    negative, and where D is negative it only hurts. `rounding`, relative to the Q-mass of a test, is for
-    masses that are floats: where nearly all of it cancels against P, at an epsilon much below the typical
-    loss, that is the largest error left.
+    Mass from outside the window is subtracted twice: once for P, and once for D, which is at most P since Q
+    is not negative; a negative D from outside only lowers the bound. `rounding` bounds the rounding of the
+    given masses, relative to the Q-mass of a test: at an epsilon much below the typical loss nearly all of Q
+    cancels against P, and this is the largest error that remains.
     """
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
@@ -223,26 +237,29 @@ def _read_lower(
     spread = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset)
 
     def discounted(x: Array) -> Array:
+        """Return the sums over j >= K of e^(h(K-j)) x(j), for every K."""
         return np.asarray(np.cumsum((x * np.exp(-offset))[::-1])[::-1] * np.exp(offset))
 
-    gained, size = (
+    gain_sum, gain_size = (
         discounted((gain - total.gain_error) * weight),
         discounted((np.abs(gain) + total.gain_error) * weight),
     )
-    better = spread * (1 - log_error - 1e-11) + gained - (log_error + 1e-11) * size - 2 * beyond
-    # Q = P - D
-    either = total.p.error + total.gain_error
-    wrong = 2 * beyond + (log_error + 1e-11) * (
-        size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
+    test_gain = spread * (1 - log_error - 1e-11) + gain_sum - (log_error + 1e-11) * gain_size - 2 * beyond
+    # e^(hj) Q(j) = P(j) - D(j), each entry up to both errors
+    entry_error = total.p.error + total.gain_error
+    sum_error = 2 * beyond + (log_error + 1e-11) * (
+        gain_size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
     )
-    held, kept = (discounted((mass - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
-    held = np.maximum(held, 0.0)
-    return Tests(first, h, scale, better - rounding * held, np.maximum(kept, 0.0), held)
+    q_high, q_low = (
+        discounted((mass - gain + sign * entry_error) * weight) + sign * sum_error for sign in (1, -1)
+    )
+    q_high = np.maximum(q_high, 0.0)
+    return Tests(first, h, scale, test_gain - rounding * q_high, np.maximum(q_low, 0.0), q_high)
 
 
 def _centered(parts: Sequence[LatticeMasses], plan: LatticePlan) -> LatticePlan:
-    """Return the window stretched to where the merged indices are: a crowd of losses much smaller than the
-    mesh all count as zero."""
+    """Return the plan with its window stretched to hold the mean of the merged losses, which merging has
+    moved: many losses much smaller than the mesh all become 0."""
     merged = Cumulants([(Nodes(_losses(part.indices, plan), part.mass), part.times) for part in parts])
     shift = merged(plan.theta)[1] - plan.center
     down, up = min(shift, 0.0), max(shift, 0.0)
@@ -250,7 +267,7 @@ def _centered(parts: Sequence[LatticeMasses], plan: LatticePlan) -> LatticePlan:
 
 
 class CertifiedEpsilon(NamedTuple):
-    """A certified epsilon, and how fast log delta falls with epsilon there (not certified)."""
+    """Holds a certified epsilon, and -d log(delta) / d epsilon there (not certified)."""
 
     epsilon: float
     slope: float
@@ -259,7 +276,8 @@ class CertifiedEpsilon(NamedTuple):
 def epsilon_above(c: DeltaCurve, delta: float, offset: float) -> CertifiedEpsilon:
     """Return the smallest epsilon at which the curve certifies delta; infinity if none does.
 
-    `offset` is added to every loss.
+    Between two lattice points delta is at most the chord, as it is convex in e^epsilon. `offset` is added to
+    every loss.
     """
     left = delta * (1 - 1e-12) - c.infinite
     if left <= 0:
@@ -280,12 +298,12 @@ def epsilon_above(c: DeltaCurve, delta: float, offset: float) -> CertifiedEpsilo
 
 
 def delta_above(c: DeltaCurve, epsilon: float) -> float:
-    """Return the curve at the last lattice point not above epsilon and the next, joined by a line in
-    e^epsilon."""
+    """Return an upper bound on delta at epsilon: the chord, in e^epsilon, between the curve at the last
+    lattice point not above epsilon and at the next one."""
     i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start
     if i < 0:
         return 1.0
-    # beyond the window delta is at most what it is at the window's end
+    # beyond the window delta is at most its value at the window's end
     i = min(i, len(c.value) - 2)
     share = min(
         1.0, math.expm1(min(epsilon - c.mesh * (c.start + i), c.mesh)) / math.expm1(c.mesh) * (1 - 1e-12)
@@ -297,25 +315,28 @@ def delta_above(c: DeltaCurve, epsilon: float) -> float:
 def epsilon_below(t: Tests, delta: float, offset: float) -> float:
     """Return the largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta.
 
-    At epsilon = mesh K + x the test K has gain - (e^x - 1) e^(mesh K) Q; solved for x.
+    At epsilon = mesh K + x the test with threshold K has P - e^epsilon Q = gain - (e^x - 1) q, where q is
+    e^(mesh K) Q. It equals delta at e^x = 1 + (gain - delta) / q. The larger bound on q is used where x >= 0
+    and the smaller one where x < 0: both lower x.
     """
     target = delta * math.exp(min(-t.log_scale, 700.0)) * (1 + 1e-12)
     spare = t.gain - target
-    held = np.where(spare >= 0, t.q_high, t.q_low)
-    usable = (held > 0) & (spare > -held)
+    q = np.where(spare >= 0, t.q_high, t.q_low)
+    usable = (q > 0) & (spare > -q)
     if not usable.any():
         return 0.0
     threshold = t.mesh * (t.start + np.flatnonzero(usable))
-    value = threshold + np.log1p(spare[usable] / held[usable])
+    value = threshold + np.log1p(spare[usable] / q[usable])
     best = float(np.max(value))
     return max(0.0, best + offset - 1e-13 * (abs(best) + abs(offset)))
 
 
 def delta_below(t: Tests, epsilon: float) -> float:
-    """Return the best test at this epsilon."""
-    ahead = np.expm1(
+    """Return the largest lower bound on delta at this epsilon that a threshold test gives."""
+    # e^x - 1 for epsilon = mesh K + x; q is bounded in the direction that lowers the result.
+    growth = np.expm1(
         np.minimum(epsilon + 1e-13 * abs(epsilon) - t.mesh * (t.start + np.arange(len(t.gain))), 700.0)
     )
-    value = t.gain - ahead * np.where(ahead > 0, t.q_high, t.q_low)
+    value = t.gain - growth * np.where(growth > 0, t.q_high, t.q_low)
     best = float(np.max(value, initial=0.0))
     return math.exp(min(t.log_scale + math.log(best), 0.0)) * (1 - 1e-10) if best > 0 else 0.0

@@ -1,12 +1,16 @@
 """The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
-a bound on every rounding error (what wraps around the cyclic window is bounded by `engine`). What adds to an
-`error`, a `log_error` or `dropped` carries the guarantee; which coefficients are computed and in which
-precision is a matter of speed.
+a bound on every rounding error. (The mass that wraps around the cyclic window is bounded by `engine`.)
 
-Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
-delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform
-is that of the distribution minus a point mass at its mode: nothing is lost when a step reveals almost
-nothing.
+Every line that adds to an `error`, a `log_error` or `dropped` is part of the proof and must not be dropped;
+which coefficients are computed, and in which precision, changes speed and tightness only.
+
+Each mass is first tilted, that is multiplied by exp(theta * loss), and normalised, so that the losses that
+matter for a tiny delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as
+1e-5). The transform is that of the distribution minus a point mass at its mode, so that no digits are lost
+when a step reveals almost nothing.
+
+Symbols: u is the unit roundoff of the floating-point type in use (U for doubles), phi the Fourier transform
+of one step's tilted distribution, z = phi - 1, and n the number of times that a step occurs.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from ..pairs.arrays import Array, Index, U
 # The log of a Fourier coefficient below which it is bounded instead of computed: e^-80 is far below the
 # rounding of a double.
 _NEGLIGIBLE = -80.0
-# Roundings of a transform per level: a butterfly is a complex product and a sum; the bound is componentwise
-# against the 1-norm.
+# Roundings of a transform of length N in each of its log2 N levels, where it takes butterflies (a complex
+# product and a sum): every coefficient errs by at most this many u per level, times the 1-norm of the input.
 _ROUNDINGS_PER_LEVEL = 8
 
 
@@ -42,7 +46,8 @@ class Sum(NamedTuple):
     """Holds the tilted distribution of the sum at index start, start+1, ..., cyclic; each entry is within
     `error` of the truth.
 
-    The untilted mass is exp(log_scale - theta * loss) times it; log_scale is within `log_error`.
+    The untilted mass at a loss is the entry times exp(log_scale - theta * loss); log_scale is within
+    `log_error` of the truth.
     """
 
     start: int
@@ -76,34 +81,36 @@ class Difference(NamedTuple):
 
 
 class TiltedMasses(NamedTuple):
-    """Holds re-weighted and normalised masses, with the log of what they were divided by."""
+    """Holds tilted and normalised masses; `log_total` is the log of the total they were divided by, within
+    `log_error`, and `mode` the position of the largest."""
 
     indices: Index
     mass: npt.NDArray[np.floating[Any]]
     mode: int
     log_total: float
     log_error: float
-    # mass away from the mode
+    # all mass but that at the mode
     residual: float
-    # a bound on the sum of the errors of masses away from the mode, and of the one that balances them
+    # a bound on the errors of the masses away from the mode, and of minus their sum, which
+    # `_transform_minus_one` puts at the mode; all added up
     input_error: float
 
 
 def unit(precise: bool) -> float:
-    """Return half the distance from 1 to the next number: of doubles, or of the widest type that numpy has
-    here."""
+    """Return the unit roundoff, half the distance from 1 to the next number: of doubles, or with `precise` of
+    the widest floating-point type that numpy has on this machine."""
     return float(np.finfo(np.longdouble).eps) / 2 if precise else U
 
 
 def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasses:
-    """Return masses re-weighted by exp(rate * index) and normalised, with bounds on what rounding did."""
+    """Return masses multiplied by exp(rate * index) and normalised, with bounds on their rounding errors."""
     u = unit(precise)
     keep = part.mass > 0
     index, mass = part.indices[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
     exponent = rate * index.astype(mass.dtype)
     if exponent.size == 0:
         raise FloatingPointError("no mass is left that a float could hold")
-    # e^600 is well within the range of floats; beyond, logarithms are taken.
+    # e^600 is well within the range of floats; for larger exponents logarithms are added instead.
     if np.max(np.abs(exponent)) < 600:
         weight = mass * np.exp(exponent)
         shift = 0.0
@@ -114,12 +121,13 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
     weight = weight / total
     relative = u * (16 + 4 * np.abs(exponent) + 2 * abs(shift) + (0 if shift == 0 else 800))
     mode = int(np.argmax(weight))
-    spread = float(weight @ relative) + 2 * u * math.log2(len(weight) + 1)
-    rest = weight.copy()
-    rest[mode] = 0.0
-    residual = float(rest.sum())
-    input_error = 2 * (float(rest @ relative) + residual * spread) + 1e-290
-    log_error = spread + 2 * U * (1 + abs(shift) + abs(math.log(total)))
+    # relative error of `total`
+    total_error = float(weight @ relative) + 2 * u * math.log2(len(weight) + 1)
+    away = weight.copy()
+    away[mode] = 0.0
+    residual = float(away.sum())
+    input_error = 2 * (float(away @ relative) + residual * total_error) + 1e-290
+    log_error = total_error + 2 * U * (1 + abs(shift) + abs(math.log(total)))
     return TiltedMasses(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
 
 
@@ -127,7 +135,10 @@ def _transform_minus_one(
     t: TiltedMasses, size: int, active: Index | None, unit: float
 ) -> tuple[npt.NDArray[Any], float]:
     """Return the Fourier transform (the characteristic function) of the tilted distribution minus a unit
-    mass at its mode, and a bound on each entry's error."""
+    mass at its mode, and a bound on each entry's error. Indices are counted from the mode.
+
+    `active` are the frequencies that are wanted, None for all; few of them are computed by direct sums.
+    """
     position = np.mod(t.indices - t.indices[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
@@ -148,7 +159,8 @@ def _transform_minus_one(
 def log_one_plus(
     z: npt.NDArray[Any], error: float | Array, unit: float
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
-    """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
+    """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|, where `error` bounds the
+    error of z; the rounding of this function is included."""
     a, b = z.real, z.imag
     size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
@@ -158,15 +170,19 @@ def log_one_plus(
 
 
 def _complex_log1p(z: npt.NDArray[Any], unit: float) -> npt.NDArray[Any]:
-    """Return log(1 + z), of a small z to all its digits: numpy's own takes the logarithm of |1 + z|, where
-    they are lost."""
+    """Return log(1 + z), accurate for small z. (numpy's log1p of a complex number takes the logarithm of
+    |1 + z|, where the digits of a small z are lost.)"""
     log, angle, _ = log_one_plus(z, 0.0, unit)
     return np.asarray(log + 1j * angle)
 
 
 class _Spectrum:
-    """Accumulates the transform of a convolution of distributions, in logarithms and only where it is not
-    negligible."""
+    """Accumulates the transform of a convolution of distributions, as logarithm and angle, at the frequencies
+    `active` where it is not negligible (None: all).
+
+    `log_error` bounds the error of each coefficient, as the log of a factor; `dropped` bounds the sum of all
+    coefficients that were dropped.
+    """
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.precise, self.unit = size, precise, unit(precise)
@@ -191,7 +207,8 @@ class _Spectrum:
         self.log, self.angle, self.log_error = self.log[keep], self.angle[keep], self.log_error[keep]
 
     def invert(self) -> tuple[Array, float]:
-        """Return the distribution, and a bound on the error of each entry."""
+        """Return the distribution, counted from the sum of all modes, and a bound on the error of each
+        entry."""
         coefficient, atom = _without_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
         absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
         relative_error = np.expm1(np.minimum(self.log_error, 600.0))
@@ -207,18 +224,21 @@ class _Spectrum:
 def _without_atom(
     log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 ) -> tuple[npt.NDArray[Any], float]:
-    """Return exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after
-    the transform, costs no digits."""
+    """Return coefficients exp(log + i angle) and 0, or, if they are smaller, these minus one and 1: the unit
+    mass at the mode that the caller then adds after the inverse transform, where it is exact.
+
+    Only possible if the coefficients of all frequencies are there (`complete`).
+    """
     coefficient = np.exp(log) * np.exp(1j * angle)
     if complete:
-        rest = np.expm1(log + 1j * angle)
-        if np.abs(rest).sum() < np.abs(coefficient).sum():
-            return rest, 1.0
+        minus_one = np.expm1(log + 1j * angle)
+        if np.abs(minus_one).sum() < np.abs(coefficient).sum():
+            return minus_one, 1.0
     return coefficient, 0.0
 
 
 def _absolute_error(log: Array, log_error: Array) -> Array:
-    """Return e^(log + log_error) - e^log: how far a number of that size may be from the truth."""
+    """Return e^(log + log_error) - e^log: how far a number of size e^log may be from the truth."""
     inside = np.minimum(log_error, 600.0)
     return np.asarray(
         np.where(log_error > 30, np.exp(np.minimum(log + log_error, 600.0)), np.exp(log) * np.expm1(inside))
@@ -226,8 +246,13 @@ def _absolute_error(log: Array, log_error: Array) -> Array:
 
 
 class _Powers:
-    """Accumulates phi^n and the log of (phi - g)^n / phi^n at every frequency, with bounds on their errors:
-    phi is the transform of a distribution under P, g that of its gain, and the powers are convolutions."""
+    """Accumulates phi^n and the log of (phi - g)^n / phi^n at every frequency, with bounds on their errors.
+
+    phi is the transform of a distribution under P, g that of its gain (`LatticePairMasses`), so that phi - g
+    is that of e^loss Q; powers are convolutions. Where |g| is small against |phi| in every pair
+    (`has_small_gain`) the factor phi^n and its error are common to both (`log_error`), and `log_ratio_error`
+    is the error of the ratio; elsewhere `rest_error` is that of (phi - g)^n by itself.
+    """
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
@@ -236,12 +261,12 @@ class _Powers:
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
         self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
         self.log_error, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
-        # where |g| is below |phi| / 2 in every pair
+        # frequencies where |g| is below |phi| / 2 in every pair
         self.has_small_gain = np.ones(half, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
-        """Convolve with a pair n times: `gain` is given at the indices of t, relative to the same total, and
-        `relative_error` bounds its relative error."""
+        """Convolve with a pair n times. `gain` is tilted and normalised as the masses of `t` and stands at
+        the same indices; `relative_error` bounds its relative error."""
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
         np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
@@ -253,27 +278,28 @@ class _Powers:
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
         rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)
-        near = np.abs(g) < 0.5 * np.abs(phi)
-        ratio = np.divide(g, phi, out=np.zeros_like(phi), where=near)
+        small_gain = np.abs(g) < 0.5 * np.abs(phi)
+        ratio = np.divide(g, phi, out=np.zeros_like(phi), where=small_gain)
         self.log_ratio = self.log_ratio + n * np.where(
-            near, _complex_log1p(-ratio, u), np.log(rest) - (log + 1j * angle)
+            small_gain, _complex_log1p(-ratio, u), np.log(rest) - (log + 1j * angle)
         )
-        shared_error = error_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
+        shared_error = error_g + np.minimum(np.abs(ratio) + ~small_gain, 1.0) * (error + 16 * u * np.abs(phi))
         self.log_ratio_error += (n * np.log1p(shared_error / np.abs(rest))).astype(np.float64)
         # the error of phi - g by itself, where phi^n is no common factor
         separate_error = error_g + error + 16 * u * np.abs(phi)
         self.rest_error += (n * np.log1p(separate_error / np.abs(rest))).astype(np.float64)
-        self.has_small_gain &= near
+        self.has_small_gain &= small_gain
         self.log, self.angle = self.log + n * log, self.angle + n * angle
         self.log_error += n * log_error + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
     def invert(self) -> tuple[Array, float, Array, float]:
-        """Return the distribution under P and the difference, each with a bound on the error of its
-        entries."""
+        """Return the distribution under P with a bound on the error of its entries, and then the difference
+        P - e^loss Q with a bound on its."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
-        near = self.has_small_gain & (np.abs(self.log_ratio) < 50)
-        gain = np.where(near, -p * np.expm1(np.where(near, self.log_ratio, 0)), p - q)
+        # Where the difference is small it is computed without cancellation, by expm1.
+        by_ratio = self.has_small_gain & (np.abs(self.log_ratio) < 50)
+        gain = np.where(by_ratio, -p * np.expm1(np.where(by_ratio, self.log_ratio, 0)), p - q)
         size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
         log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
         log_q = log_p + self.log_ratio.real.astype(np.float64)
@@ -288,9 +314,9 @@ class _Powers:
         separate_error = (
             error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))
         )
-        gain_errors = np.where(near, shared_error, separate_error)
-        rest, atom = _without_atom(self.log, self.angle, True)
-        mass, error = self._inverse_transform(rest, error_p + 8 * u * np.abs(rest).astype(np.float64))
+        gain_errors = np.where(by_ratio, shared_error, separate_error)
+        spectrum, atom = _without_atom(self.log, self.angle, True)
+        mass, error = self._inverse_transform(spectrum, error_p + 8 * u * np.abs(spectrum).astype(np.float64))
         mass[0] += atom
         return mass, error, *self._inverse_transform(gain, gain_errors)
 
@@ -311,10 +337,11 @@ def difference(
     start: int,
     precise: bool = False,
 ) -> Difference:
-    """Return the distribution of the sum under P, and P - e^loss Q of it.
+    """Return the tilted distribution of the sum under P, and the difference P - e^loss Q, on `size` lattice
+    points from `start` on, cyclic; `precise` as in `compose`.
 
-    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two distributions, without
-    cancellation.
+    With phi the transform of P and g that of the gain, phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)):
+    the small difference of two distributions, without cancellation.
     """
     powers = _Powers(size, precise)
     log_scale: list[float] = []

@@ -1,9 +1,9 @@
-"""A composition as one pair of point masses, so that it can be seen through a sample:
+"""A composition as one pair of point masses, so that amplification by sampling applies to it:
 `compose([...]).sampled(rate)`.
 
 One sample is drawn, and several mechanisms run on it. Together they are one mechanism; its dominating pair is
 the product of theirs (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10), to which amplification applies as
-to any other. Masses are convolved directly, sums of positive terms only, so that every mass keeps its
+to any other pair. Masses are convolved directly, by sums of positive terms only, so that every mass keeps its
 relative accuracy however small it is.
 """
 
@@ -22,14 +22,15 @@ from ..pairs.cells import DominatingPair
 from . import planning
 from .planning import Cumulants
 
-# Lattice points for what is likely under a composition that is sampled: more make its pair tighter, and
-# everything after it slower.
+# Lattice points for the likely losses of a composition that is sampled: more make its pair tighter, and the
+# composition of its samples slower. Not measured.
 _POINTS = 4096
 
 
 class _LatticePair(NamedTuple):
-    """Holds P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses
-    likewise, if they are needed."""
+    """Holds P-masses at the lattice points start, start + 1, ..., with relative error at most `error`, and
+    the P-mass at infinite loss. Q-masses are held for lower bounds only; for upper bounds they are p *
+    e^-loss."""
 
     start: int
     p: Array
@@ -39,7 +40,8 @@ class _LatticePair(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """Atoms that dominate the composition, the mass at infinite loss, and atoms that it dominates."""
+    """Holds atoms that dominate the composition, their P-mass at infinite loss, and atoms that are dominated
+    by the composition."""
 
     upper: Atoms
     infinite: float
@@ -51,7 +53,8 @@ def joint(
     below: Sequence[tuple[DominatingPair, int]] | None,
     tail: float,
 ) -> Joint:
-    """Return the pair of a composition, from pairs that dominate its parts and pairs that they dominate.
+    """Return the pair of a composition, from pairs with their counts: `above` dominate its parts, `below` are
+    dominated by them. `tail` is the P-mass that may be cut off.
 
     Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by
                `above`; `lower` is what post-processing leaves of the composition of `below`.
@@ -77,26 +80,31 @@ def joint(
 
 
 def _mesh(parts: Sequence[tuple[DominatingPair, int]], tail: float) -> float:
-    """Return a mesh with which everything likely has a few thousand points."""
+    """Return a mesh with which the likely losses of the composition span about `_POINTS` lattice points: all
+    losses, or 30 standard deviations and four times the widest range of a part, if that is less."""
     nodes = [(pair.nodes(tail / n), n) for pair, n in parts]
-    _, _, spread = Cumulants(nodes)(0.0)
-    all_ = math.fsum(n * float(node.loss[-1] - node.loss[0]) for node, n in nodes)
+    _, _, variance = Cumulants(nodes)(0.0)
+    full_range = math.fsum(n * float(node.loss[-1] - node.loss[0]) for node, n in nodes)
     widest = max(float(node.loss[-1] - node.loss[0]) for node, _ in nodes)
-    return planning.short_mantissa(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
+    likely_range = min(full_range, 30 * math.sqrt(variance) + 4 * widest)
+    return planning.short_mantissa(max(likely_range, 1e-9) / _POINTS)
 
 
 def _knots(pair: DominatingPair, mesh: float, tail: float) -> Array:
+    """Return the indices of all lattice points around the losses of a pair, as floats."""
     loss = pair.nodes(tail).loss
     return np.arange(math.floor(loss[0] / mesh) - 1, math.ceil(loss[-1] / mesh) + 2, dtype=np.float64)
 
 
 def _upper(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
+    """Return masses on the lattice that dominate the pair."""
     knots = _knots(pair, mesh, tail)
     dominating = cells.upper(pair, mesh * knots)
     return _LatticePair(int(knots[0]), dominating.mass, None, dominating.infinite, 0.0)
 
 
 def _lower(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
+    """Return masses on the lattice that the pair dominates; the Q-masses are rounded up."""
     knots = _knots(pair, mesh, tail)
     merged = cells.lower(pair, mesh * knots)
     q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * knots) * (1 + 8 * U)
@@ -104,8 +112,12 @@ def _lower(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
 
 
 def _times(a: _LatticePair, b: _LatticePair, cut: float) -> _LatticePair:
-    """Return the convolution, without tails of mass `cut`: above they count as infinite (or are left out),
-    below they are raised (or left out)."""
+    """Return the convolution of two pairs, without tails of P-mass `cut`.
+
+    For an upper bound (no Q-masses) the losses of the upper tail become infinite, and those of the lower tail
+    are raised to the first that is kept; the atoms then lack the Q-mass that the raised losses had, which
+    `basic_pairs.missing_q_mass` restores before they are sampled. For a lower bound both tails are left out.
+    """
     p = np.convolve(a.p, b.p)
     q = None if a.q is None or b.q is None else np.convolve(a.q, b.q)
     error = a.error + b.error + 4 * U * (min(len(a.p), len(b.p)) + 8)
@@ -120,7 +132,8 @@ def _times(a: _LatticePair, b: _LatticePair, cut: float) -> _LatticePair:
 
 
 def _composed(parts: Sequence[tuple[_LatticePair, int]], tail: float) -> _LatticePair:
-    """Return the pair of a composition; its tails are cut as in `_times`."""
+    """Return the pair of a composition of pairs with their counts; its tails are cut off as in `_times`, less
+    than `tail` in all."""
     cut = tail / (4 * sum(n for _, n in parts))
     powers = [_power(pair, n, lambda a, b: _times(a, b, cut)) for pair, n in parts]
     total = powers[0]
@@ -132,7 +145,7 @@ def _composed(parts: Sequence[tuple[_LatticePair, int]], tail: float) -> _Lattic
 def _power(
     pair: _LatticePair, n: int, times: Callable[[_LatticePair, _LatticePair], _LatticePair]
 ) -> _LatticePair:
-    """Return the convolution power of a pair, by squaring."""
+    """Return the n-th convolution power of a pair by repeated squaring, where `times` convolves two."""
     result: _LatticePair | None = None
     while True:
         if n & 1:

@@ -1,6 +1,8 @@
-"""Composition on the line: the integral for delta, by characteristic functions of the unrounded losses.
+"""Composition of sampled Gaussian steps without a lattice: delta as an integral of the moment generating
+function along a vertical line in the complex plane.
 
-`transform` and `fading` evaluate the characteristic function of one sampled Gaussian step with an error
-bound, `steps` cuts rare huge losses off, `line` integrates, `ladder` climbs to the accuracy that was asked
-for.
+`transform` evaluates the moment generating function of one step with an error bound, `fading` bounds it at
+frequencies that are not computed, `steps` separates rare huge losses from the others, `line` integrates, and
+`ladder` turns lines into an interval of epsilon. docs/pld.md has the proof ("Along a line" and "Rare huge
+losses").
 """

@@ -1,8 +1,13 @@
-"""From lines to an interval of epsilon: one line for all runs, or one for each level of a ladder where rare
-huge losses make that one too long.
+"""From lines (`line.Line`) to an interval of epsilon: one line for all runs, or one for each level of a
+ladder (`steps.Level`) where rare huge losses would make a single line too long.
 
-Nothing here needs proof beyond that levels are disjoint and together all runs, so that their deltas add up:
-plans decide how tight the interval is, never whether it holds.
+The proof rests on the bounds of each line, and on levels being disjoint and together all runs, so that their
+deltas add up. All plans, and the constants below, decide how tight the interval is and how long it takes,
+never whether it holds; docs/pld.md reports what was measured with them.
+
+Symbols: `k` is the logarithm of the moment generating function of a run (`planning.Cumulants`), for planning;
+theta is a tilt; a slope is -d log(delta) / d epsilon; k.offset is the sum of the steps' offsets, from which
+`Aim.epsilon` and the argument of `read` are counted, while the interval is of epsilon itself.
 """
 
 from __future__ import annotations
@@ -25,11 +30,12 @@ _PASSES = 4
 _ENOUGH = 8e-5
 # The share of delta that truncated tails may cost.
 _TAIL = 2e-6
-# Nodes times frequencies of a line in the widest floating-point type, which is slower.
+# The largest number of nodes times frequencies of a line in the widest floating-point type, which is slower.
 _WORK_PRECISE = 2.5e7
-# The share of epsilon that the kernel may cost in a first look.
+# The share of epsilon that the kernel may cost in a first pass.
 _FIRST = 3e-3
-# what to try in turn: the share of epsilon that the kernel may cost, whether by levels, and the work allowed
+# What is tried in turn, until a line is short enough. Each entry: the share of epsilon that the kernel may
+# cost, whether there is a line per level, and the largest number of nodes times frequencies of a line.
 _CHEAP, _LEVELS = (2e-6, False, 6e6), [(2e-6, True, 2.5e7), (8e-6, True, 1e8), (2.5e-5, True, 3e8)]
 _FIRST_WAYS = [_CHEAP, (_FIRST, False, 6e6)]
 _RARE_WAYS = [*_LEVELS, _CHEAP, (2.5e-5, False, 3e8)]
@@ -37,7 +43,7 @@ _WAYS = [_CHEAP, *_LEVELS, (2.5e-5, False, 3e8)]
 
 
 class EpsilonInterval(NamedTuple):
-    """A proved interval of epsilon, and how fast log delta falls there (not proved)."""
+    """Holds a proved interval of epsilon, and -d log(delta) / d epsilon there (not proved)."""
 
     low: float
     high: float
@@ -47,15 +53,15 @@ class EpsilonInterval(NamedTuple):
 def solve(
     steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: EpsilonInterval | None = None
 ) -> EpsilonInterval | None:
-    """Return the interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the
-    line would be too long.
+    """Return the interval of epsilon at delta; None where the line would be too long. Its lower end also
+    holds at deltas larger by a factor of e^ROUNDED.
 
-    The first pass has a wide kernel, unless epsilon is known to be `near`; the next have one as narrow as can
-    be afforded around the interval so far, the last in the widest floating-point type if rounding is what
-    limits the result.
+    The first pass has a wide kernel, unless an interval `near` the answer is given. The next passes have the
+    narrowest kernel that is affordable, around the interval so far; they use the widest floating-point type
+    once rounding limits the result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
-    # near the mean hardly any tilt is left to start from
+    # Where epsilon is near the mean, theta may be almost 0; `line.window` needs a tilt to search around.
     theta = theta if theta * spread > 1e-6 else 0.3 / spread
     interval, precise = near or EpsilonInterval(0.0, k(theta)[1] + k.offset, theta), False
     result: EpsilonInterval | None = None
@@ -69,20 +75,22 @@ def solve(
         result = interval if better else result
         if interval.high - interval.low <= _ENOUGH * interval.high:
             return result
-        more = not precise and share != _FIRST and _limited_by_rounding(lines, interval, delta, k.offset)
-        if settled and not more:
+        needs_precision = (
+            not precise and share != _FIRST and _limited_by_rounding(lines, interval, delta, k.offset)
+        )
+        if settled and not needs_precision:
             return result
-        precise = precise or more
+        precise = precise or needs_precision
     return result
 
 
 class LineLadder(NamedTuple):
-    """Lines of the levels that together are all runs."""
+    """Holds the lines of levels that are disjoint and together hold all runs."""
 
     lines: list[Line]
 
     def read(self, epsilon: float) -> DeltaBounds:
-        """Return bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
+        """Return bounds on delta at epsilon, which is counted from the offsets: the sum over all levels."""
         readings = [line.read(epsilon) for line in self.lines]
         return DeltaBounds(
             math.fsum(reading.low for reading in readings) * (1 - 4 * U),
@@ -90,6 +98,7 @@ class LineLadder(NamedTuple):
         )
 
 
+# An interval, the lines it was read from, and the share of epsilon that their kernel may cost.
 _Reading = tuple[EpsilonInterval, LineLadder, float]
 
 
@@ -102,7 +111,9 @@ def _read(
     precise: bool,
     first: bool,
 ) -> _Reading | None:
-    """Read along a line with the narrowest kernel that is affordable."""
+    """Return a reading with the narrowest kernel that is affordable, around the interval `near`; None if
+    every line is too long. `first` says whether it is a first pass, with a wide kernel."""
+    # where delta hardly depends on epsilon, less of it may be misplaced, by e^-extra
     product = near.slope * near.high
     extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
     aim, tail = (
@@ -124,10 +135,11 @@ def _read(
 
 
 def _one_line(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape) -> LineLadder | None:
-    """Integrate along one line for all runs."""
+    """Return one line for all runs; None if it would be too long."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
-        # The tails that `k` was planned with were shorter: plan again with those of the steps themselves.
+        # The error of the rule is larger than planned, since `k` was computed with shorter tails than those
+        # that are integrated: plan again with moments of the same tails.
         line = Line(steps, StepMoments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)
     return LineLadder([line]) if line.usable else None
 
@@ -135,15 +147,18 @@ def _one_line(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape) -
 def _line_per_level(
     steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape, rare: bool
 ) -> LineLadder | None:
-    """Integrate along one line per level; a kernel may be wide where no sum is near epsilon."""
+    """Return one line per level; None if one would be too long, or if there is one level only.
+
+    `wide` is the width of the level's kernel: it may be wide where the sum of losses is far above epsilon.
+    """
     moments, size = StepMoments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
     levels = steps_module.ladder(moments, aim, k.offset, rare)
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
-        near = aim._replace(theta=10 / min(level.high, moments.largest_loss()))
-        line = Line(steps, partial(moments.logs, level=level), near, shape._replace(tau=wide), level)
+        level_aim = aim._replace(theta=10 / min(level.high, moments.largest_loss()))
+        line = Line(steps, partial(moments.logs, level=level), level_aim, shape._replace(tau=wide), level)
         if not line.usable:
             return None
         lines.append(line)
@@ -162,17 +177,19 @@ def _limited_by_rounding(lines: LineLadder, interval: EpsilonInterval, delta: fl
 def _invert(
     line: LineLadder, epsilon: float, slope: float, delta: float, offset: float
 ) -> EpsilonInterval | None:
-    """Return where the upper bound on delta, and where the lower, cross delta."""
+    """Return the epsilons at which the upper and the lower bound on delta cross delta, searched from
+    `epsilon` (counted from the offset); None if the upper one is not found."""
+    # epsilon 0, counted from the offset
     log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
     high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
     if high is None:
         return None
-    good, _, fall = high
-    if good <= least:
-        return EpsilonInterval(0.0, 0.0, fall)
+    upper, _, slope = high
+    if upper <= least:
+        return EpsilonInterval(0.0, 0.0, slope)
     log_delta += ROUNDED
-    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, least)
-    size = 4e-16 * (abs(offset) + abs(good))
+    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, upper, slope, least)
+    rounding = 4e-16 * (abs(offset) + abs(upper))
     return EpsilonInterval(
-        max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall
+        max(0.0, (low[1] if low else least) + offset - rounding), max(0.0, upper + offset + rounding), slope
     )

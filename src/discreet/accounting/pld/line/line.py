@@ -1,13 +1,22 @@
 """Delta as one integral of the moment generating function along a vertical line, however many steps: a proved
-interval, no lattice.
+interval without a lattice.
 
     delta(epsilon) = (1 / 2 pi) integral of e^(-z epsilon) M(z)^n / (z (z + 1)) du,   z = theta + iu,
 
-by the trapezoidal rule. What the rule gets wrong is a sum of shifted deltas, all positive, bounded by
-Chernoff; the far ends of the line are cut off by a Gaussian kernel of width `tau`, which is one more (tiny)
-Gaussian release: above, it only adds; below, what it added is bounded by another such integral. Where huge
-losses are rare, M^n - C^n takes the place of M^n, with C the part of M without them: runs without a huge loss
-are bounded apart. docs/pld.md has the argument.
+where M(z) = E exp(z L) is the moment generating function of one step's loss and n the number of steps (steps
+of several kinds: a product of such powers). It is computed by the trapezoidal rule in u. The error of the
+rule is a sum of deltas at epsilon + kW, k = ±1, ±2, ..., with W the period 2 pi / spacing: all are positive,
+and bounded by Chernoff. The integrand is multiplied by a Gaussian kernel e^(tau² z(z+1) / 2), so that the
+line can end. The kernel is the transform of one more (tiny) Gaussian release of shift tau: it makes the upper
+bound larger, and what it added is bounded by another such integral and subtracted from the lower bound.
+
+Where huge losses ("jumps") are rare, runs are integrated level by level (`steps.Level`): with c the transform
+of one step without a jump and j that of a jump, (c + j)^n - c^n takes the place of M^n, and runs without a
+jump belong to another level or are bounded by Chernoff. docs/pld.md has the proof ("Along a line" and "Rare
+huge losses").
+
+All values along the line are those of the tilted distribution, divided by M(theta)^n; `log_scale` is the log
+of that factor. U is the unit roundoff of doubles, and factors such as 1 + 1e-9 round bounds outwards.
 """
 
 from __future__ import annotations
@@ -27,13 +36,14 @@ from .steps import ALL, Aim, Cut, Level, RunMoment, Step, TiltedStep, summed
 
 Complex = npt.NDArray[Any]
 
-# log of how much larger than delta the terms may be
+# The log of how much larger than delta the terms of the integral may be: e^25 leaves delta five of sixteen
+# digits.
 _LOST = 25.0
 
 
 class TiltWindow(NamedTuple):
-    """The tilt, the period of the rule, and the exponents of Chernoff's bounds on what comes round from
-    either side."""
+    """Holds the tilt theta, the period W of the trapezoidal rule, and two exponents: Chernoff's bounds at
+    theta + up and at theta - down bound delta at epsilon + kW for k > 0 and for k < 0."""
 
     theta: float
     period: float
@@ -42,15 +52,19 @@ class TiltWindow(NamedTuple):
 
 
 def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow | None:
-    """Return the tilt with the shortest period for which what comes round is e^-alias of delta, without
-    losing too many digits."""
+    """Return the tilt with the shortest period for which the error of the rule is e^-alias of delta, among
+    those that lose no more digits than `_LOST` allows; None if there is none.
+
+    `logs` returns log E exp(t L) of a run, rough, counted from the offsets as `aim.epsilon` is.
+    """
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
     # log of Chernoff's bound on delta, kernel and all
     log = logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
+    # With tilt theta and exponent t, |t - theta| W must exceed the log of Chernoff's bound over its target.
     gap = t[None, :] - t[1:, None]
-    room = np.maximum(log[None, :] - aim.log_delta + aim.alias, 0.5)
+    log_excess = np.maximum(log[None, :] - aim.log_delta + aim.alias, 0.5)
     with np.errstate(divide="ignore"):
-        above, below = (np.where(sign * gap > 0, room / np.abs(gap), np.inf) for sign in (1, -1))
+        above, below = (np.where(sign * gap > 0, log_excess / np.abs(gap), np.inf) for sign in (1, -1))
     up, down = above.argmin(axis=1), below.argmin(axis=1)
     rows, t = np.arange(len(t) - 1), t[1:]
     needed = np.maximum(above[rows, up], below[rows, down])
@@ -62,8 +76,8 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
 
 
 class LineShape(NamedTuple):
-    """Width of the kernel, noise left out (as a share of all steps together), the most that a line may cost,
-    and in which precision."""
+    """Holds the width tau of the kernel, the P-mass of the noise that all steps together may leave out, the
+    largest number of nodes times frequencies, and whether the widest floating-point type is used."""
 
     tau: float
     tail: float
@@ -72,17 +86,24 @@ class LineShape(NamedTuple):
 
 
 class DeltaBounds(NamedTuple):
-    """Bounds on delta."""
+    """Holds a lower and an upper bound on delta."""
 
     low: float
     high: float
 
 
 class Line:
-    """The integral for one composition, ready to be read at any epsilon near the one it was planned for.
+    """Holds the integral over the runs of one level of one composition, to be read at any epsilon near the
+    one it was planned for.
 
-    `epsilon` counts from the offsets of the steps, as `logs` does, the (rough) log of the moment generating
-    function of the level. Only runs of that level are integrated. Without `usable` the line was too long.
+    Every epsilon is counted from the sum of the steps' offsets, and so is `logs`, a rough log of E exp(t L)
+    over the runs of the level, for planning. If `usable` is false the line would be too long, and must not be
+    read.
+
+    `jumps`: whether the level leaves out runs without a jump. `lost`: a bound on the P-mass of the noise that
+    was left out. `cut` and `cut_density`: bounds on the two integrals beyond the last frequency. `beyond` and
+    `below`: logs of Chernoff's moments for the error of the rule. `still`: that of the runs without a jump,
+    if the level accounts for them.
     """
 
     def __init__(
@@ -114,36 +135,44 @@ class Line:
             self._terms(tilted_steps)
 
     def _tilted_steps(self, theta: float, u: float = 0.0) -> list[TiltedStep] | None:
+        """Return the tilted distributions of all steps, accurate up to frequency u; None if one of them takes
+        too many nodes."""
         attempts = [step.tilted(theta, u, self.precise) for step in self.steps]
         tilted_steps = [tilted for tilted in attempts if tilted is not None]
         return tilted_steps if len(tilted_steps) == len(attempts) else None
 
     def _log_growth(self, tilted_steps: Sequence[TiltedStep]) -> float:
-        """Return the log of how much larger jumps make the moment, from above."""
-        odds = zip(self.steps, summed(self.steps, tilted_steps, self.theta).odds, strict=True)
-        return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
-            1 + 1e-9
-        )
+        """Return an upper bound on the log of the factor by which jumps increase the moment of a run."""
+        odds_of_steps = zip(self.steps, summed(self.steps, tilted_steps, self.theta).odds, strict=True)
+        return math.fsum(
+            step.times * math.log1p(odds * (1 + error)) for step, (odds, error) in odds_of_steps
+        ) * (1 + 1e-9)
 
     def _faded(self, tilted_steps: Sequence[TiltedStep], u: Array) -> Array:
-        """Return the log of a bound on the tilted transform over [u, GROWTH * u].
+        """Return the log of a bound on the tilted transform of a run over each interval [u, GROWTH * u].
 
-        With jumps: (c + j)^n - c^n grows with c, the transform without a jump, and |j| is at most the odds.
+        With jumps it is (c + j)^n - c^n, at most (|c| + J)^n - |c|^n with J >= |j| the odds of a jump, which
+        grows with |c|. `core` is the log of the bound on |c|^n, `more` that on ((|c| + J) / |c|)^n. A bound
+        of e^-120 is small enough for every use.
         """
         core, more = np.zeros(len(u)), np.zeros(len(u))
-        for step, tilted, (odds, wrong) in zip(
+        for step, tilted, (odds, error) in zip(
             self.steps, tilted_steps, summed(self.steps, tilted_steps, self.theta).odds, strict=True
         ):
             least = fading(step.pair, step.edges, self.theta, tilted.core.log_total, u, 120.0 / step.times)
             core = core - step.times * least
-            more = more + step.times * np.log1p(odds * (1 + wrong) * np.exp(least))
+            more = more + step.times * np.log1p(odds * (1 + error) * np.exp(least))
         if not self.jumps:
             return core
         return np.asarray(core + np.where(more > 30, more, np.log(np.expm1(np.minimum(more, 30.0)))) + 1e-9)
 
     def _reach(self, tilted_steps: Sequence[TiltedStep], aim: Aim) -> float:
-        """Return the frequency beyond which everything together is e^-alias of delta; what is left out there
-        is kept in `cut` and `cut_density`."""
+        """Return a frequency beyond which the integrals are at most e^-alias of delta, and store bounds on
+        what is beyond it: `cut` for the integral of delta, `cut_density` for that of the density.
+
+        Intervals [u, GROWTH * u] are bounded by `_faded` and the kernel; beyond the last one the kernel alone
+        (`rest`) is integrated.
+        """
         tau, theta = self.tau, self.theta
         log_target = (
             aim.log_delta - aim.alias - (summed(self.steps, tilted_steps, theta).log - theta * aim.epsilon)
@@ -177,7 +206,13 @@ class Line:
         return float(u[i])
 
     def _terms(self, tilted_steps: Sequence[TiltedStep]) -> None:
-        """Compute the transform over z (z + 1) and that of the density, at every node, with their errors."""
+        """Compute the terms of both integrals at every frequency, with bounds on their errors: of delta, the
+        transform times kernel over z (z + 1), and of the density, the transform times e^(tau² (z + 1/2)² /
+        2), which bounds what the kernel adds to delta.
+
+        `errors` holds for each integral a bound on the sum of its terms' errors, and the sum of u times their
+        sizes, by which an error of epsilon counts.
+        """
         kind: Any = np.longdouble if self.precise else np.float64
         total = summed(self.steps, tilted_steps, self.theta)
         self.log_scale, self.log_error = total.log, total.error
@@ -190,16 +225,16 @@ class Line:
         shapes = np.exp(half * z * (z + 1)) / (z * (z + 1)), np.exp(half * (z + 0.5) ** 2)
         self.delta_terms, self.density_terms = (smooth * shape for shape in shapes)
         rounding = unit(self.precise) * (200 + 8 * float(half) * np.abs(z).astype(np.float64) ** 2)
-        both = [np.abs(shape).astype(np.float64) for shape in shapes]
+        shape_sizes = [np.abs(shape).astype(np.float64) for shape in shapes]
         size = np.abs(smooth).astype(np.float64)
         self.errors = [
             (float(shape @ (wrong + (size + wrong) * rounding)), float(shape @ (u * (size + wrong))))
-            for shape in both
+            for shape in shape_sizes
         ]
 
     def _bounds_around(self) -> bool:
-        """Compute log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs
-        without a jump."""
+        """Store upper bounds on log E exp(tL), kernel included, at the exponents of Chernoff's bounds, and on
+        that of the runs without a jump; return whether all of them could be computed."""
         bounds = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
             tilted_steps = self._tilted_steps(t) if t > 0 or self.jumps else []
@@ -218,42 +253,47 @@ class Line:
         return True
 
     def _without_jump(self, epsilon: float) -> float:
-        """Return Chernoff's bound on the runs below the level that exceed epsilon, if they are to be counted
-        here."""
+        """Return Chernoff's bound on the probability that a run without a jump exceeds epsilon, if this level
+        accounts for such runs; 0 otherwise."""
         if self.level.exponent is None:
             return 0.0
         return math.exp(min(self.still - self.level.exponent * epsilon + 1e-9, 300.0))
 
     def _integral(self, which: int, epsilon: float) -> tuple[float, float]:
-        """Return the sum over the line, in units of the tilted distribution, and a bound on its error."""
-        terms, (error, turning) = ((self.delta_terms, self.density_terms)[which], self.errors[which])
+        """Return the integral of delta (which = 0) or of the density (which = 1) in units of the tilted
+        distribution, and a bound on its error."""
+        terms, (error, by_epsilon) = ((self.delta_terms, self.density_terms)[which], self.errors[which])
         angle = self.u * epsilon
         value = float((terms.real * np.cos(angle) + terms.imag * np.sin(angle)).sum())
-        wrong = error + 4 * unit(self.precise) * (abs(epsilon) + abs(self.offset)) * turning
-        return value * self.spacing / math.pi, (wrong + 4 * U * abs(value)) * self.spacing / math.pi * (
+        error = error + 4 * unit(self.precise) * (abs(epsilon) + abs(self.offset)) * by_epsilon
+        return value * self.spacing / math.pi, (error + 4 * U * abs(value)) * self.spacing / math.pi * (
             1 + 1e-9
         )
 
     def read(self, epsilon: float) -> DeltaBounds:
-        """Return bounds on delta at epsilon, which counts from the offsets.
+        """Return bounds on the delta of the level's runs at epsilon, which is counted from the offsets.
 
-        Guarantee: the true delta of the composition at epsilon + sum of offsets lies between them.
+        Guarantee: the part of the composition's delta at epsilon + sum of offsets that comes from runs of
+                   this level, and of those it accounts for, lies between them.
         Proof:     docs/pld.md, "Along a line" and "Rare huge losses".
         """
         value, error = self._integral(0, epsilon)
         density, density_error = self._integral(1, epsilon)
         scale = self.log_scale - self.theta * epsilon
-        wrong = self.log_error + 8 * U * (
+        scale_error = self.log_error + 8 * U * (
             abs(self.log_scale) + self.theta * (abs(epsilon) + abs(self.offset)) + 4
         )
+        # a bound on what the kernel added to delta
         added = self.tau**2 * (1 + self.tau) * (density + density_error + self.cut_density)
-        high = math.exp(min(scale + wrong, 700.0)) * (value + error + self.cut) * (1 + 1e-12) + self.lost
-        low = math.exp(min(scale - wrong, 700.0)) * max(value - error - self.cut - added, 0.0) * (1 - 1e-12)
+        high = math.exp(min(scale + scale_error, 700.0)) * (value + error + self.cut) * (1 + 1e-12)
+        high += self.lost
+        low = math.exp(min(scale - scale_error, 700.0)) * max(value - error - self.cut - added, 0.0)
+        low *= 1 - 1e-12
         return DeltaBounds(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
 
     def _around(self, epsilon: float) -> float:
-        """Return the sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on
-        P(S > epsilon), which exceeds delta."""
+        """Return a bound on the error of the rule, the sum over k = ±1, ±2, ... of e^(theta k W) times delta
+        at epsilon + kW, which is at most Chernoff's bound on the probability that a run's loss exceeds it."""
         w, t = self.window, self.theta - self.window.down
         above = self.beyond - (self.theta + w.up) * epsilon - w.up * w.period
         below = self.below - t * epsilon - w.down * w.period
@@ -264,12 +304,15 @@ class Line:
 def powers(
     steps: Sequence[Cut], tilted_steps: Sequence[TiltedStep], total: RunMoment, spacing: float, count: int
 ) -> tuple[Complex, Array]:
-    """Return the tilted transform of the run at every node, c^n or with jumps (c + j)^n - c^n, and a bound on
-    the error of each.
+    """Return the tilted transform of a run at the frequencies 0, spacing, 2 spacing, ..., which is c^n, or
+    with jumps (c + j)^n - c^n, and a bound on the error of each.
 
-    Proof: a polynomial in c and j with positive coefficients moves at most as much as it does at (|c|, |j|)
-    when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by
-    e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
+    Proof: a polynomial in c and j with positive coefficients changes by an error of c and j at most as much
+           as it does at (|c|, |j|) when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n =
+           e^B, and A, B grow by a, b, that is e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
+
+    In the code: `log` and `angle` are those of c^n, `log_ratio` and `angle_ratio` those of (1 + j/c)^n;
+    `log` is also A, `largest` is B, and a, b are their errors; u is the unit roundoff.
     """
     kind = tilted_steps[0].core.weight.dtype
     u = unit(kind != np.float64)
@@ -299,6 +342,7 @@ def powers(
     plain = log.astype(np.float64)
     if not any(tilted.far for tilted in tilted_steps):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
+    # c^n (e^w - 1) with w = log_ratio + i angle_ratio: e^w - 1 divided by e^up, split so that nothing cancels
     up, down, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
     real = (
         np.where(log_ratio > 0, -np.expm1(-up), np.expm1(down)) * np.cos(angle_ratio),
@@ -316,8 +360,12 @@ def powers(
 def _jumping(
     core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], u: float
 ) -> tuple[Complex, Complex, Array, Array]:
-    """Return the log and the angle of 1 + j/c, the log of 1 + |j| / |c|, and how much that grows by errors; j
-    is `odds` times 1 + far."""
+    """Return the log and the angle of 1 + j/c, the log of 1 + |j| / |c|, and a bound on how much that log
+    grows by errors.
+
+    `core` is c, and j is odds[0] times 1 + `far`, where odds[1] bounds the relative error of the odds and
+    `far_error` the error of `far`; u is the unit roundoff.
+    """
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300

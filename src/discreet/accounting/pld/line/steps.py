@@ -1,9 +1,15 @@
-"""The steps of a line: the noise of each cut to where nearly all of its mass is, and in two where a loss
-begins that is rare and huge.
+"""The steps of a line: the noise of each is restricted to an interval with nearly all of its mass, which is
+split in two where rare huge losses ("jumps") begin.
 
-A run of many steps with rare huge losses is two things at once: a crowd of tiny losses, and now and then a
-jump. No single tilt suits both. `Cut` keeps them apart; `line` integrates the runs with at least one jump,
-and bounds the others by Chernoff.
+A run of many steps (one outcome of the whole composition) may consist of many tiny losses and now and then a
+jump. No single tilt suits both. `Cut` keeps them apart, and runs are sorted into levels by their largest loss
+(`Level`): `line` integrates the runs of one level, and bounds by Chernoff those that are not integrated.
+docs/pld.md, "Rare huge losses".
+
+Symbols: L is a loss, theta or t a tilt, u a frequency; "core" is a step's loss distribution without a jump,
+"far" that of a jump; the odds of a jump are E exp(theta L) over the jumps divided by that over the core.
+Losses are counted from the offset of their step, epsilon and the moments of a run from the sum of all
+offsets.
 """
 
 from __future__ import annotations
@@ -21,16 +27,16 @@ from ..pairs.sampled import SampledGaussian
 from . import transform
 from .transform import Panels, QuadratureWeights
 
-# the pair, how often, and the offset its losses are counted from
+# The pair, how often it occurs, and the offset from which its losses are counted.
 Step = tuple[SampledGaussian, int, float]
 
-# log of the error of each panel, relative to the whole
+# The log of the quadrature error of each panel, relative to the moment of the step: far below rounding.
 _QUADRATURE = -50.0
 
 
 class Aim(NamedTuple):
-    """Where to look: epsilon (from the offsets), log delta, a tilt to start from, and -log of the share of
-    delta that may be misplaced."""
+    """Holds what a line is planned for: epsilon (counted from the offsets), log delta, a tilt to start from,
+    and in `alias` -log of the share of delta that may be misplaced. No bound rests on it."""
 
     epsilon: float
     log_delta: float
@@ -39,10 +45,10 @@ class Aim(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The runs whose largest loss is above `low` and not above `high`.
+    """Describes the runs whose largest loss is above `low` and not above `high`.
 
-    `exponent` is that of Chernoff's bound on the runs without a loss above `low`, for a level that answers
-    for these too.
+    With an `exponent` the level also accounts for the runs without a loss above `low`: by Chernoff's bound
+    with this exponent, added to the upper bound and left out of the lower one.
     """
 
     low: float = -math.inf
@@ -54,17 +60,19 @@ ALL = Level()
 
 
 class TiltedStep(NamedTuple):
-    """The tilted distributions of one kind of step: without a jump, and with one."""
+    """Holds the tilted distributions of one kind of step: without a jump, and of the jumps if there are
+    any."""
 
     core: QuadratureWeights
     far: QuadratureWeights | None
 
     def nodes(self) -> int:
+        """Return the number of quadrature nodes."""
         return len(self.core.loss) + (len(self.far.loss) if self.far else 0)
 
 
 def _outside(pair: SampledGaussian, low: float, high: float) -> float:
-    """Return the P-mass of the noise outside [low, high], from above."""
+    """Return an upper bound on the P-mass of the noise outside [low, high], in standard deviations."""
     mu = 1 / pair.sigma
     plain = float(ndtr(low) + ndtr(-high))
     shifted_mass = float(ndtr(low - mu) + ndtr(mu - high))
@@ -73,14 +81,17 @@ def _outside(pair: SampledGaussian, low: float, high: float) -> float:
 
 
 class Cut:
-    """One kind of step on one level: its noise without a jump (`edges`), and with one (`far`).
+    """Restricts the noise of one kind of step to a level: `edges` are the panels of the noise without a jump,
+    `far` those of the noise that makes a jump (None if there is none).
 
-    All but `lost` of the mass is there; what is above the level is not counted as lost. Without `sound` there
-    is no such cut. Where exactly the noise is cut matters for no bound, as long as neighboring levels agree:
-    it is a function of the loss alone.
+    `lost` bounds the P-mass of all `times` steps that is in neither; losses above the level are not counted
+    as lost, since a higher level counts them. If `sound` is false the level has no noise without a jump, and
+    the cut must not be used. Where exactly the noise is cut matters for no bound as long as neighboring
+    levels cut at the same place: it is a function of the loss alone.
     """
 
     def __init__(self, step: Step, tail: float, level: Level = ALL) -> None:
+        """Cut a step; all its repetitions together may lose `tail` of their P-mass."""
         self.pair, self.times, self.offset = step
         low, high = (x / self.pair.sigma for x in self.pair.span(tail / self.times))
         self.lost = self.times * _outside(self.pair, low, high)
@@ -92,7 +103,7 @@ class Cut:
         if level.low > -math.inf and self.sound:
             at = self._noise(level.low)
             core, far = ((low, at), (at, high)) if self.pair.removing else ((at, high), (low, at))
-            # otherwise every loss would be a jump
+            # false if every loss of the level would be a jump
             self.sound = core[0] < core[1]
             if self.sound and far[0] < far[1]:
                 self.far = self._panels(*far)
@@ -102,10 +113,11 @@ class Cut:
         self._rough: dict[tuple[float, bool], float] = {}
 
     def _panels(self, low: float, high: float) -> Array:
+        """Return the ends of panels of the noise, no wider than a standard deviation and than 1 / mu."""
         return np.linspace(low, high, math.ceil((high - low) / min(1.0, self.pair.sigma)) + 1)
 
     def _noise(self, loss: float) -> float:
-        """Return about the noise with that loss."""
+        """Return about the noise, in standard deviations, at which the loss is `loss`."""
         x = self.pair._where(np.array([loss if self.pair.removing else -loss]))[0]
         return float(x[0]) / self.pair.sigma
 
@@ -119,26 +131,27 @@ class Cut:
         return far and TiltedStep(core, far)
 
     def core(self, theta: float, u: float = 0.0, precise: bool = False) -> QuadratureWeights | None:
-        """Return the part without a jump."""
+        """Return the tilted distribution of the losses without a jump; None if that takes too many nodes."""
         return self._weights(self.edges, theta, u, precise)
 
     def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> QuadratureWeights | None:
-        """Return the tilted distribution of one part of the losses as quadrature nodes; None if that takes
-        too many."""
+        """Return the tilted distribution over the panels `edges` (of the core or of the jumps) as quadrature
+        nodes, accurate up to frequency u; None if that takes too many."""
         key = theta, edges is self.far
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
             self._rough[key] = transform.weights(self.pair, panels, theta, self.offset).log_total
         target = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
-        weights = transform.split(self.pair, edges, theta, u, target)
-        return weights and transform.weights(self.pair, weights, theta, self.offset, precise)
+        split_panels = transform.split(self.pair, edges, theta, u, target)
+        return split_panels and transform.weights(self.pair, split_panels, theta, self.offset, precise)
 
 
 class RunMoment(NamedTuple):
-    """Holds log E exp(theta L) of a run without a jump, counted from the offsets, and a bound on its error.
+    """Holds log E exp(theta L) over the runs without a jump, counted from the offsets, and a bound on its
+    error.
 
-    `odds` is, for each kind of step, E exp(theta L) with a jump over that without, and a bound on its
-    relative error.
+    `odds` holds, for each kind of step, the odds of a jump under the tilt and a bound on their relative
+    error.
     """
 
     log: float
@@ -146,8 +159,8 @@ class RunMoment(NamedTuple):
     odds: list[tuple[float, float]]
 
     def log_above(self, steps: Sequence[Cut]) -> float:
-        """Return the log of the moment from above: of the runs with a jump if there are any, of all of them
-        otherwise."""
+        """Return an upper bound on the log of E exp(theta L): over the runs with at least one jump if any
+        step has jumps, over all runs otherwise."""
         if not any(odds for odds, _ in self.odds):
             return self.log + self.error
         jumps = math.fsum(
@@ -159,6 +172,7 @@ class RunMoment(NamedTuple):
 
 
 def summed(steps: Sequence[Cut], tilted_steps: Sequence[TiltedStep], theta: float) -> RunMoment:
+    """Return the moment of a run of all steps, from the tilted distributions of each kind of step."""
     terms = [
         (
             step.times * tilted.core.log_total,
@@ -182,8 +196,12 @@ def _odds(tilted: TiltedStep) -> tuple[float, float]:
 
 
 class StepMoments:
-    """Moment generating functions on a grid of tilts, of a run and of what is left of it with and without
-    jumps: for planning only."""
+    """Computes rough moments of runs, with all losses or with those of one level only: for planning, no bound
+    rests on them.
+
+    For each kind of step it holds its count, its offset, and the nodes of its loss: losses in increasing
+    order and the logs of their weights.
+    """
 
     def __init__(self, steps: Sequence[Cut]) -> None:
         self._steps: list[tuple[int, float, Array, Array]] = []
@@ -199,7 +217,8 @@ class StepMoments:
             )
 
     def spread(self, high: float) -> tuple[float, float]:
-        """Return the mean, with the offsets, and deviation of the runs without a loss above `high`."""
+        """Return the mean (offsets included) and the standard deviation of the loss of a run whose steps have
+        no loss above `high`."""
         mean = square = 0.0
         for n, offset, loss, log in self._steps:
             kept = slice(0, _upto(loss, high - offset))
@@ -211,8 +230,8 @@ class StepMoments:
         return mean, math.sqrt(square)
 
     def alone(self, delta: float, limit: float) -> tuple[float, float]:
-        """Return about the epsilon below `limit` at which one jump alone makes delta, with the other steps at
-        their mean; and the slope there."""
+        """Return about the epsilon below `limit` at which runs with a single large loss, all other steps at
+        their mean, have this delta; and -d log(delta) / d epsilon there."""
         low, high, mean = 0.0, limit, self.spread(limit)[0]
         for _ in range(40):
             middle = (low + high) / 2
@@ -227,11 +246,14 @@ class StepMoments:
         return high, max(fall / max(value, 1e-300) - 1.0, 1e-3 / high)
 
     def largest_loss(self) -> float:
-        """Return the largest loss of a step."""
+        """Return the largest loss of any step, its offset included."""
         return max(float(loss[-1]) + offset for _, offset, loss, _ in self._steps)
 
     def logs(self, t: Array, level: Level = ALL) -> Array:
-        """Return log E exp(t L) over the runs of a level."""
+        """Return log E exp(t L) over the runs of a level, for every tilt in t; counted from the offsets.
+
+        `total` is that of the runs without a jump, `more` the log of the factor by which jumps increase it.
+        """
         total, more = np.zeros(len(t)), np.zeros(len(t))
         for n, offset, loss, log in self._steps:
             end, top = (_upto(loss, x - offset) for x in (level.low, level.high))
@@ -253,28 +275,31 @@ def _upto(loss: Array, high: float) -> int:
     return max(1, int(np.searchsorted(loss, high, side="right")))
 
 
-# log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart
+# The four constants below change the planning of levels only; not measured one by one.
+# Jumps are kept apart if Chernoff's best bound on delta exceeds delta by more than e to this power.
 _RARE = 8.0
-# The least share of epsilon at which a jump may begin where runs without one are negligible.
+# Where runs without a jump are negligible, jumps begin at this share of epsilon or above.
 _LEAST = 0.02
-# The share of epsilon at which a jump begins where they are not.
+# Where such runs are not negligible, jumps begin at this share of epsilon.
 _MIDDLE = 0.2
-# The ratio of neighboring levels of loss above the first one.
+# The ratio of the losses at which two neighboring levels above epsilon begin.
 _RUNG = 8.0
 
 
 def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
-    """Return whether Chernoff's bound is so far above delta that jumps must be what delta is made of."""
+    """Return whether Chernoff's bound is so far above delta that most of delta must come from jumps; `logs`
+    returns log E exp(t L) of a run."""
     t = aim.theta * np.geomspace(1 / 40, 40, 41)
-    lost = logs(t) - t * aim.epsilon - aim.log_delta - np.log1p(t)
-    return bool(lost.min() > _RARE)
+    log_excess = logs(t) - t * aim.epsilon - aim.log_delta - np.log1p(t)
+    return bool(log_excess.min() > _RARE)
 
 
 def ladder(moments: StepMoments, aim: Aim, offset: float, few: bool) -> list[Level]:
-    """Return levels that together are all runs and for which lines are short: around epsilon and below, and
-    rungs above it.
+    """Return disjoint levels that together hold all runs and whose lines are short: one or two up to about
+    three times epsilon, and one for each further factor `_RUNG` up to the largest loss.
 
-    With `few` jumps the runs of small losses only are left to Chernoff's bound, if they are negligible.
+    `offset` is the sum of all offsets. With `few`, that is if jumps are rare (`rare`), runs of small losses
+    only are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
     """
     size = aim.epsilon + offset
     mean, deviation = moments.spread(size)
@@ -289,8 +314,9 @@ def ladder(moments: StepMoments, aim: Aim, offset: float, few: bool) -> list[Lev
 
 
 def _negligible(moments: StepMoments, aim: Aim, size: float) -> Level | None:
-    """Return the level from the largest loss for which runs without one above it are negligible; None if
-    there is none."""
+    """Return the level that begins at the largest loss (up to `size`, which is epsilon with the offsets) such
+    that runs without a loss above it are negligible, with Chernoff's exponent for them; None if there is no
+    such loss."""
     threshold, low, high = None, _LEAST, 1.0
     for _ in range(7):
         share = math.sqrt(low * high)

@@ -1,10 +1,16 @@
-"""The moment generating function E exp(z L) of one sampled Gaussian step along a vertical line of complex z,
-with a proved error.
+"""The moment generating function M(z) = E exp(z L) of one sampled Gaussian step along the vertical line z =
+theta + iu, with a proved error.
 
-No lattice: the integral over the noise is done by Gauss-Legendre panels, whose error is bounded through the
-size of the integrand on an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta
-+ iu) / M(theta), so that a step that reveals almost nothing loses no digits; `line` takes the n-th power and
+The integral over the noise is computed by Gauss-Legendre panels, whose error is bounded through the size of
+the integrand on an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta + iu) /
+M(theta), so that a step that reveals almost nothing loses no digits; `line` takes the n-th power and
 integrates.
+
+Symbols: L is the loss drawn under P, q the sampling rate, sigma the noise of the pair and mu = 1 / sigma; t
+is the noise in standard deviations, with the standard normal density; r(t) = 1-q + q e^(mu t - mu²/2) is the
+likelihood ratio, so that L = log r when a unit is removed and L = -log r when one is added; p is the power of
+r with which M(theta) is the integral of density * r^p; u is a frequency, except in `_errors`, where it is the
+unit roundoff. Factors such as 1 + 1e-9 round bounds outwards.
 """
 
 from __future__ import annotations
@@ -22,21 +28,23 @@ from ..pairs.sampled import SampledGaussian
 
 Real = npt.NDArray[np.floating[Any]]
 
-# Gauss-Legendre nodes per panel: the error of a panel falls as rho^-64.
+# Gauss-Legendre nodes per panel. The error bound of a panel falls as rho^(-2 * 32), where rho > 1 is the size
+# of the ellipse around it (the sum of its half axes, for the panel [-1, 1]).
 _NODES = 32
-# Ellipses tried for the bound on the error of a panel: any of them is valid, the best is used.
+# The values of rho that are tried for the bound on the error of a panel: each is valid, the best is used.
 _ELLIPSES = (1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0)
 # Halvings of panels before the integral is given up.
 _ROUNDS = 24
 # Frequencies that are computed by one matrix product.
 _CHUNK = 64
-# Nodes beyond which the lattice is expected to be quicker, and the line is given up.
+# Nodes beyond which the line is given up: the lattice is expected to be faster then. Not measured.
 _MAX_NODES = 50_000
 
 
 @cache
 def _legendre() -> tuple[Real, Real]:
-    """Return nodes and weights on [-1, 1], polished by Newton's method in the widest floating-point type."""
+    """Return Gauss-Legendre nodes and weights on [-1, 1], improved by Newton's method in the widest
+    floating-point type."""
     x: Real = np.polynomial.legendre.leggauss(_NODES)[0].astype(np.longdouble)
     for _ in range(3):
         previous, current = np.ones_like(x), x.copy()
@@ -48,8 +56,8 @@ def _legendre() -> tuple[Real, Real]:
 
 
 def log_ratio(pair: SampledGaussian, t: Real) -> Real:
-    """Return log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x /
-    sigma, in the precision of t."""
+    """Return log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture against N(0, sigma²)
+    at noise t = x / sigma, in the precision of t."""
     scalar = t.dtype.type
     mu, q = scalar(1) / scalar(pair.sigma), scalar(pair.rate)
     tilt = mu * t - mu * mu / 2
@@ -66,13 +74,13 @@ def loss(pair: SampledGaussian, t: Real) -> Real:
 
 
 def power(pair: SampledGaussian, theta: float) -> float:
-    """Return the p with which the density of the loss under P, times e^(theta L), is that of the noise times
+    """Return the power p with which the density of P times e^(theta L) is the density of the noise times
     r^p."""
     return 1 + theta if pair.removing else -theta
 
 
 class Panels(NamedTuple):
-    """Holds intervals of the noise, and the log of a bound on their quadrature errors together."""
+    """Holds intervals of the noise, and the log of a bound on the sum of their quadrature errors."""
 
     left: Array
     right: Array
@@ -80,11 +88,12 @@ class Panels(NamedTuple):
 
 
 def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: float, rho: float) -> Array:
-    """Return the log of a bound on |density * r^(p + iu)| on the ellipse `rho` around each panel; infinite
-    where none is at hand.
+    """Return the log of a bound on |density * r^(p + iu)|, without the density's factor 1 / sqrt(2 pi), on
+    the ellipse `rho` around each panel; infinity where this proof gives none.
 
-    On t = x + iy with mu |y| <= pi/2: |density| <= density(x) e^(y²/2), r(x) cos(mu y / 2) <= |r(t)| <= r(x),
-    and the argument of r grows with x and y.
+    Proof: on t = x + iy with mu |y| <= pi/2, |density| = density(x) e^(y²/2), r(x) cos(mu y / 2) <= |r(t)| <=
+           r(x), |r^(iu)| = e^(-u arg r), and |arg r| grows with x and |y|. So each factor is bounded by its
+           value at an end of the ellipse: `reach` and y are its half axes, `nearest` its least |x|.
     """
     mu, q = 1 / pair.sigma, pair.rate
     center, half = (left + right) / 2, (right - left) / 2
@@ -101,12 +110,13 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
 
 
 def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: float) -> Array:
-    """Return the log of the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 - rho^-2), for the
-    best ellipse.
+    """Return the log of a bound on the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 -
+    rho^-2) for the best ellipse, with m nodes per panel and sup the bound of `_log_sup`.
 
-    Proof: Chebyshev coefficients are at most 2 sup rho^-k; m nodes are exact up to degree 2m - 1, odd
-    polynomials vanish in both the integral and the rule, and each further one errs by at most 2 + 2/(k² - 1)
-    (Trefethen 2008, SIAM Review 50, Theorem 4.5).
+    Proof: the k-th Chebyshev coefficient of the integrand is at most 2 sup rho^-k. The rule is exact up to
+           degree 2m - 1, odd polynomials vanish in both the integral and the rule, and the Chebyshev
+           polynomial of an even degree k >= 2m errs by at most 2 + 2/(k² - 1) (Trefethen 2008, SIAM Review
+           50, Theorem 4.5).
     """
     errors = [
         _log_sup(pair, left, right, p, u, rho) - 2 * _NODES * math.log(rho) - math.log1p(-(rho**-2))
@@ -116,8 +126,8 @@ def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: fl
 
 
 def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_target: float) -> Panels | None:
-    """Halve panels until the log error of each is below the target up to frequency u; None if that takes too
-    many."""
+    """Halve panels until the log error of each is below the target at all frequencies up to u; None if that
+    takes too many panels or halvings."""
     left, right, p = edges[:-1], edges[1:], power(pair, theta)
     log = _log_error(pair, left, right, p, u)
     for _ in range(_ROUNDS):
@@ -139,12 +149,12 @@ def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_targe
 
 
 class QuadratureWeights(NamedTuple):
-    """Holds the tilted distribution of one step as quadrature nodes: losses less an offset, weights that add
+    """Holds the tilted distribution of one step as quadrature nodes: losses minus an offset, weights that add
     up to one, and bounds on their errors."""
 
     loss: Real
     weight: Real
-    # log M(theta), losses not shifted
+    # log M(theta), of the losses without the offset subtracted
     log_total: float
     # a bound on the error of log_total
     log_error: float
@@ -159,7 +169,8 @@ class QuadratureWeights(NamedTuple):
 def weights(
     pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False
 ) -> QuadratureWeights:
-    """Return the tilted distribution of one step at the nodes of the panels, with bounds on all errors."""
+    """Return the tilted distribution of one step at the nodes of the panels, with bounds on all errors;
+    `offset` is subtracted from the losses."""
     dtype: Any = np.longdouble if precise else np.float64
     x, w = (column.astype(dtype) for column in _legendre())
     left, right = panels.left.astype(dtype), panels.right.astype(dtype)
@@ -172,22 +183,29 @@ def weights(
     total = math.fsum(mass.tolist()) if not precise else mass.sum()
     relative, absolute = _errors(pair, t, ratio, float(p), log - peak, unit(precise))
     weight = mass / total
-    spread = float(weight @ relative) * (1 + 1e-9) + unit(precise) * (8 if not precise else 8 + len(mass))
+    # Relative error of the total. (Doubles are added by fsum, exactly; the widest type one by one.)
+    total_error = float(weight @ relative) * (1 + 1e-9) + unit(precise) * (
+        8 if not precise else 8 + len(mass)
+    )
     log_total = float(np.log(dtype(total)) + peak) - 0.5 * math.log(2 * math.pi)
     quadrature = math.exp(min(panels.log_error - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (1 + 1e-6)
     shifted_loss = (ratio if pair.removing else -ratio) - dtype(offset)
     absolute = absolute + 2 * unit(precise) * (np.abs(shifted_loss).astype(np.float64) + abs(offset))
-    log_error = spread + 4 * U * (1 + abs(log_total) + abs(float(peak))) + 2 * quadrature
+    log_error = total_error + 4 * U * (1 + abs(log_total) + abs(float(peak))) + 2 * quadrature
     return QuadratureWeights(
-        shifted_loss, weight, log_total, log_error, relative + spread, absolute, 2 * quadrature
+        shifted_loss, weight, log_total, log_error, relative + total_error, absolute, 2 * quadrature
     )
 
 
 def _errors(
     pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
 ) -> tuple[Array, Array]:
-    """Return bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that
-    are themselves rounded."""
+    """Return bounds on the relative error of density * r^p and on the absolute error of log r, at nodes t
+    that are themselves rounded.
+
+    `ratio` is log r(t), `log` the log of density * r^p less its maximum, u the unit roundoff. share(t) =
+    q e^(mu t - mu²/2) / r(t) is how much of a relative error of the exponential reaches r.
+    """
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
     tilt = mu * t - mu * mu / 2
@@ -198,8 +216,12 @@ def _errors(
 
 
 def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
-    """Return the characteristic function less one, phi(j * spacing) - 1 for j = 0..count-1, and a bound on
-    the error of each."""
+    """Return the characteristic function minus one, phi(j * spacing) - 1 for j = 0..count-1, and a bound on
+    the error of each.
+
+    Each error counts at most twice its size, and at frequency u at most u |L| times: |e^(iuL) - 1| <= min(2,
+    u |L|).
+    """
     precise = rule.weight.dtype != np.float64
     value, terms = _product(rule, spacing, count)
     u = spacing * np.arange(count)
@@ -207,15 +229,17 @@ def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[
     mean_change = np.minimum(2.0, u * float(weight @ size))
     weight_error = np.minimum(2 * float(weight @ rule.relative), u * float(weight @ (rule.relative * size)))
     loss_error = u * float(weight @ (rule.absolute + 4 * unit(precise) * size))
-    # Each sum has terms of at most 4 min(2, u |L|), real and imaginary.
+    # The summands of the matrix product are at most 4 min(2, u |L|) in size, real and imaginary part each.
     rounding = 6 * unit(precise) * (terms + 16) * mean_change
     return value, (weight_error + loss_error + rounding + rule.quadrature) * (1 + 1e-9) + 1e-300
 
 
 def _product(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
-    """Compute as a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
+    """Return the sum over nodes of weight * (e^(i u loss) - 1) at the frequencies u = j * spacing, and the
+    length of its longest chain of additions.
 
-    Return it with the length of the longest chain of additions.
+    Computed as a matrix product over j = row * block + column, with a and b the angles of row and column:
+    e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
     """
     block = math.isqrt(count - 1) + 1
     rows = -(-count // block)
@@ -226,7 +250,7 @@ def _product(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.N
         part, weight = rule.loss[start : start + chunk], rule.weight[start : start + chunk]
         fine = _exp_minus_one(np.multiply.outer(step * np.arange(block), part))
         coarse = _exp_minus_one(np.multiply.outer(step * block * np.arange(rows), part)) * weight
-        # einsum, not a library's product: that would start threads for matrices of this size
+        # einsum, not `@`: BLAS would start threads for matrices of this size
         value += (
             np.einsum("ck,bk->cb", coarse, fine) + coarse.sum(axis=1)[:, None] + (fine * weight).sum(axis=1)
         )

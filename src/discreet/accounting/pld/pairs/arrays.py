@@ -1,8 +1,9 @@
-"""Normal probabilities of intervals with a bound on what floating point did to them; sums of exponentials.
+"""Normal probabilities of intervals with a bound on their rounding errors; sums of exponentials.
 
-`scipy.special.ndtr` is accurate to a few units in the last place near zero and loses about z² of them in the
-tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here is four times
-what was seen, and covers an argument that is itself off by a few units in its last place.
+`scipy.special.ndtr` is accurate to a few units in the last place near zero, and its error grows by about z²
+units in the tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here
+is four times the largest error that was measured, and covers an argument z that is itself off by a few units
+in its last place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ U = 2.0**-53
 
 
 def tail_error(z: Array, tail: Array) -> Array:
-    """Bound on |computed - true| for `tail` = Phi(-|z|) when z carries a few rounding errors."""
+    """Return a bound on |computed - true| for `tail` = Phi(-|z|), Phi the standard normal distribution
+    function, when z carries a few rounding errors."""
     finite = np.where(np.isfinite(z), z, 0.0)
     return np.asarray(U * (32 + 16 * finite * finite) * tail)
 
@@ -27,7 +29,8 @@ def tail_error(z: Array, tail: Array) -> Array:
 def between(z: Array) -> tuple[Array, Array]:
     """Return Phi(z[i+1]) - Phi(z[i]) for ascending z, infinities allowed, and a bound on its error.
 
-    Differences are taken in the nearer tail, so that a far interval keeps its relative accuracy.
+    Where z[i] and z[i+1] have the same sign the difference is taken between Phi(-|z|), so that an interval
+    far from 0 keeps its relative accuracy.
     """
     tail = ndtr(-np.abs(z))
     error = tail_error(z, tail)
@@ -43,7 +46,7 @@ _BLOCK = 1 << 15
 
 
 def log_sums(t: Array, loss: Array, log: Array) -> Array:
-    """Return log sum exp(log + t loss) for each t, a few of them at a time."""
+    """Return the log of the sum of exp(log[i] + t * loss[i]) over i, for each t; a few t at a time."""
     sums = np.empty(len(t))
     rows = max(1, _BLOCK // len(loss))
     for i in range(0, len(t), rows):

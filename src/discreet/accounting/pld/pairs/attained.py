@@ -1,8 +1,9 @@
-"""What some mechanism with an event really shows: the pairs behind lower bounds.
+"""Pairs that some mechanism described by an event attains, for lower bounds.
 
 An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
-neighboring tables, and the two distributions of its output, or of anything computed from its output. Each is
-named here; where none is known the event counts as nothing.
+neighboring tables, and the two distributions of its output, or of anything computed from its output. Each
+function here names such a mechanism; an event for which none is known is replaced by `NoOp`, which costs
+nothing. Parameters are rounded so that the pairs cost less. U is the unit roundoff 2^-53.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from .cells import DominatingPair
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seen(Event):
-    """Holds the distributions of something seen, with and without the unit (even places: removing; odd ones:
-    adding).
+    """Is an event that holds its pairs of output distributions itself: even positions for removing the unit,
+    odd ones for adding it; each position may be a different mechanism.
 
-    Never leaves this package.
+    It never leaves this package.
     """
 
     pairs: tuple[DominatingPair, ...]
@@ -44,14 +45,14 @@ class Seen(Event):
 
 
 def attained(event: Event, near: float | None = None) -> Event:
-    """Return an event that some mechanism described by `event` costs at least, made of parts whose own pairs
-    are attained.
+    """Return an event whose pairs are attained by some mechanism that `event` describes.
 
-    Guarantee: delta of the result, at every epsilon and composed with anything, is a lower bound for the
-               least that holds for `event`.
-    Proof:     by the mechanisms named at each rule below; mechanisms are composed independently, with the
-    same unit in question. `near` is about the epsilon in question: it only tells which of several mechanisms
-    to look at.
+    `near` is about the epsilon that is bounded: it only decides which of several mechanisms are considered.
+
+    Guarantee: the delta of the result, at every epsilon and composed with anything, is at most the least
+               delta that holds for every mechanism with this event.
+    Proof:     by the mechanisms named in each function below; in a composition they run independently, and
+               the same unit is removed or added for all of them.
     """
     attained_event = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
     if near is None:
@@ -64,6 +65,7 @@ def attained(event: Event, near: float | None = None) -> Event:
 
 
 def _one(event: Event) -> Event:
+    """Return the attained event of a part; the part itself if its own pair is attained."""
     rule = _RULES.get(type(event))
     return event if rule is None else rule(event)
 
@@ -77,15 +79,15 @@ def _fixed(e: se.SampledWithoutReplacement) -> Event:
 
 
 def _truncated(e: se.TruncatedPoisson) -> Event:
-    """Return the mechanism for which all other units are zero: the unit is seen with the chance that it is
-    drawn and not dropped, at least rate * P(no overflow)."""
+    """Return the mechanism for which all other units are zero: a Poisson sample at the probability that the
+    unit is drawn and not dropped, which is at least rate * P(no overflow)."""
     kept = _require.exact(e.rate, "rate") * (1 - Fraction(overflow(e.size - 1, e.rate, e.limit - 1)))
     return ev.PoissonSampled(event=attained(e.event), rate=max(0.0, _round.down(kept)))
 
 
 def _group(e: ev.Group) -> Event:
-    """Return the event of a group that moves added noise as far as its size says; otherwise one of its
-    members moves and the others do not."""
+    """Return the event of a group whose members all move the sum to which noise is added, in one direction;
+    for other mechanisms, that of a group of which one member alone changes the output."""
     added = (
         ev.Gaussian,
         ev.Laplace,
@@ -110,12 +112,13 @@ def _group(e: ev.Group) -> Event:
 
 
 def _explicit(event: Event) -> bool:
+    """Return whether an event holds its own pairs, so that no rule for groups applies to it."""
     return any(isinstance(part, Seen) for part in ev.leaves(event))
 
 
 def _vector(e: ev.VectorDiscreteGaussian) -> Event:
-    """Return the vector of which one entry moves by the largest integer that fits, and as many others as are
-    left by one each."""
+    """Return the mechanism in which one entry of the vector moves by floor(sqrt(l2_squared)), and as many
+    others as the remaining squared norm allows by one each."""
     first = math.isqrt(e.l2_squared)
     rest = e.l2_squared - first * first
 
@@ -134,16 +137,16 @@ def _renyi_point(e: ce.RDPPoint) -> Event:
 
 
 def _selected(e: ce.RepeatAndSelect) -> Event:
-    """Return runs that all have the same score, so that the run shown is one like any other; with Poisson
-    trials there may be none to show."""
+    """Return one run: if all runs have the same score, the selected run is distributed as any run. With
+    Poisson trials there may be no run at all, and nothing is claimed."""
     if isinstance(e.trials, ce.NegativeBinomialTrials):
         return attained(e.event)
     return ev.NoOp(neighbors=e.neighbors)
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Return exponential mechanisms between two candidates, at the odds that are worst for a total loss of
-    about (2 share - 1) times the largest."""
+    """Return an exponential mechanism between two candidates, at several odds around those that are worst for
+    a total loss of about (2 share - 1) times the largest; other events are returned as they are."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -159,9 +162,10 @@ def _choice(event: Event, share: float) -> Event:
 
 
 def coin(p: tuple[float, float], q: tuple[float, float]) -> Atoms:
-    """Return the pair of a coin with chances p or q of tails and heads, heads no rarer under p.
+    """Return the pair of a coin: p and q are the probabilities of (tails, heads) under P and Q, heads no less
+    likely under P.
 
-    Both chances are given, so that a tiny one keeps its digits.
+    Both probabilities are given, so that a tiny one keeps its digits.
     """
     logs = np.log([p, q])
     error = 256 * U * (1 + float(np.abs(logs).max()))
@@ -169,8 +173,8 @@ def coin(p: tuple[float, float], q: tuple[float, float]) -> Atoms:
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
-    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: its losses are
-    t - epsilon and t, for t = share * epsilon."""
+    """Return the pair of the exponential mechanism between two candidates whose odds change by e^epsilon: its
+    losses are t - epsilon and t, for t = share * epsilon."""
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
@@ -180,8 +184,8 @@ def two_candidates(epsilon: float, share: float) -> Atoms:
 
 
 def _noisy_max(e: ce.NoisyMax) -> Event:
-    """Return two candidates whose scores move apart by one each: the first wins if the difference of the
-    noises exceeds m - 1, or m + 1.
+    """Return report noisy max between two candidates whose scores differ by m, and move by one each in
+    opposite directions: the first wins if the difference of the noises exceeds m - 1 (under P), m + 1 (Q).
 
     Laplace noise of scale b = 2/epsilon: P(difference > x) = e^(-x/b) (1 + x/(2b)) / 2 for x >= 0.
     Permute-and-flip: e^(-epsilon x/2) / 2 (McKenna & Sheldon 2020, arXiv:2010.12603). Gumbel noise is the
@@ -193,8 +197,8 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
     if e.noise == "gumbel":
         return ev.ExponentialMechanism(epsilon=epsilon, neighbors=e.neighbors)
 
-    # the chances that the first loses, and wins
     def contest(x: float) -> tuple[float, float]:
+        """Return the probabilities that the difference of the noises is at most x, and that it exceeds x."""
         y = abs(x) * epsilon / 2
         tail = math.exp(-y) * (1 + y / 2 if e.noise == "laplace" else 1.0) / 2
         return (1 - tail, tail) if x >= 0 else (tail, 1 - tail)
@@ -204,8 +208,12 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
 
 
 def _votes(e: ce.GNMax) -> Event:
-    """Return the comparison of two classes whose difference one vote moves by two, under noise N(0, 2
-    sigma²)."""
+    """Return the comparison of the votes of two classes: changing one vote moves their difference by two, and
+    the difference of their noises is N(0, 2 sigma²).
+
+    m is how far the difference, before it moves by one step either way, is from a tie, in standard
+    deviations of the noise.
+    """
     step = 1 / (float(e.sigma) * math.sqrt(2))
     if not 1e-6 < step < 4:
         return ev.NoOp(neighbors=e.neighbors)
@@ -217,13 +225,13 @@ def _votes(e: ce.GNMax) -> Event:
     return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
-# --- sums of many: distributions by Fourier transform, with the error of every entry -----------------------
+# --- sums of many draws: distributions by Fourier transform, with a bound on the error of every entry -------
 
-# Cells of a transform, and steps, up to which an attained pair is computed: it is for lower bounds only,
-# which are looser without it.
+# The largest length of a transform, and the largest number of steps of an allocation, for which an attained
+# pair is computed; lower bounds are looser without it. Bounds time and memory.
 _LARGEST = 2**18
-# Reports beyond which the pair of binary randomized response, with an atom per number of answers, is left
-# out.
+# With more reports the pair of binary randomized response, which has an atom per number of answers, is left
+# out. Bounds time and memory.
 _MANY = 10**8
 
 
@@ -231,11 +239,12 @@ def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]
     """Return the distribution of a sum of independent draws, modulo `size`, and a bound on the error of every
     entry.
 
-    The masses of each start at 0.
+    Each element of `draws` holds the masses of one draw at 0, 1, 2, ... and how often it is drawn.
 
-    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a distribution; a product
-    of powers z^n then errs by e times the sum of n |z|^(n-1) times the other factors, and exp and log add 8 u
-    n (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
+    Proof: with N the size and u the unit roundoff, a transform errs by at most e = 8 u (log2 N + 2) in each
+           coefficient z of a distribution; a product of powers z^n then errs by e times the sum of n
+           |z|^(n-1) times the other factors, and exp and log add 8 u n (4 + |log z|) times the product; the
+           inverse transform averages these errors (Higham 2002, section 24.1).
     """
     error = 8 * U * (math.log2(size) + 2)
     log, angle, rounding, steps = (np.zeros(size // 2 + 1) for _ in range(4))
@@ -251,28 +260,30 @@ def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]
 
 
 def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -> tuple[Atoms, Atoms]:
-    """Return the pairs of removing and adding, for outcomes with these chances up to `error`: one lowered,
-    the other raised, and what is too small left out."""
+    """Return the pairs for removing and for adding, for outcomes with probabilities p and q, each known up to
+    the absolute `error` and the relative error `relative`.
 
-    def way(first: Array, second: Array) -> Atoms:
+    Of each pair the first distribution is lowered by the error, the second one raised, and outcomes whose
+    probability is below 100 times the error are left out: all of it lowers delta.
+    """
+
+    def direction(first: Array, second: Array) -> Atoms:
         low, high = first - error, second + error
-        real = (low > 100 * error) & (high > 0)
-        if not real.any():
-            # nothing is seen
+        usable = (low > 100 * error) & (high > 0)
+        if not usable.any():
+            # the pair of two equal distributions
             return Atoms(np.zeros(1), np.ones(1))
-        low, high = low[real], high[real]
+        low, high = low[usable], high[usable]
         loss = np.log(low / high)
         order = np.argsort(loss, kind="stable")
         return Atoms(loss[order], low[order], None, 8 * U + relative, 16 * U + 2 * relative)
 
-    return way(p, q), way(q, p)
+    return direction(p, q), direction(q, p)
 
 
 def _allocation(e: se.RandomAllocation) -> Event:
-    """Return the pair itself: a sum in which all other units are zero.
-
-    What is computed from its steps is a sum, or the largest.
-    """
+    """Return the pairs of two statistics of the noisy steps when all other units are zero: the sum of their
+    rounded likelihood ratios, and the largest step."""
     assert isinstance(e.event, ev.Gaussian)
     noise = float(e.event.noise_multiplier)
     if noise == 0 or e.selected == e.steps:
@@ -285,11 +296,11 @@ def _allocation(e: se.RandomAllocation) -> Event:
 
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return the pairs of what the sum of whole numbers k shows, one per step: k is Y / mesh, rounded and cut
-    off above, for the likelihood ratio Y of the step. That is nearly all that a pass shows.
+    """Return the pairs of the sum over all steps of whole numbers k: k is Y / mesh, rounded and limited from
+    above, where Y is the likelihood ratio of the step. The sum shows nearly all that the pass shows.
 
-    In the chosen steps k has one distribution, in the others another, wherever those steps are: so the
-    distribution of the sum, modulo anything, is that of a sum of independent draws.
+    k has one distribution in the steps that the unit was allocated to and another in all others, whichever
+    steps these are: so the sum, also modulo the size of the transform, is one of independent draws.
     """
     mu = 1 / noise
     spread = math.sqrt(math.expm1(min(mu * mu, 50.0)))
@@ -297,23 +308,24 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
     mesh = max(0.12 * spread, 2 * top / 2**12)
     edges = mesh * np.arange(0.5, top / mesh + 1)
     z = np.concatenate(([-np.inf], np.log(edges) / mu + mu / 2, [np.inf]))
-    (without, off), (within, off_within) = between(z), between(z - mu)
+    # masses of k, and their errors, in a step without the unit and in a step with it
+    (without, error_without), (within, error_within) = between(z), between(z - mu)
     relative = max(
-        float(np.max(off / np.maximum(without, 1e-290))),
-        float(np.max(off_within / np.maximum(within, 1e-290))),
+        float(np.max(error_without / np.maximum(without, 1e-290))),
+        float(np.max(error_within / np.maximum(within, 1e-290))),
     )
     size = 2**10
     while size < _LARGEST and size * mesh < 24 * spread * math.sqrt(steps) + 2 * top:
         size *= 2
-    q, off_q = powers([(without, steps)], size)
-    p, off_p = powers([(without, steps - selected), (within, selected)], size)
-    return both_ways(p, q, max(off_p, off_q), 2 * steps * relative)
+    q, error_q = powers([(without, steps)], size)
+    p, error_p = powers([(without, steps - selected), (within, selected)], size)
+    return both_ways(p, q, max(error_p, error_q), 2 * steps * relative)
 
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return the pairs of what is shown by the interval, one of many, in which the largest of all steps lies:
-    nearly all that a pass shows when there is little noise."""
+    """Return the pairs of the interval, one of 600, in which the largest of all steps lies: it shows nearly
+    all that a pass shows when there is little noise. Largest values below the first interval are left out."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
@@ -323,8 +335,8 @@ def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, 
 
 
 def _shuffled(e: se.Shuffled) -> Event:
-    """Return randomized response with two answers, or with three of which nobody else means either of the two
-    in question."""
+    """Return randomized response, with three answers and with two; all other units have the value of the
+    third answer, or of the second."""
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
     if epsilon == 0 or epsilon > 300:
         return ev.NoOp(neighbors=e.neighbors)
@@ -335,13 +347,14 @@ def _shuffled(e: se.Shuffled) -> Event:
 
 @lru_cache(maxsize=16)
 def shuffled_response(epsilon: float, reports: int) -> Atoms:
-    """Return what binary randomized response makes of it, one allowed local randomizer: how many say yes, the
-    others all meaning no.
+    """Return the pair of shuffled binary randomized response, which is one local randomizer that the event
+    allows: the number k of reports that say yes, when the true answer of all other units is no.
 
-    With f the distribution of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p:
-    what is seen depends on k alone.
+    The unit's own report is yes with probability p if its answer is yes, and 1 - p if it is no. With f the
+    distribution of the number of yeses among the others, P(k) = p f(k-1) + (1-p) f(k), and Q(k) = (1-p)
+    f(k-1) + p f(k). The order of the reports shows nothing beyond k.
     """
-    # 1 - p would lose the digits of a small chance
+    # `yes` is 1 - p, computed so that a small probability keeps its digits
     n, p, yes = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
     k = np.arange(
@@ -356,7 +369,7 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
         + k * math.log(yes)
         + (n - k) * math.log(p)
     )
-    # nobody is left to say no: only the first term
+    # k = n + 1, all reports say yes: f(k) = 0, and `f` holds f(n) instead
     last = k > n
     f = np.exp(np.where(last, n * math.log(yes), log))
     ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
@@ -368,17 +381,18 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
 
 @lru_cache(maxsize=16)
 def shuffled_thirds(epsilon: float, reports: int) -> Atoms:
-    """Return how many more first than second answers there are, modulo a number, when all others mean the
-    third."""
+    """Return the pair of shuffled randomized response with three answers, when the true answer of all other
+    units is the third: by how much first answers outnumber second ones, modulo the size of the transform."""
     other = 1 / (math.exp(epsilon) + 2)
     true = 1 / (1 + 2 * math.exp(-epsilon))
     size = 2**6
     while size < _LARGEST and size < 24 * math.sqrt(2 * other * reports):
         size *= 2
-    mine, yours = np.array([other, other, true]), np.array([true, other, other])
-    p, off = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (mine, 1)], size)
-    q, _ = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (yours, 1)], size)
-    return both_ways(p, q, off, 16 * U * reports * (1 + epsilon))[0]
+    # a report counts 0, 1 or 2 for the second, third or first answer; the unit's answer is first, or second
+    first, second = np.array([other, other, true]), np.array([true, other, other])
+    p, error = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (first, 1)], size)
+    q, _ = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (second, 1)], size)
+    return both_ways(p, q, error, 16 * U * reports * (1 + epsilon))[0]
 
 
 _RULES: dict[type[Event], Callable[[Any], Event]] = {
@@ -394,6 +408,6 @@ _RULES: dict[type[Event], Callable[[Any], Event]] = {
     ce.NoisyMax: _noisy_max,
     ce.GNMax: _votes,
     ce.SparseVector: lambda e: ev.NoOp(neighbors=e.neighbors),
-    # a group far above the threshold in both tables
+    # a table in which the group exceeds the threshold by far with and without the unit
     ce.Thresholded: lambda e: attained(e.event),
 }

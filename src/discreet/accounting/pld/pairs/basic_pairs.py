@@ -1,5 +1,9 @@
-"""The basic pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a
-shifted pair."""
+"""The basic pairs: point masses, Laplace noise and bounded range, and any pair seen through Poisson sampling
+or through a sample of fixed size.
+
+P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
+`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from .cells import DominatingPair, LossCells, Nodes
 class Atoms:
     """Holds P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
 
-    `mass_error` is relative, `loss_error` absolute: how far each given number may be from the true one.
+    `mass_error` bounds the relative error of each mass, `loss_error` the absolute error of each loss.
+    `lattice` is (step, offset) if every loss is offset + an integer times step.
     """
 
     loss: Array
@@ -86,8 +91,8 @@ class Wedge:
         a, b = inside[:-1], inside[1:]
         gap = b - a
         mass = self.weight * np.exp(a / 2) * np.expm1(gap / 2)
-        # P - e^c Q of the smooth part is 2 w e^(c/2) (cosh((b-c)/2) - cosh((a-c)/2)), as a product of
-        # hyperbolic sines
+        # Between the atoms, P - e^c Q of a cell [a, b] with ref c is 2 w e^(c/2) (cosh((b-c)/2) -
+        # cosh((a-c)/2)), w the weight; written as a product of hyperbolic sines it loses no digits.
         excess = 4 * self.weight * np.exp(refs / 2) * np.sinh((a + b - 2 * refs) / 4) * np.sinh(gap / 4)
         excess = np.where(gap > 0, excess, 0.0)
         size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
@@ -113,31 +118,39 @@ def bounded_range(epsilon: float) -> Wedge:
     """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
-    t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves
-    is convex, hence the curve of a pair (Zhu, Dong & Wang 2022):
-    (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+           spread in Q/P), whose delta at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
+           t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of curves
+           convex in e^x is convex, hence the curve of a pair (Zhu, Dong & Wang 2022, arXiv:2106.08567):
+           (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonSampledPair:
-    """Any pair seen through Poisson sampling (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    """Is any pair (P, Q) seen through Poisson sampling at rate q (Zhu, Dong & Wang 2022, arXiv:2106.08567,
+    Theorem 11).
 
     Removing: (1-q) Q + q P against Q. Adding: P against (1-q) P + q Q.
+
+    The theorem is about two distributions of mass 1, and a pair that was cut off lists less. `missing` is an
+    upper bound on the mass that is not listed: when removing, the Q-mass where P has none (`missing_q_mass`),
+    which after sampling has loss log(1-q); when adding, the P-mass at infinite loss, which after sampling has
+    loss -log(1-q). Without it the sampled masses would add up to less than 1, and delta would be too small.
+    Leave it at 0 in a pair for lower bounds, where outcomes may be left out.
     """
 
     pair: DominatingPair
     rate: float
     removing: bool
+    missing: float = 0.0
 
     @property
     def lattice(self) -> tuple[float, float] | None:
         return None
 
     def _outer(self, loss: Array) -> Array:
-        """Return the loss after sampling of an outcome with this loss before."""
+        """Return the loss after sampling of an outcome whose loss before sampling is `loss`."""
         sign = 1.0 if self.removing else -1.0
         inner = sign * loss
         big = inner > 500
@@ -146,7 +159,8 @@ class PoissonSampledPair:
         return sign * np.where(big, inner + math.log(self.rate), small)
 
     def _inner(self, loss: Array) -> Array:
-        """Return the loss before sampling of an outcome with this loss after."""
+        """Return the loss before sampling of an outcome whose loss after sampling is `loss`; infinite outside
+        the range of losses after sampling."""
         sign = 1.0 if self.removing else -1.0
         outer = sign * loss
         big = outer > 500
@@ -158,15 +172,24 @@ class PoissonSampledPair:
         loss, weight = self.pair.nodes(tail)
         if self.removing:
             weight = weight * (self.rate + (1 - self.rate) * np.exp(-loss))
-        return Nodes(self._outer(loss), weight)
+        loss, end = self._outer(loss), math.log1p(-self.rate)
+        if self.missing == 0:
+            return Nodes(loss, weight)
+        if self.removing:
+            weight = np.append((1 - self.rate) * self.missing, weight)
+            return Nodes(np.append(min(end, loss[0]), loss), weight)
+        return Nodes(np.append(loss, max(-end, loss[-1])), np.append(weight, self.missing))
 
     @property
     def discrete(self) -> bool:
         return self.pair.discrete
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        inner = self.pair.measure(self._inner(edges), np.zeros(len(refs)))
+        inner_edges = self._inner(edges)
+        inner = self._completed(self.pair.measure(inner_edges, np.zeros(len(refs))), inner_edges)
         q = self.rate
+        # q (P - Q), and Q, of each cell: P - e^c Q after sampling is written with them so that it loses no
+        # digits at a small rate
         gap, gap_error = q * inner.excess, q * inner.excess_error
         other, other_error = inner.mass - inner.excess, inner.mass_error + inner.excess_error
         scale = np.expm1(refs)
@@ -187,14 +210,43 @@ class PoissonSampledPair:
         error = first_error + second_error + 16 * U * (np.abs(first) + np.abs(second)) + moved
         return LossCells(np.maximum(mass, 0.0), mass_error + 8 * U * np.abs(mass), first - second, error)
 
+    def _completed(self, inner: LossCells, inner_edges: Array) -> LossCells:
+        """Return cells of the pair before sampling, measured at ref 0, with the missing mass at its loss."""
+        if self.removing:
+            # a loss of -infinity: the last cell that begins there
+            i = int(np.searchsorted(inner_edges, -np.inf, side="right")) - 1
+        else:
+            # infinite loss: the first cell that ends there
+            i = int(np.searchsorted(inner_edges, np.inf, side="left")) - 1
+        if self.missing == 0 or not 0 <= i < len(inner.mass):
+            return inner
+        mass, excess = inner.mass.copy(), inner.excess.copy()
+        mass[i] += 0.0 if self.removing else self.missing
+        excess[i] += -self.missing if self.removing else self.missing
+        return inner._replace(mass=mass, excess=excess)
+
+
+def missing_q_mass(pair: DominatingPair) -> float:
+    """Return an upper bound on what the Q-masses of a pair lack of 1; the rest of Q lies where P has no mass.
+
+    Atoms lack it where losses were raised or a curve was cut off: their Q-masses are mass * e^-loss. All
+    other pairs are complete.
+    """
+    if not pair.discrete:
+        return 0.0
+    cells = pair.measure(np.array([-np.inf, np.inf]), np.zeros(1))
+    error = float(cells.mass_error[0] + cells.excess_error[0])
+    return max(0.0, 1.0 - float(cells.mass[0] - cells.excess[0]) + error + 4 * U)
+
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeSampledPair:
-    """A symmetric pair seen through a sample of fixed size, for replacing one unit.
+    """Is a symmetric pair seen through a sample of fixed size (a share q of all units), for replacing a unit.
 
-    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is
-    at 0: the pair of the curve q delta(log(1 + (e^x - 1) / q)) for x >= 0 and its mirror image (Balle, Barthe
-    & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, and the
+    remaining mass is at loss 0. This is the pair of the curve q delta(log(1 + (e^x - 1) / q)) at epsilon x >=
+    0 and its mirror image below 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong &
+    Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
     pair: DominatingPair
@@ -209,6 +261,8 @@ class FixedSizeSampledPair:
         return self.pair.discrete
 
     def _sides(self) -> tuple[PoissonSampledPair, PoissonSampledPair]:
+        """Return the pairs that losses above 0 and losses below 0 follow. Mass that they miss needs no
+        `missing`: it is part of the remaining mass at 0."""
         return PoissonSampledPair(self.pair, self.rate, True), PoissonSampledPair(self.pair, self.rate, False)
 
     def nodes(self, tail: float) -> Nodes:
@@ -223,8 +277,9 @@ class FixedSizeSampledPair:
         above, below = self._sides()
         up = _only(above.measure(np.maximum(edges, 0.0), refs), edges[1:] > 0)
         down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
+        # all mass below 0, and all above it: the remaining mass is at 0
         ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
-        rest = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
+        halves = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
         mass, excess, error = (
             up.mass + down.mass,
             up.excess + down.excess,
@@ -233,8 +288,8 @@ class FixedSizeSampledPair:
         mass_error = up.mass_error + down.mass_error
         if not edges[0] <= 0 < edges[-1]:
             return LossCells(mass, mass_error, excess, error)
-        middle = max(0.0, 1.0 - float(rest[0].mass[0] + rest[1].mass[0]))
-        wrong = float(rest[0].mass_error[0] + rest[1].mass_error[0]) + 4 * U
+        middle = max(0.0, 1.0 - float(halves[0].mass[0] + halves[1].mass[0]))
+        wrong = float(halves[0].mass_error[0] + halves[1].mass_error[0]) + 4 * U
         i = int(np.searchsorted(edges, 0.0, side="right")) - 1
         above_ref = -math.expm1(min(float(refs[i]), 700.0))
         mass[i] += middle
@@ -245,5 +300,6 @@ class FixedSizeSampledPair:
 
 
 def _only(cells: LossCells, real: npt.NDArray[np.bool_]) -> LossCells:
-    """Set the cells that were cut off to zero: not even the rounding error of a difference stays in them."""
+    """Return cells with those set to zero that are not `real`: empty intervals, in which rounding errors of
+    differences would remain."""
     return LossCells(*(np.where(real, column, 0.0) for column in cells))

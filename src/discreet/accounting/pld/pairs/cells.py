@@ -1,9 +1,10 @@
 """From a pair of output distributions to point masses: the two discretisations, each with its error pushed
 the safe way.
 
-A pair (P, Q) is what a mechanism may show on two neighboring tables; its privacy loss is log P/Q, drawn under
-P. Pairs answer one question (`measure`): how much P-mass lies between two losses, and how much of it exceeds
-e^ref times the Q-mass there.
+A pair (P, Q) holds the distributions of a mechanism's output on two neighboring tables; its privacy loss is
+log P/Q, drawn under P. All that is asked of a pair is `measure`: for intervals of losses (cells), the P-mass,
+and how much it exceeds e^ref times the Q-mass, for a reference loss `ref` of each cell. U is the unit
+roundoff 2^-53.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 
 from .arrays import Array, U
 
-# A cell in which Q exceeds P by this factor is given up: its transform would drown all others in rounding.
+# A cell in which Q exceeds P by more than this factor is left out of lower bounds: the rounding errors of its
+# large Q-mass in the Fourier transform would exceed the masses of all other cells. Not measured.
 _SWAMPED = 1e3
 
 
 class LossCells(NamedTuple):
-    """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their
+    """Holds for each cell its P-mass and its excess = P-mass - e^ref * Q-mass, with bounds on their absolute
     errors."""
 
     mass: Array
@@ -29,14 +31,15 @@ class LossCells(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """A quick quadrature of the loss under P, for planning only: nothing certified rests on it."""
+    """Holds a quick quadrature of the loss under P, losses ascending, for planning only: nothing certified
+    rests on it."""
 
     loss: Array
     weight: Array
 
 
 class DominatingPair(Protocol):
-    """One direction of one mechanism."""
+    """Describes the pair of one mechanism in one direction, removing or adding a unit."""
 
     @property
     def lattice(self) -> tuple[float, float] | None:
@@ -47,26 +50,27 @@ class DominatingPair(Protocol):
 
     @property
     def discrete(self) -> bool:
-        """Whether the nodes are all losses that occur."""
+        """Whether finitely many losses occur, all of which are nodes."""
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
         """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell.
 
-        A cell holds its left edge and not its right one; what lies before the first edge, or from the last
-        one on, is in none of them.
+        A cell contains its left edge and not its right one; losses below the first edge, and from the last
+        edge on, are in no cell.
         """
 
 
 class DominatingLaw(NamedTuple):
-    """Masses at the knots, and the mass at infinite loss, of a distribution that dominates the pair."""
+    """Holds P-masses at the knots, and the P-mass at infinite loss, of a distribution of losses that
+    dominates the pair."""
 
     mass: Array
     infinite: float
 
 
 class DominatedLaw(NamedTuple):
-    """Merged outcomes at knots k: P-masses, and gain = P-mass - e^k Q-mass. What post-processing leaves of
-    the pair."""
+    """Holds merged outcomes, one per knot k: their P-masses, and gain = P-mass - e^k Q-mass. They are a
+    post-processing of the pair."""
 
     p: Array
     gain: Array
@@ -76,15 +80,17 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
     """Connect the dots: return the distribution on `knots` whose hockey-stick curve meets the pair's at every
     knot.
 
-    Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
-    Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the
-               right end r and the rest on the left end l: a mean-preserving spread of Q/P under P, and every
-               hockey stick is convex in Q/P (Doroshenko et al. 2022, arXiv:2207.04380, section 4). Below the
-               first knot losses are raised to it, above the last they become infinite. Errors of floating
-               point are added to the mass and move it to the right.
+    Guarantee: however often the pair is composed, and with whatever other mechanisms, delta(epsilon) is not
+               smaller with this distribution.
+    Proof:     inside a cell, P-mass A and Q-mass B are kept by putting P-mass (A - e^l B) / (1 - e^(l-r)) on
+               the right end r and the rest on the left end l: a mean-preserving spread of Q/P under P, and
+               every hockey stick is convex in Q/P (Doroshenko et al. 2022, arXiv:2207.04380, section 4).
+               Losses below the first knot are raised to it, those above the last one become infinite.
+               Rounding errors are added to the mass and move it to the right. (Raised losses lose Q-mass,
+               which must be restored before sampling: `basic_pairs.missing_q_mass`.)
 
-    With `offset` the losses are offset + knots: as if Q were multiplied by e^offset, which every step above
-    allows.
+    With `offset` the losses are offset + knots, as if Q were multiplied by e^offset: the proof does not need
+    Q to have mass 1.
     """
     edges = np.concatenate(([-np.inf], knots, [np.inf]))
     refs = np.concatenate(([0.0], knots[:-1], [0.0]))
@@ -105,18 +111,18 @@ def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> Dominating
 def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedLaw:
     """Merge: all outcomes whose loss is nearest to a knot become one outcome.
 
-    Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only shrinks.
+    Guarantee: however often the pair is composed, and with whatever other mechanisms, delta(epsilon) is not
+               larger with these outcomes.
     Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass
-               raised and its P-mass lowered, to nothing if need be (it then belongs to no test): each shrinks
-               the integral of (P - e^epsilon Q)+ for every product with other outcomes. The errors of
-               floating point are spent that way, and so is a first cell in which Q swamps P, whose transform
-               would drown all others in its rounding.
+               raised, and its P-mass lowered, even to 0 (it then belongs to no test): each lowers the
+               integral of (P - e^epsilon Q)+ for every product with other outcomes. Rounding errors are
+               bounded in this direction, and a cell in which Q is `_SWAMPED` times P is left out.
     """
     edges = np.concatenate(([-np.inf], (knots[:-1] + knots[1:]) / 2, [np.inf]))
     cells = pair.measure(edges + offset, knots + offset)
     kept = np.maximum(cells.mass - cells.mass_error, 0.0)
     kept = np.where(cells.excess > -_SWAMPED * cells.mass, kept, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
-    # twice: the true mass may be as much above the computed one as the kept one is below it
-    spare = cells.excess_error + np.abs(cells.excess) * (2 * shrunk + 4 * U)
-    return DominatedLaw(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))
+    # twice `shrunk`: the true mass may be as far above the computed mass as the kept one is below it
+    error = cells.excess_error + np.abs(cells.excess) * (2 * shrunk + 4 * U)
+    return DominatedLaw(kept, np.where(kept > 0, np.minimum(cells.excess - error, kept), 0.0))

@@ -1,9 +1,13 @@
-"""Many exponential mechanisms: what an analyst who chooses each after seeing the others can learn at most.
+"""Pairs for many exponential mechanisms, each chosen by the analyst after seeing the answers of the others.
 
 One mechanism of bounded range epsilon is worst when its loss is t or t - epsilon, for some t in [0, epsilon];
-which t is worst depends on what is left to lose. The largest curve over all t is one pair, but no mechanism
-has it at every threshold at once, and composing it with itself gives away up to a fifth. Here the t is chosen
-anew at every step, as the analyst would: nothing is given away but the grid.
+which t is worst depends on the losses so far. The largest curve over all t is that of a pair
+(`basic_pairs.bounded_range`), but of no mechanism, and composing this pair with itself costs up to a fifth
+more than need be. Here t is chosen anew at every step, as the analyst would choose it: the result is exact
+but for the grid.
+
+W, T, s, y and w are those of the proof of `adaptive_pair`; in the code W is a vector `value` at the knots
+log s.
 """
 
 from __future__ import annotations
@@ -17,22 +21,23 @@ from .arrays import Array
 from .basic_pairs import Atoms
 from .profile import mirrored
 
-# Mechanisms that are composed adaptively as one block: larger blocks are tighter, and their time grows with
-# the square.
+# The largest number of mechanisms in one block, which are composed as if chosen adaptively: larger blocks are
+# tighter, and their time grows with the square of the number. Not measured.
 _BLOCK = 128
 # Mesh cells per epsilon; a coarser mesh only raises the curve.
 _CELLS_PER_EPSILON = 32
-# Added to the curve where it is positive, so that nothing that was rounded becomes zero.
+# Added to the curve after each step below its last knot, so that no positive value underflows to zero.
 _LEAST = 1e-24
-# The largest loss of a block: e^300 stays far from the largest float.
+# The largest loss of a block: e^300 is far from the largest float.
 _FARTHEST = 300.0
-# Per step: the rounding of positive terms, and of the position of the maximum (which counts squared).
+# A factor per step that covers the rounding of positive terms and of the position of the maximum (whose error
+# counts squared).
 _UP = 1 + 1e-10
 
 
 def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
-    """Return (size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float
-    can hold."""
+    """Return a list of (mechanisms per block, number of such blocks) for `times` mechanisms: blocks have at
+    most _BLOCK mechanisms and a loss of at most _FARTHEST, and differ by at most one mechanism."""
     number = -(-times // min(_BLOCK, int(_FARTHEST / epsilon)))
     small, larger = divmod(times, number)
     return [(k, n) for k, n in ((small + 1, larger), (small, number - larger)) if n and k]
@@ -41,13 +46,14 @@ def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
 @lru_cache(maxsize=64)
 def adaptive_pair(epsilon: float, times: int) -> tuple[Atoms, float]:
     """Return a pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers
-    of the earlier ones; mass at infinite loss.
+    of the earlier ones; and its mass at infinite loss.
 
-    Guarantee: also among other mechanisms with fixed pairs, in whatever order.
-    Proof:     let W(s) be the largest delta at log s that the steps to come can reach; it is convex in s, and
-               (1 - s)+ at the end. One step with losses in [t - eps, t] makes of it E_Q[y W(s / y)], y =
-               e^loss with mean 1 under Q: the perspective of a convex function is convex in y, so both ends
-               are worst, and with w = e^t
+    Guarantee: it dominates also if they alternate, in whatever order, with other mechanisms that have fixed
+               pairs.
+    Proof:     let W(s) be the largest delta at epsilon log s that the remaining steps can reach; it is convex
+               in s, and (1 - s)+ after the last step. Before a step with losses in [t - eps, t] it is
+               E_Q[y W(s / y)], where y = e^loss has mean 1 under Q. The perspective y W(s / y) of a convex
+               function is convex in y, so that losses at both ends are worst, and with w = e^t
 
                    TW(s) = max over w in [1, e^eps] of
                            ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) / (e^eps - 1),
@@ -56,7 +62,11 @@ def adaptive_pair(epsilon: float, times: int) -> tuple[Atoms, float]:
                for fixed t). A mechanism with a fixed pair averages W over its loss; max of averages <=
                average of max, so it is worst before all choices, where it may be composed as usual. Lines in
                s between knots lie above W; on a pair of lines the expression is A + B w + C / w with B, C <=
-               0, whose maximum is at sqrt(C / B). W at s < 1 follows from s > 1: either table may be first.
+               0, whose maximum is at sqrt(C / B). W at s < 1 follows from W at s > 1, since the two tables
+               may be exchanged (`_below`).
+
+    The knots end at `reach`, about 11 standard deviations above the mean; the curve's value there is the mass
+    at infinite loss. All choices of `cells` and `reach` change tightness and time only.
     """
     cells = max(
         _CELLS_PER_EPSILON,
@@ -81,12 +91,12 @@ def _step(value: Array, knots: Array, epsilon: float, cells: int) -> Array:
     extended = np.concatenate(
         (_below(value[1 : 2 * cells + 1], knots[1 : 2 * cells + 1]), value, np.full(cells + 1, value[-1]))
     )
-    # the index of loss 0 in `extended`
+    # `extended` is W from -2 epsilon on, or from the mirrored last knot; this is the index of loss 0 in it
     first = min(2 * cells, len(value) - 1)
     mesh, size = epsilon / cells, len(value)
     s, exp_epsilon = np.exp(knots), math.exp(epsilon)
     best = np.zeros(size)
-    # t between i and i + 1 cells
+    # t between i and i + 1 mesh cells: W(s / w) is on the line a, W(s e^eps / w) on the line b
     for i in range(cells):
         low, high = first - i - 1, first - i - 1 + cells
         a = _Line(
@@ -98,7 +108,7 @@ def _step(value: Array, knots: Array, epsilon: float, cells: int) -> Array:
         b = _Line(
             extended[high : high + size], extended[high + 1 : high + 1 + size], a.left * exp_epsilon, a.ratio
         )
-        # -C and -B
+        # -C and -B of the proof
         curvature, slope = s * exp_epsilon * (b.slope - a.slope), a.start - b.start
         with np.errstate(divide="ignore", invalid="ignore"):
             w = np.sqrt(np.maximum(np.where(slope > 0, curvature / slope, 1.0), 1.0))
@@ -113,7 +123,8 @@ def _below(value: Array, knots: Array) -> Array:
 
 
 class _Line:
-    """The chord of W over the cells from `left` to `left * ratio`, in s."""
+    """Holds, for each s, the chord of W between `left` and `left * ratio`: `value` and `end` are W there,
+    `start` is the chord's value at 0."""
 
     __slots__ = ("end", "left", "ratio", "slope", "start", "value")
 
@@ -123,5 +134,6 @@ class _Line:
         self.start = value - self.slope * left
 
     def __call__(self, s: Array) -> Array:
+        """Return the chord at s, limited to its ends."""
         share = np.clip((s / self.left - 1) / (self.ratio - 1), 0.0, 1.0)
         return self.value * (1 - share) + self.end * share

@@ -1,7 +1,12 @@
-"""Unsampled Gaussians in closed form: they compose to one Gaussian, whose curve Balle & Wang gave.
+"""Unsampled Gaussians in closed form: they compose to one Gaussian, whose curve is known.
 
-delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m), with m² the sum of 1/s² over all
-releases (Balle & Wang 2018, arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, Corollary 3.3).
+delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m), with Phi the standard normal
+distribution function and m² the sum of 1/s² over all releases, s their noise multipliers (Balle & Wang 2018,
+arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 3.3).
+
+Symbols: a = epsilon/m - m/2 and b = epsilon/m + m/2, so that delta = Phi(-a) - e^epsilon Phi(-b), "first" and
+"second" term; U is the unit roundoff 2^-53. The Mills ratio at x is Phi(-x) over the normal density at x; it
+is erfcx(x / sqrt(2)) up to a constant factor.
 """
 
 from __future__ import annotations
@@ -12,19 +17,19 @@ from scipy.special import erfcx, ndtr
 
 from .arrays import U
 
-# erfcx takes its argument over the root of two.
+# Phi(-x) = erfc(x / sqrt(2)) / 2 = e^(-x²/2) erfcx(x / sqrt(2)) / 2.
 _SQRT2 = math.sqrt(2)
-# The b from which on delta is taken as a tail of the normal distribution: at 1e6 its square, rounded, is off
-# by 1e-4, and the second term is a millionth of the first.
+# For a larger b delta is bounded by a normal tail alone: at 1e6 the rounding error of b² is 1e-4, and the
+# second term is a millionth of the first.
 _CANCELLED = 1e6
 
 
 def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     """Return a lower and an upper bound on delta of a Gaussian with shift m = sensitivity over noise.
 
-    Both terms are the normal density at the same point times Mills ratios: their difference is taken there,
-    so that a tiny delta keeps its relative accuracy. The width of the bracket is what the special functions
-    may be off by.
+    Both terms are the normal density at a times a Mills ratio, at a and at b. The difference of the ratios is
+    taken first, so that a tiny delta keeps its relative accuracy. The bounds are as far apart as the special
+    functions may err, with a margin.
     """
     if shift == 0:
         return 0.0, 0.0
@@ -32,26 +37,26 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     if b > _CANCELLED:
         return _nearly_normal(a, b)
     if a < -1:
-        near, far = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
+        first, second = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
         error = U * (
-            64 * (near + far)
-            + 32 * (near * a * a + far * (b * b + epsilon)) * (1 if abs(a) < 30 else 0)
+            64 * (first + second)
+            + 32 * (first * a * a + second * (b * b + epsilon)) * (1 if abs(a) < 30 else 0)
             + 1e-300
         )
-        return max(0.0, near - far - error), min(1.0, near - far + error)
+        return max(0.0, first - second - error), min(1.0, first - second + error)
     density = math.exp(-0.5 * a * a) / 2
-    near, far = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
-    error = 64 * U * (near * (1 + a * a) + far * (1 + b * b))
-    low, high = density * (near - far - error), density * (near - far + error)
+    first, second = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
+    error = 64 * U * (first * (1 + a * a) + second * (1 + b * b))
+    low, high = density * (first - second - error), density * (first - second + error)
     return max(0.0, low * (1 - 1e-12)), min(1.0, high * (1 + 1e-12) + 1e-320)
 
 
 def _nearly_normal(a: float, b: float) -> tuple[float, float]:
-    """Return bounds on delta where b is so large that a, the difference of two numbers of its size, is not
-    known to all digits, and the second term of delta hardly counts.
+    """Return bounds on delta where b is so large that a, a difference of two numbers of about its size, has
+    lost digits, and the second term of delta is tiny.
 
-    Proof: a is off by at most 4 u b; Phi(-a) falls with a; and the second term, the normal density at a times
-           the Mills ratio at b, lies between 0 and that density over b.
+    Proof: the rounding error of a is at most 4 U b; Phi(-a) falls with a; and the second term, the normal
+           density at a times the Mills ratio at b, lies between 0 and that density over b.
     """
     moved = 4 * U * b
     least, largest = (_tail_bounds(x) for x in (a + moved, a - moved))
@@ -72,18 +77,18 @@ def _log_tail(z: float) -> float:
 
 
 def gaussian_epsilon(shift: float, delta: float) -> tuple[float, float]:
-    """Return a lower and an upper bound on epsilon, by bisection on the bracket of delta."""
+    """Return a lower and an upper bound on epsilon, by bisection on the bounds of delta."""
     return _root(shift, delta, 0), _root(shift, delta, 1)
 
 
 def _root(shift: float, delta: float, side: int) -> float:
-    """Return the largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper
-    bound does not (side 1)."""
+    """Return about the largest epsilon at which the lower bound on its delta exceeds `delta` (side 0), or the
+    smallest at which the upper bound does not (side 1); exact in the safe direction."""
     if gaussian_delta(shift, 0.0)[side] <= delta:
         return 0.0
     low, high = 0.0, shift
     while gaussian_delta(shift, high)[side] > delta:
-        # Below what the bracket allows for rounding, no epsilon is proved for such a delta.
+        # The bounds never fall below their allowance for rounding: for a smaller delta nothing is proved.
         if math.isinf(high):
             return high
         low, high = high, 2 * high

@@ -1,45 +1,51 @@
-"""Where a curve of certified bounds on log delta crosses its goal, in few evaluations."""
+"""Finds where a falling curve of certified bounds on log delta crosses a target, in few evaluations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-# a lower end is sought for a delta this much larger, relatively, so that it holds whichever way callers round
-# theirs
+# The lower end of an interval of epsilon is computed for a delta larger by this share, so that it also holds
+# for a caller's delta that differs by rounding.
 ROUNDED = 4e-12
 
 
 def crossing(
     f: Callable[[float], float], x: float, slope: float, least: float
 ) -> tuple[float, float, float] | None:
-    """Return a point where falling f is at most 0, one just below it where it is not, and the slope: secants
-    kept in a bracket."""
+    """Return (above, below, slope) around the crossing of a decreasing f with 0: f(above) <= 0, f(below) > 0
+    just below it, and about the slope -f' there. None if no crossing is found.
+
+    The search begins at `x` with an estimate of the slope, and does not go below `least`; if f(least) <= 0
+    both points are `least`. A bracket is found by growing steps and narrowed by secants and bisections, so
+    that what is returned has been evaluated, whatever f does in between.
+    """
     x = max(x, least)
-    here = f(x)
-    step = max(abs(here), 1e-3) / slope
+    at_x = f(x)
+    step = max(abs(at_x), 1e-3) / slope
     for _ in range(80):
-        if here <= 0 and x <= least:
+        if at_x <= 0 and x <= least:
             return least, least, slope
-        y = max(x + math.copysign(step, here), least)
-        there = f(y)
-        if (there <= 0) != (here <= 0):
+        y = max(x + math.copysign(step, at_x), least)
+        at_y = f(y)
+        if (at_y <= 0) != (at_x <= 0):
             break
-        x, here, step = y, there, 1.7 * step
+        x, at_x, step = y, at_y, 1.7 * step
     else:
         return None
-    (good, at_good), (bad, at_bad) = ((x, here), (y, there)) if here <= 0 else ((y, there), (x, here))
-    fall = (at_bad - at_good) / (good - bad)
+    (above, at_above), (below, at_below) = ((x, at_x), (y, at_y)) if at_x <= 0 else ((y, at_y), (x, at_x))
+    measured_slope = (at_below - at_above) / (above - below)
     for turn in range(60):
-        if good - bad <= 1e-8 / slope + 4e-16 * abs(good):
+        if above - below <= 1e-8 / slope + 4e-16 * abs(above):
             break
-        share = at_bad / (at_bad - at_good) if turn % 3 < 2 and at_bad < 3 else 0.5
-        z = bad + min(max(share + (1e-3 if turn % 2 else -1e-3), 1e-3), 1 - 1e-3) * (good - bad)
+        # two secants, moved a little to either side of the crossing in turn, then a bisection
+        share = at_below / (at_below - at_above) if turn % 3 < 2 and at_below < 3 else 0.5
+        z = below + min(max(share + (1e-3 if turn % 2 else -1e-3), 1e-3), 1 - 1e-3) * (above - below)
         value = f(z)
         if value <= 0:
-            good, at_good = z, value
+            above, at_above = z, value
         else:
-            bad, at_bad = z, value
-        if good - bad > 1e-3 / slope:
-            fall = (at_bad - at_good) / (good - bad)
-    return good, bad, max(fall, 1e-9 * slope)
+            below, at_below = z, value
+        if above - below > 1e-3 / slope:
+            measured_slope = (at_below - at_above) / (above - below)
+    return above, below, max(measured_slope, 1e-9 * slope)

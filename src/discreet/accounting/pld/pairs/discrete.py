@@ -1,5 +1,5 @@
 """Pairs of mechanisms with discrete outcomes, as atoms of privacy loss: randomized response, discrete Laplace
-and discrete Gaussian noise."""
+and discrete Gaussian noise. U is the unit roundoff 2^-53."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 from .arrays import U
 from .basic_pairs import Atoms
 
-# Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
+# About the largest number of atoms of a discrete Laplace pair; where there are more, neighboring values are
+# joined into blocks. Bounds time and memory; more atoms are tighter.
 _ATOMS = 2**15
 
 
 def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
-    """Return the two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh &
-    Viswanath 2015 for two)."""
+    """Return the atoms of the two answers whose probabilities the unit's value exchanges, and of all other
+    answers together at loss 0 (Kairouz, Oh & Viswanath 2015 for two categories)."""
     others = categories - 2
     total = 1.0 + math.exp(-epsilon) * (categories - 1)
     loss, mass = (
@@ -30,25 +31,29 @@ def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
 
 
 def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
-    """Return losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when
-    there are many.
+    """Return an upper and a lower pair of discrete Laplace noise of this scale that is moved by `shift`.
 
-    A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
+    Losses are (shift - 2x)/scale at the noise x = 0..shift, where both ends also hold all noise beyond them.
+
+    Many x are joined into blocks: for the upper pair a block is split between its two ends (connect the dots,
+    `cells.upper`), for the lower pair it is merged. Without blocks both pairs are the same, and exact.
     """
     s = float(scale)
     r = math.exp(-1 / s)
-    wide = -math.expm1(-1 / s) / (1 + r)
+    # P(noise = 0); P(noise = x) is that times r^|x|
+    at_zero = -math.expm1(-1 / s) / (1 + r)
     block = max(1, math.ceil((shift - 1) / _ATOMS))
     start = np.arange(1, shift, block, dtype=np.float64)
     count = np.minimum(block, shift - start)
-    p = wide * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
+    p = at_zero * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
     ends = np.array([1 / (1 + r), math.exp(-shift / s) / (1 + r)])
     error = 32 * U * (2 + shift / s)
-    lost = 8 * U * shift / s
+    loss_error = 8 * U * shift / s
+    # the loss of a merged block
     middle = (shift - 2 * start - count + 1) / s
     loss = np.concatenate(([shift / s], middle, [-shift / s]))[::-1]
     mass = np.concatenate((ends[:1], p, ends[1:]))[::-1]
-    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, lost)
+    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, loss_error)
     if block == 1:
         return merged, merged
     high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
@@ -57,12 +62,12 @@ def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
     loss = np.concatenate(([shift / s], high, low, [-shift / s]))
     mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
     order = np.argsort(loss, kind="stable")
-    return Atoms(loss[order], mass[order], None, error, lost), merged
+    return Atoms(loss[order], mass[order], None, error, loss_error), merged
 
 
 def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
-    """Return losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is
-    below 1e-42."""
+    """Return the pair of discrete Gaussian noise that is moved by `shift`: losses (shift² - 2 shift x) / (2
+    variance) at every integer x within 14 standard deviations; the mass beyond is below 1e-42."""
     v = float(variance)
     reach = math.ceil(14 * math.sqrt(v)) + 2
     x = np.arange(-reach, reach + 1, dtype=np.float64)

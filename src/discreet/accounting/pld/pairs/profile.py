@@ -1,9 +1,13 @@
 """A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
 
-Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the
-true curve is convex; a convex decreasing curve from 1 is the curve of a pair of distributions (Zhu, Dong &
-Wang 2022, arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). That is how a mechanism of
-which only a Rényi bound is known enters a composition.
+The curve of a pair is delta as a function of e^epsilon, for all real epsilon. Any valid bound on it can be
+lowered to its greatest convex minorant, because the true curve is convex; a convex decreasing curve that
+begins at 1 (for e^epsilon = 0) is the curve of a pair of distributions (Zhu, Dong & Wang 2022,
+arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). So a mechanism of which only a Rényi bound
+is known can be composed with others.
+
+All functions below take curves at epsilon >= 0 (`half` are their knots, `right` delta there); `mirrored`
+extends them to epsilon < 0. They return atoms and the P-mass at infinite loss.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import numpy as np
 from .arrays import Array, U
 from .basic_pairs import Atoms
 
-# Knots of a curve that is joined by lines from above: more lie closer to it, and each costs an evaluation.
+# Knots of a curve, between which it is replaced by chords, which lie above it: more knots are tighter, and
+# each costs an evaluation. Not measured.
 _KNOTS = 801
 
 
@@ -27,8 +32,9 @@ def zcdp_curve(rho: float, epsilon: Array) -> Array:
     Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's
     sqrt(rho/2).
     """
+    # About the best a - 1, and a - 1 itself at orders around it. Every order is valid, so the grid changes
+    # tightness only.
     likely = np.maximum((epsilon - rho) / (2 * rho), 1e-3 / math.sqrt(rho) + 1e-3)
-    # a - 1
     excess = np.multiply.outer(likely, np.geomspace(0.05, 20.0, 121))
     order = 1 + excess
     log = excess * (order * rho - epsilon[:, None]) + order * np.log1p(-1 / order) - np.log(excess)
@@ -55,8 +61,8 @@ def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
     slope = np.minimum(slope, 0.0)
     mass = x[1:] * np.diff(slope)
     error = x[1:] * 8 * U * (np.abs(slope[:-1]) + np.abs(slope[1:]))
-    # the first line falls from (0, 1) with slope at least -1; a flatter one means that much Q-mass at
-    # infinitely negative loss
+    # The first chord falls from (0, 1) with slope at least -1. If it is flatter, the difference is Q-mass
+    # where P has none, which the atoms do not list (`basic_pairs.missing_q_mass`).
     mass = np.maximum(mass, 0.0) + error
     return Atoms(np.log(x[1:]), mass, mass_error=16 * U, loss_error=4 * U), float(y[-1]) * (1 + 4 * U)
 
@@ -76,7 +82,7 @@ def _minorant(x: Array, y: Array) -> list[int]:
 
 
 def _spaced(delta_at: Callable[[float], float], largest: float, level: float, few: int, many: int) -> Array:
-    """Return knots from 0 to `largest`: many where the curve is still above `level`, few beyond."""
+    """Return knots from 0 to `largest`: `many` where the curve is above `level`, `few` beyond; roughly."""
     near = largest
     while near > 1e-9 * largest and delta_at(near / 2) < level:
         near /= 2
@@ -84,8 +90,8 @@ def _spaced(delta_at: Callable[[float], float], largest: float, level: float, fe
 
 
 def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Atoms, float]:
-    """Return atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero
-    from `largest` on."""
+    """Return atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, and
+    delta 0 from the epsilon `largest` on."""
     half = _spaced(delta_at, largest, 1e-12, 61, 181)
     right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
     return mirrored(half, right)
@@ -112,7 +118,8 @@ def renyi_atoms(
         return Atoms(np.zeros(1), np.ones(1)), 1.0
     excess, logs = excess[usable], logs[usable]
     constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
-    # A part of the smallest delta is zero; where the curve is cut off decides nothing but its accuracy.
+    # The last knot: the epsilon at which delta is about `tail`. (A tail that underflowed to 0 is replaced by
+    # the smallest float: where the curve ends changes tightness only.)
     far = float(np.min((constant - math.log(max(tail, math.ulp(0.0)))) / excess))
     far = min(max(far, 1e-9), 600.0)
 
@@ -124,18 +131,18 @@ def renyi_atoms(
     if also is None:
         half = np.linspace(0.0, far, _KNOTS)
     else:
-        # an exact curve may fall within a small part of what the Rényi bound alone would need
+        # The exact curve may fall much faster than the Rényi bound: most knots belong where it falls.
         half = _spaced(lambda x: float(divergence_at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
     right = divergence_at(half)
     return mirrored(half, right)
 
 
 def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
-    """Return atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both
-    directions, seen through a sample of fixed size.
+    """Return atoms that dominate, for replacing one unit, a sample of fixed size that is given to a mechanism
+    with delta <= delta_at(epsilon) in both directions; `largest` is its largest loss.
 
-    Proof: q delta(log(1 + (e^x - 1) / q)) for x >= 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
-           Theorem 9), mirrored below 0.
+    Proof: with q = rate the share of units in the sample, delta at x >= 0 is at most q delta_at(log(1 +
+           (e^x - 1) / q)) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9), mirrored below 0.
     """
     half = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
     inner = np.log1p(np.expm1(half) / rate)
@@ -144,7 +151,7 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
 
 
 def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
-    """Return the pair of a curve that is given above loss 0 only, for relations under which either table may
-    be the first: with f the curve as a function of e^loss, it is 1 - g + g f(1/g) at g < 1."""
+    """Return the pair of a curve that is given at epsilon >= 0 only and holds in both directions: with f the
+    curve as a function of e^epsilon, exchanging P and Q gives f(g) = 1 - g + g f(1/g) at g < 1."""
     left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
     return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

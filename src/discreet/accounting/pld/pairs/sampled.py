@@ -2,7 +2,10 @@
 
 Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)):
 removing a unit is dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that
-mixture.
+mixture. Here s is the noise multiplier `sigma` and q the sampling rate.
+
+In the code x is an outcome; n0 and n1 are the masses of a cell under N(0, s²) and N(1, s²), e0 and e1 bounds
+on their errors; U is the unit roundoff 2^-53.
 """
 
 from __future__ import annotations
@@ -15,8 +18,7 @@ from scipy.special import ndtri
 from .arrays import Array, U, between
 from .cells import LossCells, Nodes
 
-# Points at which the distribution of the loss is sketched, for planning: certified bounds are measured on
-# cells.
+# Points of the quadrature of the loss, which is for planning only: certified bounds use `measure`.
 _NODES = 400
 
 
@@ -34,7 +36,7 @@ class SampledGaussian:
         return None
 
     def _loss(self, x: Array) -> Array:
-        """Return the log of mixture over N(0, s²) at x; increasing."""
+        """Return the log of the mixture's density over that of N(0, s²) at x, which increases with x."""
         tilt = (x - 0.5) / self.sigma**2
         if self.rate == 1:
             return tilt
@@ -48,8 +50,8 @@ class SampledGaussian:
         return np.where(big, large, small)
 
     def _where(self, loss: Array) -> tuple[Array, Array]:
-        """Return the x with that loss (minus infinity below the range), and how far rounding may have moved
-        the loss itself."""
+        """Return the x whose `_loss` is `loss` (minus infinity below the range of losses), and a bound on the
+        rounding error of x, expressed as an error of the loss."""
         if self.rate == 1:
             x = self.sigma**2 * loss + 0.5
             return x, 8 * U * (np.abs(np.where(np.isfinite(loss), loss, 0.0)) + 0.5 / self.sigma**2)
@@ -74,7 +76,7 @@ class SampledGaussian:
         return False
 
     def span(self, tail: float) -> tuple[float, float]:
-        """Return where P has all but `tail` on either side."""
+        """Return an interval of x outside which P has about `tail` of its mass on either side."""
         z = -float(ndtri(max(tail / 2, 1e-300)))
         if not self.removing:
             return -z * self.sigma, z * self.sigma
@@ -96,13 +98,15 @@ class SampledGaussian:
             x, moved = self._where(edges if self.removing else -edges[::-1])
         n0, e0 = between(x / self.sigma)
         n1, e1 = between((x - 1) / self.sigma)
-        step = np.maximum(moved[:-1], moved[1:])
+        loss_error = np.maximum(moved[:-1], moved[1:])
         if not self.removing:
-            n0, e0, n1, e1, step = n0[::-1], e0[::-1], n1[::-1], e1[::-1], step[::-1]
-        return self._cells(n0, e0, n1, e1, step, refs)
+            n0, e0, n1, e1, loss_error = n0[::-1], e0[::-1], n1[::-1], e1[::-1], loss_error[::-1]
+        return self._cells(n0, e0, n1, e1, loss_error, refs)
 
-    def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, step: Array, refs: Array) -> LossCells:
-        """Return P - e^c Q without cancellation: the mixture differs from N(0,s²) by q (N1 - N0) only."""
+    def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, loss_error: Array, refs: Array) -> LossCells:
+        """Return the cells, with P - e^c Q (c the ref of a cell) computed without cancellation: the mixture
+        differs from N(0, s²) by q (n1 - n0) only. A cell's edges are off by at most `loss_error` in loss,
+        which counts as that much of its mass."""
         q = self.rate
         shift, shift_error = q * (n1 - n0), q * (e0 + e1)
         if self.removing:
@@ -117,6 +121,6 @@ class SampledGaussian:
             first_error
             + np.abs(np.expm1(refs)) * e0
             + 16 * U * (np.abs(first) + np.abs(second))
-            + step * mass
+            + loss_error * mass
         )
         return LossCells(mass, mass_error + 4 * U * mass, first - second, error)

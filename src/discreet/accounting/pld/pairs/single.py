@@ -1,5 +1,5 @@
-"""One release of one mechanism: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) needs no lattice,
-for any pair."""
+"""Epsilon and delta of one release of one mechanism with the pair (P, Q) and the loss L = log P/Q:
+delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) is two tail probabilities, and needs no lattice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from .cells import DominatingPair
 from .crossing import ROUNDED, crossing
 
-# An epsilon beyond which delta is bounded by its value here: e^600 is still a float.
+# The largest epsilon at which delta is computed, as e^600 is still a float; beyond, delta is bounded by its
+# value there.
 _FAR = 600.0
 
 
 def delta(pair: DominatingPair, epsilon: float) -> tuple[float, float]:
     """Return a lower and an upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
-    # delta falls with epsilon; e^epsilon must not overflow
+    # delta falls with epsilon
     if epsilon > _FAR:
         return 0.0, delta(pair, _FAR)[1]
     cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
@@ -27,11 +28,12 @@ def delta(pair: DominatingPair, epsilon: float) -> tuple[float, float]:
 def interval(
     pair: DominatingPair, target_delta: float, near: float, slope: float
 ) -> tuple[float, float] | None:
-    """Return a lower and an upper bound on epsilon at `target_delta`, the lower also at deltas larger by
-    rounding; None if no crossing is found."""
+    """Return a lower and an upper bound on epsilon at `target_delta`, searched from `near` with an estimate
+    of the slope -d log(delta) / d epsilon; None if no crossing is found. The lower one also holds at a delta
+    larger by rounding."""
     candidates = []
     log_delta = math.log(target_delta)
-    # the logarithms that are compared are rounded, by less than ROUNDED together
+    # ROUNDED is more than the rounding errors of the logarithms that are compared
     for side, level in ((0, log_delta + ROUNDED), (1, log_delta - ROUNDED)):
 
         def excess(x: float, side: int = side, level: float = level) -> float:
