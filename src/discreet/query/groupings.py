@@ -117,6 +117,7 @@ def _sets(clause: Node) -> list[list[Node]]:
         )
     if len(parts) > MAX_SETS:
         raise refuse(clause, f"{len(parts):,} groupings are more than {MAX_SETS:,}", "Ask for fewer.")
+    chosen: list[tuple[list[Node], ...]]
     if isinstance(clause, exp.GroupingSets):
         chosen = [(part,) for part in parts]
     elif isinstance(clause, exp.Rollup):
