@@ -397,6 +397,16 @@ def test_a_test_asked_again_is_the_stored_release_and_free():
     assert session.spent == spent > 0
 
 
+@pytest.mark.parametrize("scale", [2.0**49, 2.0**51, 1e30, 1e300])
+def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
+    """numpy's geometric variables end at 2**63 - 1, so that simulated noise was 0 and p-values were small."""
+    noise = result.simulated(np.random.default_rng(0), scale, (2000,))
+    # the median of |noise| is scale ln 2; each side fails with probability below 1e-9 (Hoeffding)
+    for factor, low, high in ((0.8, 0.42, 1.0), (0.6, 0.0, 0.58)):
+        share = float(np.mean(np.abs(noise) <= factor * scale))
+        assert low <= share <= high
+
+
 def test_kendalls_sum_is_that_over_all_pairs():
     random = np.random.default_rng(10)
     for _ in range(100):
