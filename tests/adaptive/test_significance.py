@@ -355,6 +355,8 @@ def test_what_cannot_be_told_is_one():
         lambda: ProportionTest(public=FREE, column="ill", success="yes", chance=0.5, epsilon=1),
         lambda: ProportionTest(public=FREE, column="arm", chance=0.5, epsilon=1),
         lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
+        # charged, and then the noise was too large for a float
+        lambda: CorrelationTest(public=FREE, first="x", second="y", epsilon=1e-306, delta=0.1),
         lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
         lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
         lambda: ProportionTest(

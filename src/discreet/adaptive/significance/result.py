@@ -52,9 +52,10 @@ class TestResult:
 
 
 def check_epsilon(public: Any, epsilon: Any) -> None:
-    """Refuse public facts whose unit of privacy is not one row, and an epsilon that is not positive."""
+    """Refuse public facts whose unit of privacy is not one row, and an epsilon whose noise would leave the
+    range of floats: the release would fail after its charge."""
     require_rows(public)
-    _require.positive(epsilon=epsilon)
+    _require.price(epsilon=epsilon)
 
 
 def check_columns(**named: Any) -> None:
