@@ -409,6 +409,18 @@ def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
         assert low <= share <= high
 
 
+def test_the_common_mean_is_as_far_out_as_noise_on_sums_and_counts_allows(monkeypatch):
+    """The noise on the counts was left out: 1000 over 200 rows may be 1000 over 100."""
+    simulated = []
+    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.zeros(shape) + [10.0, 0.0])
+    monkeypatch.setattr(result, "monte_carlo", lambda observed, null: simulated.append(null) or 1.0)
+    measured = means._Measured(np.full(2, 100.0), np.full(2, 500.0), np.zeros(2), (50, 0, 0), 10)
+    test = TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=1, runs=2000)
+    test._pvalue(measured, np.random.default_rng(0))
+    # (10 * 50 + 10) / (50 + 10) - 10 at a common mean of 10, -0.67 at one of 5; 2000 runs are off by 0.1
+    assert np.median(simulated[0]) == pytest.approx(-1.5, abs=0.3)
+
+
 def test_kendalls_sum_is_that_over_all_pairs():
     random = np.random.default_rng(10)
     for _ in range(100):

@@ -30,7 +30,7 @@ class Lord3(FDRProcedure):
     j counts the tests since that discovery and gamma is the `spending` sequence.
 
     `wealth` is the initial wealth, by default alpha / 10; `payout` is what each discovery earns, by default
-    alpha - wealth. Each test costs its level. The two must not add up to more than alpha.
+    alpha - wealth; their sum must not exceed alpha. Each test costs its level.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Javanmard & Montanari 2018, arXiv:1603.09000, Section 3 (LORD 3) and Theorem 3.1.

@@ -232,7 +232,7 @@ class Thresholdout:
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the noise in steps of the sum."""
+        """Return the sparse vector, with noise scales in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
         return SparseVectorRounds(
             threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True
@@ -257,7 +257,7 @@ class Thresholdout:
         check_source(self.public, source)
         sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
         if len(sums) != len(centers):
-            raise InvalidInput("the statistic has not as many entries as there are training values.")
+            raise InvalidInput("the statistic does not have one entry per training value.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [
             abs(total - center) - self._threshold_steps for total, center in zip(exact, centers, strict=True)

@@ -236,11 +236,8 @@ class TwoSampleMeanTest:
         fewest = np.floor(measured.counts - measured.noise_errors[0])
         if fewest.min() < _FEWEST:
             return 1.0
-        # the common mean of both groups, as far from the middle as the noise on the two sums allows
-        common = (
-            abs(measured.sums.sum()) / measured.counts.sum()
-            + (2 * measured.noise_errors[1]) / measured.counts.sum()
-        )
+        # the common mean of both groups, as far from the middle as the noise on sums and counts allows
+        common = (abs(measured.sums.sum()) + 2 * measured.noise_errors[1]) / fewest.sum()
         common = min(float(common), float(measured.half)) * (1 if measured.sums.sum() >= 0 else -1)
         spread = np.sqrt(_variances(measured, fewest))
         shape = (self.runs, 2)

@@ -197,7 +197,8 @@ class ProportionTest:
         )
 
     def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
-        """Return the result from both noisy counts; 1 where they allow no row, or too many to compute."""
+        """Return the result from both noisy counts; its p-value is 1 where the noise allows no row at all, or
+        more than _MAX_TRIALS."""
         yes, no = (int(v) for v in self.noise(counts, entropy=entropy))
         chance, scale = float(self.chance), float(self.noise.scale)
         total_error = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
