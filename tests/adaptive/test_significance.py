@@ -412,7 +412,7 @@ def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
 def test_the_common_mean_is_as_far_out_as_noise_on_sums_and_counts_allows(monkeypatch):
     """The noise on the counts was left out: 1000 over 200 rows may be 1000 over 100."""
     simulated = []
-    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.zeros(shape) + [10.0, 0.0])
+    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.broadcast_to([10.0, 0.0], shape))
     monkeypatch.setattr(result, "monte_carlo", lambda observed, null: simulated.append(null) or 1.0)
     measured = means._Measured(np.full(2, 100.0), np.full(2, 500.0), np.zeros(2), (50, 0, 0), 10)
     test = TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=1, runs=2000)
