@@ -184,7 +184,9 @@ class PrivateTeachers:
             raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
             raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
-        teacher = fit_made_up(self.learner, tuple(self.shape), self.classes)
+        teacher = fit_made_up(
+            self.learner, tuple(self.shape), self.classes, dtype=input_type(source, self.columns)
+        )
         if len(teacher) > self.size:
             raise InvalidInput(
                 f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
@@ -211,7 +213,13 @@ class PrivateTeachers:
             workers=self.workers,
             progress=self.progress,
         )
-        state = {**self.aggregator.start(entropy), "history": [], "closed": False, "trained": self._trained}
+        state = {
+            **self.aggregator.start(entropy),
+            "history": [],
+            "closed": False,
+            "trained": self._trained,
+            "type": input_type(source, self.columns).str,
+        }
         blob = ensemble.pack(models, self.size)
         if drawer is None:
             return {**state, BLOB: base64.b64encode(blob).decode()}
@@ -237,7 +245,7 @@ class PrivateTeachers:
             return self._cost(state, source, entropy)
         if not isinstance(question, PublicInputs):
             raise _require.fail("question", type(question).__name__, "PublicInputs(x)")
-        x = self._inputs(question.x)
+        x = self._inputs(question.x, np.dtype(state.get("type", "<f4")))
         predictions = self._predictions(question, len(x))
         self._check_room(state, len(x))
         _touch(source)
@@ -302,7 +310,9 @@ class PrivateTeachers:
             parts.append((np.asarray(x)[has_label], targets[has_label].astype(np.int64)))
         return parts
 
-    def _inputs(self, x: Any) -> Array:
+    def _inputs(self, x: Any, dtype: np.dtype[Any]) -> Array:
+        """Return public inputs as numbers of the type that teachers were fitted to: a network of another
+        type would refuse them, and its vote would be the default one."""
         values = np.asarray(x)
         if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
             raise InvalidInput(
@@ -311,7 +321,16 @@ class PrivateTeachers:
             )
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise InvalidInput("inputs must be finite real numbers. Nothing was asked.")
-        return values
+        if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+            raise InvalidInput(
+                f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Nothing was asked. "
+                f"Convert them in the way in which the private inputs were."
+            )
+        with np.errstate(over="ignore"):
+            converted = values.astype(dtype)
+        if not np.isfinite(converted).all():
+            raise InvalidInput(f"inputs are too large for {dtype}. Nothing was asked.")
+        return converted
 
     def _predictions(self, question: PublicInputs, length: int) -> Any:
         if question.predictions is None:
@@ -339,10 +358,31 @@ class PrivateTeachers:
             )
 
 
-def fit_made_up(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
-    """Return a teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
+def input_type(source: AnySource, columns: Tabular | None) -> np.dtype[Any]:
+    """Return the type of the numbers of private inputs, a public fact; types that numpy does not have, such
+    as bfloat16, are refused."""
+    inputs, _ = shapes_of(source, columns)
+    try:
+        return np.asarray(inputs).dtype
+    except TypeError:
+        raise InvalidInput(
+            f"teachers cannot be given inputs of {inputs.dtype}. Nothing was charged or read. Convert them "
+            f"to float32."
+        ) from None
+
+
+def fit_made_up(
+    learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0, dtype: Any = np.float32
+) -> bytes:
+    """Return a teacher fitted to made-up examples, pickled; where that fails, the learner's own error is
+    passed on.
+
+    Inputs are random: floats from 0 to 1, or 0 and 1 where `dtype` is one of whole numbers, which suits an
+    embedding. There are eight examples for each class, or `rows` in all if that is more.
+    """
     generator = np.random.default_rng(0)
     x = generator.random((max(rows, 8 * classes), *shape), dtype=np.float32)
+    x = (x if np.issubdtype(dtype, np.floating) else np.rint(x)).astype(dtype)
     y = np.arange(len(x)) % classes
     try:
         with ensemble.quiet(), ensemble.seeded(0):
