@@ -1,5 +1,5 @@
-"""A torch model as a teacher: fitted in plain minibatches, without noise, because teachers are never
-released."""
+"""A torch model as a teacher of PATE: trained without noise, because teachers are never released, only noisy
+aggregates of their votes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TorchLearner:
     """Fits a copy of a torch model to the examples of one teacher, by Adam on cross-entropy.
 
     It has the two methods that a teacher needs, `fit(x, y)` and `predict(x)`, like a scikit-learn classifier.
-    Not private by itself: what it has learned must reach nobody but through the votes of `PrivateTeachers`.
+    Not private by itself: a fitted model must not be released.
     Batches are drawn with torch's global generator, which `teachers.seeded` sets for each teacher.
     """
 
