@@ -2,8 +2,8 @@
 
 A code is a number from 0 on. Categories and booleans have one code for each declared value; numbers and dates
 are cut into bins at public edges, with one code for each bin; where a column can be NULL, the last code
-stands for NULL. Rows are coded by the engine (`tables.cells`). For a copy, the code of a bin becomes a value
-that is drawn uniformly from the bin.
+stands for NULL and for values that are not declared. Rows are coded by the engine (`tables.cells`). For a
+copy, the code of a bin becomes a value that is drawn uniformly from the bin.
 """
 
 from __future__ import annotations

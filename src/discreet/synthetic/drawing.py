@@ -82,7 +82,7 @@ def marginal(coding: Coding, other: Any, codes: Any) -> MarginalShares:
 
 def _svg(drawing: Drawing) -> str:
     """Return the whole picture: a title, the heat map, a legend, and lines of bar charts. All sizes are in
-    pixels, chosen by eye."""
+    pixels."""
     names, margin = drawing.columns, 130
     side = margin + _CELL_SIZE * len(names)
     charts = -(-len(drawing.marginals) // _CHARTS_PER_LINE)

@@ -21,14 +21,14 @@ from .model import Floats, GraphicalModel, marginalize, propagate_beliefs, zero_
 # integers and must not overflow, however large the noise is.
 MAX_ROWS = float(1 << 36)
 # The least share of a code in the initial model, relative to 1 / (number of codes): above 0, so that descent
-# can still raise it. Not tuned.
+# can still raise it. Not measured.
 _LEAST_INITIAL_SHARE = 1e-3
 # If the loss rises within this many iterations after momentum was restarted, the step is too long and is
 # halved; if it rises later, momentum went too far and only restarts. On a release from Adult 10 and 25 made
 # no difference.
 _RESTART_PATIENCE = 10
 # Until the loss rises for the first time, each step is this much longer than the one before: the initial step
-# is too short where a table has many cells of about equal counts. Not tuned.
+# is too short where a table has many cells of about equal counts. Not measured.
 _STEP_GROWTH = 1.5
 # The largest absolute log-potential of a measured table. It is far beyond the range of exp, and far smaller
 # than |`LOG_ZERO`|: where the data break a constraint, even a precise table cannot outweigh the constraint.

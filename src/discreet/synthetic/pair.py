@@ -192,8 +192,8 @@ class SyntheticPair:
         return SyntheticAnswer(ask_open_rows(self.to_arrow(), text))
 
     def report(self, confidence: float = 0.95) -> dict[str, QualityReport]:
-        """Return bounds on the error of each measured table, by the name of the table: for "parents" and
-        "children" as flat tables (`quality.bound_errors`). It is free."""
+        """Return bounds on the error of each measured table (`quality.bound_errors`), free: one report on the
+        flat table of parents and one on that of children, by the names of the two tables."""
         of_children = bound_errors(self.fitted.children, self._child_model, self._child_codes, confidence)
         reports = (self.units.report(confidence), of_children)
         return dict(zip(self.names, reports, strict=True))

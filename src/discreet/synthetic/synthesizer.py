@@ -40,7 +40,7 @@ from .orders import refuse_contradictions
 
 # A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
 # counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies
-# scores and their sensitivity alike, so a larger one costs no privacy. Not tuned.
+# scores and their sensitivity alike, so a larger one costs no privacy. The value is not measured.
 GRID = 16
 # The largest distance, in units of 1 / GRID of a row. Times the weight of a candidate of AIM (below 2^14 for
 # triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where

@@ -71,8 +71,8 @@ class FixMatchStudent:
         self.progress = progress
 
     def fit(self, images: Any, labels: Any) -> FixMatchStudent:
-        """Fit to public images (n, channels, height, width); `labels` has a class number for each image, or -1
-        (or None) for an image without a label."""
+        """Fit to public images (n, channels, height, width); `labels` has a class number for each image, or
+        -1 (or None) for an image without a label."""
         x = _images(images)
         targets = torch.tensor([-1 if label is None else int(label) for label in labels])
         if len(targets) != len(x) or bool(((targets >= self.classes) | (targets < -1)).any()):
