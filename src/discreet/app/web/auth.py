@@ -91,7 +91,12 @@ class Gate:
 def check_origin(request: Request) -> None:
     """Refuse what a page of another site sent: by Origin, and by Sec-Fetch-Site where browsers send it."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    try:
+        origin_host = None if origin is None else urlsplit(origin).netloc
+    except ValueError:
+        # This is no URL, and so not the origin of a page of this server.
+        origin_host = ""
+    if origin_host is not None and origin_host != request.headers.get("host"):
         raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPError("Forbidden", "this came from another site. Nothing was done.")

@@ -69,7 +69,11 @@ def check(desk: Desk, request: Request) -> Result:
 
 
 def spending(desk: Desk, request: Request) -> Result:
-    """Return what was charged when, and by whom: each charge alone, in the budget's unit."""
+    """Return the time, the analyst and the epsilon of every charge, and every account.
+
+    The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho: amounts
+    of the accounts are in the unit that they name.
+    """
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
     charges = []
@@ -86,8 +90,8 @@ def spending(desk: Desk, request: Request) -> Result:
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
-    """Return the epsilon of an event by itself, at delta 0 or at the policy's; None where neither is
-    finite."""
+    """Return the epsilon of an event by itself: at delta 0 if it is finite there, else at `delta`, the
+    policy's; None where neither is finite."""
     from ... import accounting as acc
 
     for candidate_delta in (0.0, delta):

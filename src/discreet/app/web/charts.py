@@ -116,24 +116,32 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     )
 
 
-def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float, title: str) -> str:
-    """Return what was charged, added up over time until now, as a step line below its limit."""
+def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float | None, title: str) -> str:
+    """Return a chart of prices, added up over time, as a step line with its limit.
+
+    Each of `points` is the time of a charge and its price; the earliest comes first. `until` is the right end
+    of the chart. `limit` is in the unit of the prices; None draws none.
+    """
     if not points:
         return ""
     total, tall = 0.0, 160.0
-    first, top = points[0][0], max(limit, sum(price for _, price in points)) or 1.0
+    first, top = points[0][0], max(limit or 0.0, sum(price for _, price in points)) or 1.0
     span = max((until - first).total_seconds(), 1.0)
     line = f"M40 {tall - 24:g}"
     for moment, price in points:
         total += price
         height = tall - 24 - (tall - 40) * total / top
-        place = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
-        line += f"H{place:.1f}V{height:.1f}"
+        x = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
+        line += f"H{x:.1f}V{height:.1f}"
     line += f"H{_WIDTH - 20:g}"
-    edge = tall - 24 - (tall - 40) * limit / top
-    parts = [
-        f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
-        _text(36, edge + 4, f"{limit:,.6g}"),
+    parts = []
+    if limit is not None:
+        edge = tall - 24 - (tall - 40) * limit / top
+        parts += [
+            f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
+            _text(36, edge + 4, f"{limit:,.6g}"),
+        ]
+    parts += [
         f'<path class="line" d="{line}"/>',
         f'<path class="axis" d="M40 {tall - 24:g}H{_WIDTH - 20:g}"/>',
         _text(40, tall - 6, f"{first:%Y-%m-%d %H:%M}", end=False),

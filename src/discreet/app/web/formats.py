@@ -15,9 +15,14 @@ def figure(value: float, error: float | None = None) -> str:
 
     >>> figure(12345678), figure(2.86123, 0.0213), figure(-123.0, 599.0), figure(0.3333333), figure(1234567.8)
     ('12,345,678', '2.861', '-123', '0.3333', '1,234,568')
+    >>> figure(-0.3, 599.0), figure(2**60 + 1)
+    ('0', '1,152,921,504,606,846,977')
     """
-    if isinstance(value, int) or (math.isfinite(value) and value == round(value) and abs(value) < 1e15):
-        return f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    # "z" writes a negative number that rounds to zero without its sign.
+    if math.isfinite(value) and value == round(value) and abs(value) < 1e15:
+        return f"{value:z,.0f}"
     if not math.isfinite(value):
         return "∞" if value > 0 else "-∞" if value < 0 else "not a number"
     if abs(value) >= 1e15 or abs(value) < 1e-4:
@@ -25,7 +30,7 @@ def figure(value: float, error: float | None = None) -> str:
     size = error if error and math.isfinite(error) else None
     exponent = math.floor(math.log10(abs(value if size is None else size)))
     digits = (3 if size is None else 1) - exponent
-    return f"{value:,.{min(max(digits, 0), 6)}f}"
+    return f"{value:z,.{min(max(digits, 0), 6)}f}"
 
 
 def amount(value: float | None) -> str:

@@ -9,9 +9,11 @@ import json
 import math
 from typing import Any
 
+import sqlglot
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
+from sqlglot.tokens import TokenType
 
 from ... import _registry
 from ..._errors import InvalidInput
@@ -86,8 +88,11 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 def _quote_name(name: str) -> str:
-    """Return a name as SQL has it; what is no plain word is quoted."""
-    return name if name.isidentifier() and name.isascii() else quoted(name)
+    """Return a name of a table or column as SQL writes it: in quotes unless it is a plain word and no keyword
+    of SQL, such as "limit"."""
+    is_word = name.isidentifier() and name.isascii()
+    is_plain = is_word and sqlglot.tokenize(name, read="duckdb")[0].token_type is TokenType.VAR
+    return name if is_plain else quoted(name)
 
 
 def first_questions(public: Any) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,9 +67,9 @@ class Settings:
                 "password in PGPASSWORD, ~/.pgpass or a service file. Nothing was started."
             )
         for name in ("seconds", "job_seconds", "rate", "session_hours", "token_days"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(
-                    f"{name} must be above 0, got {getattr(self, name)!r}. Nothing was started."
+                    f"{name} must be above 0 and finite, got {getattr(self, name)!r}. Nothing was started."
                 )
         for name in (
             "workers",

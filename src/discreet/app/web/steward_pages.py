@@ -40,12 +40,8 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     spending = await desk.look("spending", person, dataset)
     ledger = await desk.look("ledger", person, dataset, last=200)
     policy = await desk.look("policy", person, dataset)
-    points = [
-        (datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in spending["charges"]
-    ]
-    limit = spending["accounts"][0]["limit"]
-    title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
-    chart = charts.steps(points, datetime.now(UTC), limit, title)
+    # The first account is that of the whole dataset.
+    chart = _spending_chart(spending["charges"], spending["accounts"][0])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"
     lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
     names = {who for who, _ in store_of(request).people()}
@@ -56,6 +52,19 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
         policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
         entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip
+
+
+def _spending_chart(charges: list[dict[str, Any]], account: dict[str, Any]) -> str:
+    """Return the chart of the epsilons of all charges, added up over time; a charge without one adds 0.
+
+    The limit of the account is drawn only if it is an epsilon: a limit in rho is no limit of this sum.
+    """
+    points = [(datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in charges]
+    limit = account["limit"] if account["unit"] == "epsilon" else None
+    title = f"Epsilons of {len(points)} charges added up over time"
+    if limit is not None:
+        title += f", under a limit of {limit:g}"
+    return charts.steps(points, datetime.now(UTC), limit, title)
 
 
 def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:

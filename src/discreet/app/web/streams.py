@@ -103,12 +103,20 @@ def tick(desk: Desk, request: Request) -> Result:
                 "new rows come from the steward. Nothing was read or released. An analyst closes the ticks "
                 "of a stream with a clock, whose rows are in the table."
             )
-        rows = values.decode(rows) if rows.keys() == {"arrow"} else rows
-        if isinstance(rows, dict) and any(not isinstance(column, list) for column in rows.values()):
-            raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+        rows = _decode_rows(rows)
     current = as_of(counter, session.public)
     session.curator.resume(current, number, analyst=session.analyst)
     return release_json(Stream(session, current, number).feed(rows, tick=options.get("tick")))
+
+
+def _decode_rows(rows: dict[str, Any]) -> Any:
+    """Return the rows of a request: columns by name, or the Arrow table whose base64 stands under "arrow"."""
+    # A list under "arrow" is a column of that name.
+    if rows.keys() == {"arrow"} and isinstance(rows["arrow"], str):
+        return values.decode(rows)
+    if any(not isinstance(column, list) for column in rows.values()):
+        raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+    return rows
 
 
 def feed(desk: Desk, request: Request) -> Result:

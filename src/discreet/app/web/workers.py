@@ -99,6 +99,8 @@ class Worker:
     ) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
         self.opened = {dataset["ledger"] for dataset in warm}
+        # A question is not begun with fewer seconds left: it would be charged, and probably not be answered.
+        self.least_seconds = LEAST * seconds if reads else 0.0
         self.process = _SPAWN.Process(
             target=serve_requests,
             args=(theirs, reads, seconds, rows, copy_rows, json.dumps(warm), verb),
@@ -137,7 +139,7 @@ class Worker:
         try:
             if request["verb"] not in ("draft", "create"):
                 self.open(request["dataset"])
-                if time.monotonic() > deadline:
+                if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
