@@ -13,7 +13,6 @@ import sqlglot
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
-from sqlglot.tokens import TokenType
 
 from ... import _registry
 from ..._errors import InvalidInput
@@ -91,7 +90,7 @@ def _quote_name(name: str) -> str:
     """Return a name of a table or column as SQL writes it: in quotes unless it is a plain word and no keyword
     of SQL, such as "limit"."""
     is_word = name.isidentifier() and name.isascii()
-    is_plain = is_word and sqlglot.tokenize(name, read="duckdb")[0].token_type is TokenType.VAR
+    is_plain = is_word and sqlglot.tokenize(name, read="duckdb")[0].token_type is sqlglot.TokenType.VAR
     return name if is_plain else quoted(name)
 
 
