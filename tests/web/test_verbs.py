@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from discreet import Budget, InvalidInput
+from discreet._public import Bounds, Categories, Public, Unit
 from discreet.app import requests
 from discreet.app.web import (
     analysis_pages,
@@ -128,7 +129,26 @@ def test_a_question_is_not_begun_where_opening_its_table_took_its_time():
     late = worker.call(request, time.monotonic() + 0.5)
     assert late["error"] == workers.LATE
     assert [b'"open"' in raw for raw in sent] == [True]
-    assert worker.call(request, time.monotonic() + 5.0)["result"] == {}
+    assert worker.call(request, time.monotonic() + 5.0) == {"result": {}, "touched": False}
+
+
+def test_a_reply_that_waited_for_a_table_to_open_is_held_back():
+    """How long that takes depends on the table: a refusal that leaves at once would tell it."""
+
+    class Pipe:
+        def send_bytes(self, raw: bytes) -> None: ...
+
+        def poll(self, seconds: float) -> bool:
+            return True
+
+        def recv_bytes(self) -> bytes:
+            return b'{"error": {"kind": "QueryError", "message": ""}, "touched": false}'
+
+    worker = workers.Worker.__new__(workers.Worker)
+    worker.pipe, worker.opened, worker.least_seconds = Pipe(), set(), 0.0
+    request = {"verb": "sql", "dataset": {"ledger": "new"}}
+    replies = [worker.call(request, time.monotonic() + 5.0) for _ in range(2)]
+    assert [reply["touched"] for reply in replies] == [True, False]
 
 
 def test_an_origin_that_is_no_url_is_refused_as_another_site():
@@ -154,6 +174,16 @@ def test_names_that_are_keywords_of_sql_are_quoted_in_the_first_questions():
         '"Case"',
         '"two words"',
         '"values"',
+    ]
+
+
+def test_the_column_that_identifies_people_is_in_no_first_question():
+    schema = (("ward", Categories(("a", "b"))), ("cost", Bounds(0, 10)), ("id", Bounds(0, 1000)))
+    questions = pages.first_questions(Public(schema=schema, unit=Unit("id"), table="t"))
+    assert [question["text"] for question in questions] == [
+        "how many rows",
+        "how many by ward",
+        "mean of cost",
     ]
 
 

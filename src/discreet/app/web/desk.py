@@ -193,7 +193,8 @@ class FrontDesk:
     ) -> dict[str, Any]:
         """Do what only a steward may: draft a schema and add a dataset, both of which read its files."""
         request = self._request(verb, person, dataset, options)
-        return _result(await self.data.call(request, time.monotonic() + STEWARD_SECONDS, person.name))
+        work = self._send_to_data(request, time.monotonic() + STEWARD_SECONDS, person.name)
+        return _result(await asyncio.shield(work))
 
     async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
         """Answer a request that may read data, at a public time (`leaves_at`)."""
@@ -206,9 +207,10 @@ class FrontDesk:
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
         # took: then even an answer that touched no data is held.
+        # Workers that are being replaced are not counted: with fewer workers a wait begins earlier.
         by_person = max(self._held[person.name], self._busy[person.name])
         by_all = max(sum(self._held.values()), sum(self._busy.values()))
-        may_wait = by_person >= max(1, settings.workers - 1) or by_all >= settings.workers
+        may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
@@ -231,9 +233,7 @@ class FrontDesk:
 
     async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
         """Return a worker's reply, or a time-out at the limit; the worker returns to its lane by itself."""
-        work = asyncio.ensure_future(self.data.call(request, limit, who))
-        self._busy[who] += 1
-        work.add_done_callback(lambda _: self._release(who))
+        work = self._send_to_data(request, limit, who)
         done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         if done:
             return work.result()
@@ -241,6 +241,16 @@ class FrontDesk:
         # stored is in the ledger.
         work.add_done_callback(lambda late: late.cancelled() or late.exception())
         return {"error": TIMED_OUT, "touched": True}
+
+    def _send_to_data(
+        self, request: dict[str, Any], limit: float, who: str
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Return the future reply of a worker that reads data. Until then its worker counts as busy, even if
+        nobody waits for the reply any more."""
+        work = asyncio.ensure_future(self.data.call(request, limit, who))
+        self._busy[who] += 1
+        work.add_done_callback(lambda _: self._release(who))
+        return work
 
     def _release(self, who: str) -> None:
         """Count one request less that a worker works on."""

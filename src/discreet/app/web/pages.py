@@ -98,8 +98,10 @@ def _quote_name(name: str) -> str:
 def first_questions(public: Any) -> list[dict[str, str]]:
     """Return example questions from the declared columns: a count, counts by group, and a mean."""
     table = _quote_name(public.table)
-    grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
-    measured = next((n for n, f in reversed(public.schema) if isinstance(f, Bounds)), None)
+    # The column that identifies people is no group, and has no mean.
+    columns = [(n, f) for n, f in public.schema if n != public.unit.column]
+    grouped = next((n for n, f in columns if isinstance(f, Categories)), None)
+    measured = next((n for n, f in reversed(columns) if isinstance(f, Bounds)), None)
     questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {table}"}]
     if grouped is not None:
         by = _quote_name(grouped)

@@ -10,8 +10,8 @@ Proof:     that of the randomizer (docs/local.md). Its implementation in JavaScr
            report: it computes the epsilon from the randomizer's description, and refuses a description that
            claims less.
 Assumes:   the server sends the page and the script of this package, and the browser runs them as they are.
-           Whoever doubts it reads the script, or what the page is about to send. Answering again, on another device or after
-           the browser's storage was cleared, spends the same again; the page says so.
+           Whoever doubts it reads the script, or uses a client of their own. Answering again, on another
+           device or after the browser's storage was cleared, spends the same again; the page says so.
 """
 
 from __future__ import annotations

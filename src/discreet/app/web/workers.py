@@ -122,12 +122,13 @@ class Worker:
             return False
         return True
 
-    def open(self, dataset: dict[str, str] | None) -> None:
-        """Let the worker open a table that was added after its start.
+    def open(self, dataset: dict[str, str] | None) -> bool:
+        """Let the worker open a table that was added after its start; return whether there was one to open.
 
         That counts towards the question's time: `call` does not begin the question if too little is left.
         """
-        if dataset is not None and dataset["ledger"] not in self.opened:
+        is_new = dataset is not None and dataset["ledger"] not in self.opened
+        if dataset is not None and is_new:
             request = {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(START):
@@ -135,22 +136,25 @@ class Worker:
                 raise OSError("a worker does not answer")
             self.pipe.recv_bytes()
             self.opened.add(dataset["ledger"])
+        return is_new
 
     def call(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply to a request, or an error if there is none by the deadline (`time.monotonic`).
 
         "dead" in the reply says that the worker must be replaced. This blocks, and so runs in a thread.
         """
+        has_opened = False
         try:
             if request["verb"] not in ("draft", "create"):
-                self.open(request["dataset"])
+                has_opened = self.open(request["dataset"])
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
             reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
-            return reply
+            # The time that opening took depends on the table.
+            return reply | {"touched": reply["touched"] or has_opened}
         except (EOFError, OSError):
             return {"error": DIED, "touched": True, "dead": True}
 
@@ -190,6 +194,11 @@ class Lane:
     _threads: ThreadPoolExecutor | None = None
     _stopped: bool = False
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def ready_workers(self) -> int:
+        """How many workers are ready, idle or not; those that are still starting are left out."""
+        return len(self.workers) - len(self._starting)
 
     def start(self) -> None:
         """Start the workers."""
