@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import _require
-from ..sampling import Entropy, Stream
+from ..sampling import Entropy, EntropyStream
 
 # Entries that are filled together: enough for few calls of torch, and no more than 2 MB of floats, which
 # about fit a core's cache (measured; to be measured again on a machine with other caches).
@@ -153,7 +153,7 @@ class Reservoir:
         _require.non_negative(deviation=deviation)
         # Noise vectors of `size` entries, one in each row; the first `_used` of them are spent.
         self._block = torch.empty(max(1, _CHUNK // max(1, size)), size, dtype=dtype)
-        self._deviation, self._entropy, self._used = deviation, Stream(entropy), len(self._block)
+        self._deviation, self._entropy, self._used = deviation, EntropyStream(entropy), len(self._block)
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with the next noise vector."""

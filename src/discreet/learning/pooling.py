@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .engine import ClippingEngine, Gradients
-from .taps import Lookup, Outer, Product, Rows, Tap, Tied, without_bias
+from .taps import Lookup, Outer, ProductTap, Rows, Tap, Tied, without_bias
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Owners:
     # [rows]: the weight of each row in its owner's gradient.
     share: Tensor
     # At least `max_rows`, and the same whoever else is in the batch: it decides how norms are bounded, which
-    # must not depend on other owners (`taps.Product`).
+    # must not depend on other owners (`taps.ProductTap`).
     nominal_rows: int
 
     @property
@@ -105,7 +105,7 @@ class _Pooling:
         if isinstance(tap, Outer):
             g = self._weighted(tap.g)
             products: list[Tap] = [
-                Product(
+                ProductTap(
                     tap.target,
                     self._side_by_side(tap.x.unsqueeze(1)),
                     self._side_by_side(g.unsqueeze(1)),
@@ -113,7 +113,7 @@ class _Pooling:
                 )
             ]
             return products if tap.bias is None else [*products, Rows(tap.bias, self._summed(g))]
-        if isinstance(tap, Product):
+        if isinstance(tap, ProductTap):
             return [self._product(tap)]
         if isinstance(tap, Lookup):
             return [self._lookup(tap)]
@@ -121,10 +121,10 @@ class _Pooling:
             return [Tied(self._lookup(tap.lookup), self._product(tap.product))]
         return [Rows(tap.target, self._summed(self._weighted(tap.built())))]
 
-    def _product(self, tap: Product) -> Product:
+    def _product(self, tap: ProductTap) -> ProductTap:
         positions = self.owners.nominal_rows * (tap.x.shape[1] if tap.positions is None else tap.positions)
         x, g = self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g))
-        return Product(tap.target, x, g, tap.bias, positions)
+        return ProductTap(tap.target, x, g, tap.bias, positions)
 
     def _lookup(self, tap: Lookup) -> Lookup:
         positions = self.owners.nominal_rows * (tap.ids.shape[1] if tap.positions is None else tap.positions)

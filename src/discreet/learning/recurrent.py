@@ -24,7 +24,7 @@ from .bounds import single
 from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target, product, summed_over_positions
 
-# Stands for the length of packed sequences where the way to bound a norm is chosen (`taps.Product`): the
+# Stands for the length of packed sequences where the way to bound a norm is chosen (`taps.ProductTap`): the
 # length of the longest sequence of a batch depends on one example, which must not change the bounds of all
 # others. A choice, not measured.
 PACKED_LENGTH = 64
@@ -67,7 +67,7 @@ def _layers(
 ) -> tuple[Tensor, Any]:
     """Run all layers in all directions on x [T, B, k], and return outputs [T, B, h] and last states.
 
-    `lengths` [B] are those of packed sequences, None for padded ones; for `positions` see `taps.Product`.
+    `lengths` [B] are those of packed sequences, None for padded ones; for `positions` see `taps.ProductTap`.
     """
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)

@@ -27,7 +27,7 @@ from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplac
 from ..accounting.normal import overflow
 from ..sampling import Entropy
 from .correlated import IDENTITY, Strategy, sensitivity
-from .discrete import Grid
+from .discrete import GradientGrid
 
 Indices = npt.NDArray[np.int64]
 # About how many indices one call of the sampler draws, for several steps at once where batches are small: few
@@ -42,7 +42,7 @@ class Schedule:
     steps: int
     divisor: float
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         """Return the price of the whole run.
 
         `noise_multiplier` is the deviation of the noise divided by the clip; with a `grid`, of exact noise
@@ -74,14 +74,16 @@ class Schedule:
             )
 
 
-def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, changes: int = 1) -> Event:
+def _noise(
+    noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None, changes: int = 1
+) -> Event:
     """Return the event of one noisy sum that one unit moves by at most `changes` times the clip."""
     if grid is not None:
         return grid.event(noise_multiplier, neighbors, changes)
     return Gaussian(noise_multiplier=noise_multiplier / changes, neighbors=neighbors)
 
 
-def _refuse_grid(grid: Grid | None, subject: str) -> None:
+def _refuse_grid(grid: GradientGrid | None, subject: str) -> None:
     """Refuse exact noise where the price is proved for the continuous Gaussian only."""
     if grid is not None:
         raise Unsupported(
@@ -113,7 +115,7 @@ class Poisson(Schedule):
         _require.integer(steps=self.steps, at_least=1)
         _require.positive(rate=self.rate, divisor=self.divisor)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="Poisson sampling of examples")
         return _noise(noise_multiplier, neighbors, grid).sampled(self.rate).repeated(self.steps)
 
@@ -143,7 +145,7 @@ class BallsInBins(Schedule):
     def steps(self) -> int:  # type: ignore[override]
         return self.bins * self.epochs
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="balls-in-bins batching")
         _refuse_grid(grid, "balls-in-bins batching")
         noise = Gaussian(noise_multiplier=noise_multiplier, neighbors=neighbors)
@@ -179,7 +181,7 @@ class WithoutReplacement(Schedule):
     def divisor(self) -> float:  # type: ignore[override]
         return float(self.sample)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, REPLACE, what="sampling without replacement")
         noise = _noise(noise_multiplier, neighbors, grid, changes=2)
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
@@ -220,7 +222,7 @@ class TruncatedPoisson(Schedule):
     def divisor(self) -> float:  # type: ignore[override]
         return float(self.rate * self.size)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ZERO_OUT, what="truncated Poisson sampling")
         noise = _noise(noise_multiplier, neighbors, grid)
         step = acc.TruncatedPoisson(event=noise, rate=self.rate, size=self.size, limit=self.limit)
@@ -310,7 +312,7 @@ class Cyclic(Schedule):
             return acc.Banded(bands=self.strategy.bands, times=self.epochs)
         return acc.MinSeparated(separation=self.bins, times=self.epochs)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         _refuse_grid(grid, "noise that is correlated over time")
         changes = 2 if neighbors is REPLACE else 1
         return acc.CorrelatedGaussian(

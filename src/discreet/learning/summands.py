@@ -129,7 +129,7 @@ class Summands:
             self._count += float(unclipped.sum()) - len(unclipped) / 2
         weights, keep = factors(self.rule, gradients.squares)
         with torch.no_grad():
-            # A gradient that is not finite is NaN times weight zero; `Grid.rounded` turns NaN into zero.
+            # A gradient that is not finite is NaN times weight zero; `GradientGrid.rounded` makes it zero.
             if self._grid_sum is not None:
                 rows = built(self._engine, gradients, self._rows)
                 self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows

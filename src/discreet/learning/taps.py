@@ -217,7 +217,7 @@ class Pieces(Tap):
 
 
 @dataclass
-class Product(Tap):
+class ProductTap(Tap):
     """Taps y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of
     g_t.
 
@@ -314,11 +314,11 @@ class Product(Tap):
 def product(
     target: Target, x: Tensor, g: Tensor, bias: Target | None = None, *, positions: int | None = None
 ) -> Tap:
-    """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]; for `positions` see `Product`."""
-    # With more dimensions it is a `Product` even if T is 1 here: in another batch T may be larger.
+    """Return the tap of y = W x + b, x [B, ..., k] and g [B, ..., p]; for `positions` see `ProductTap`."""
+    # With more dimensions it is a `ProductTap` even if T is 1 here: in another batch T may be larger.
     if g.dim() == 2:
         return Outer(target, x, g, bias)
-    return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
+    return ProductTap(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
 
 
 def summed_over_positions(target: Target, g: Tensor) -> Rows:
@@ -329,7 +329,7 @@ def summed_over_positions(target: Target, g: Tensor) -> Rows:
 @dataclass
 class Lookup(Tap):
     """Taps rows of a table (an embedding): the gradient of row v is the sum of g_t over the positions t that
-    look up v. For `positions` see `Product`."""
+    look up v. For `positions` see `ProductTap`."""
 
     target: Target
     ids: Tensor  # [B, T]
@@ -390,7 +390,7 @@ class Tied(Tap):
     """Taps a table that is also a matrix: the embedding of a language model that is its output layer too."""
 
     lookup: Lookup
-    product: Product
+    product: ProductTap
 
     def __post_init__(self) -> None:
         self.target = self.lookup.target
@@ -439,11 +439,11 @@ def entries(tap: Tap) -> int:
 
 def without_bias(tap: Tap) -> list[Tap]:
     """Return a layer's weight and its bias as taps of their own."""
-    if not isinstance(tap, Outer | Product) or tap.bias is None:
+    if not isinstance(tap, Outer | ProductTap) or tap.bias is None:
         return [tap]
     weight = (
         Outer(tap.target, tap.x, tap.g)
         if isinstance(tap, Outer)
-        else Product(tap.target, tap.x, tap.g, positions=tap.positions)
+        else ProductTap(tap.target, tap.x, tap.g, positions=tap.positions)
     )
     return [weight, summed_over_positions(tap.bias, tap.g)]

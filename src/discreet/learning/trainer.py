@@ -36,7 +36,7 @@ from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .copying import check_copyable, copied
 from .data import Tabular, examples_of, shapes_of
-from .discrete import Grid
+from .discrete import GradientGrid
 from .engine import ClippingEngine
 from .federated import LocalSGD
 from .optimizers import SGD, Optimizer, start
@@ -63,7 +63,7 @@ class Glimpse(Progress):
     Evaluate it on public examples, never on private ones.
     """
 
-    _run: Run = field(repr=False, compare=False)
+    _run: TrainingRun = field(repr=False, compare=False)
 
     @property
     def model(self) -> nn.Module:
@@ -161,12 +161,12 @@ class Trainer:
             probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> GradientGrid | None:
         """Return the grid that clipped gradients are rounded to, with noise="discrete"."""
         if self.noise != "discrete":
             return None
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        return Grid.of(self.clip.clip, size)  # type: ignore[union-attr]
+        return GradientGrid.of(self.clip.clip, size)  # type: ignore[union-attr]
 
     @property
     def deviation(self) -> float:
@@ -235,10 +235,10 @@ class Trainer:
         steps_per_event = self.schedule.steps // self.event.times
         return acc.epsilon(self.event.event.repeated(-(-step // steps_per_event)), delta=delta)
 
-    def start(self, source: AnySource, *, entropy: Entropy) -> Run:
+    def start(self, source: AnySource, *, entropy: Entropy) -> TrainingRun:
         """Return a run that the caller steps through. The whole price is due when it starts."""
         check_source(self.public, source, examples=True)
-        return Run(self, examples_of(source, self.columns), entropy)
+        return TrainingRun(self, examples_of(source, self.columns), entropy)
 
     def __call__(
         self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
@@ -289,7 +289,7 @@ class Trainer:
         """Return all facts that a trainer must share with the one whose run it resumes."""
         return checkpoints.identity(self)
 
-    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
+    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrainingRun:
         """Return a run that goes on from the bytes of a checkpoint.
 
         For `Session.resume`: alone, it would run steps that nobody paid for.
@@ -297,7 +297,7 @@ class Trainer:
         return checkpoints.restore(self, source, raw, steps_taken, entropy=entropy)
 
 
-class Run:
+class TrainingRun:
     """Runs one training: `step()` until `done`; one more is refused.
 
     `model` is the model so far, averaged over the steps if the trainer has an `average`.
@@ -340,7 +340,7 @@ class Run:
         """Return the standard deviation of the noise on the sum of clipped gradients."""
         return self._trainer.deviation
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> TrainingRun:
         self._context.enter_context(self._engine.attached())
         return self
 
