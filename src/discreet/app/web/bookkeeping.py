@@ -126,8 +126,8 @@ def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]
 
 
 def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number, the release and the charge of every release past the horizon that the caller may
-    see."""
+    """Yield the number, the release and the charge of every release that the caller may see now, in the order
+    in which they were stored."""
     session = desk.session(request["dataset"], request["analyst"])
     analyst, is_analyst = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
@@ -146,10 +146,10 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
     for number, entry in stored.items():
         charge = charges[entry.body["charge"]]
         is_own = entry.body["analyst"] == analyst
-        early = is_own and datetime.fromisoformat(charge.time) > horizon
+        is_early = is_own and datetime.fromisoformat(charge.time) > horizon
         if not is_analyst:
             yield number, entry, charge
-        elif is_own and not early:
+        elif is_own and not is_early:
             yield own_numbers.shown(charge.seq), entry, charge
         elif not is_own and number in served:
             served_entry = served[number]

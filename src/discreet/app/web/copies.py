@@ -81,8 +81,8 @@ def _copy_number(desk: Desk, request: Request, encoded: Any) -> int | None:
     """
     # The horizon does not apply here: the front process holds back this whole reply.
     unlimited = request | {"options": {"horizon": _NO_HORIZON}}
-    numbers = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
-    return numbers[-1] if numbers else None
+    matching = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
+    return matching[-1] if matching else None
 
 
 def _description(copy: SyntheticCopy) -> Result:

@@ -4,11 +4,14 @@ Guarantee: an answer, failure or time-out that may have touched data leaves at a
            after its request and at the time limit at the latest, whatever the data; by default always at the
            time limit itself.
 Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
-           number of ticks its work took; by default one tick is the whole limit, and nothing varies. What
-           has not come by the limit is a time-out then, and is not waited for.
-Assumes:   the event loop runs its timers on time. What remains is in docs/promise.md.
+           number of ticks its work took; by default one tick is the whole limit, and nothing varies. If
+           there is no reply by the limit, a time-out is sent then. A reply that touched no data is held in
+           the same way if it may have waited for a worker, and is sent at once otherwise.
+Assumes:   the event loop runs its timers on time. docs/promise.md, "Time, on a server", lists what times
+           still tell.
 
-"Free" is what costs no privacy: it reads no data (previews, plans, explanations, synthetic copies).
+"Free" work costs no privacy, because it reads no data: previews, plans, explanations, and everything that is
+computed from released synthetic copies.
 """
 
 from __future__ import annotations
@@ -32,15 +35,15 @@ FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
 # Verbs of free work that may take long, because what a request names can be large. A preview takes about
-# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
+# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums with `within` 1.4 s.
 SLOW_VERBS = ("plan", "explain", "preview_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG_SQL = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
-    """Return when an answer leaves: at the next multiple of the tick after its request arrived, counted from
-    that arrival, and at the limit at the latest.
+    """Return when an answer leaves that is ready `now`: at the next multiple of the tick, counted from when
+    its request `arrived`, and at the limit at the latest. `tick` and `limit` are in seconds.
 
     A reply up to a millionth of a tick late still counts for that tick, so that rounding costs no tick.
 
@@ -66,7 +69,7 @@ def takes_long(verb: str, options: dict[str, Any]) -> bool:
 
 def ledger_location(ledger: str) -> str:
     """Return where the entries of a ledger are kept, in a file or a database: two paths of the same ledger
-    have the same location, so that what one dataset name is charged is seen under the other."""
+    have the same location, so that a charge under one name of a dataset is seen under its other names."""
     path = Path(ledger)
     if is_pointer(path):
         return path.read_text(encoding="utf-8", errors="replace")
@@ -206,8 +209,8 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
-        # took: then even an answer that touched no data is held.
-        # Workers that are being replaced are not counted: with fewer workers a wait begins earlier.
+        # took: then even an answer that touched no data is held. Questions of which the answer is still held
+        # count as well, and workers that are being replaced do not: both can only hold more answers.
         by_person = max(self._held[person.name], self._busy[person.name])
         by_all = max(sum(self._held.values()), sum(self._busy.values()))
         may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers

@@ -31,7 +31,10 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PublicFacts:
-    """Stands for a table in a process that may not read it: questions can be priced, and not answered."""
+    """Stands for a table in a process that may not read it: questions can be priced, and not answered.
+
+    It is a data source like a table, but its methods that would read rows refuse.
+    """
 
     public: Public
 
