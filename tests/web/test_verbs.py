@@ -167,13 +167,12 @@ def test_a_setting_of_time_that_is_not_finite_is_refused(name, value):
 
 
 def test_names_that_are_keywords_of_sql_are_quoted_in_the_first_questions():
-    names = ["ward", "limit", "Case", "two words", "values"]
-    assert [pages._quote_name(name) for name in names] == [
-        "ward",
-        '"limit"',
-        '"Case"',
-        '"two words"',
-        '"values"',
+    schema = (("limit", Categories(("a", "b"))), ("two words", Bounds(0, 10)))
+    questions = pages.first_questions(Public(schema=schema, unit=Unit("id"), table="Case"))
+    assert [question["sql"].replace("\n", " ") for question in questions] == [
+        'SELECT COUNT(*) AS n FROM "Case"',
+        'SELECT "limit", COUNT(*) AS n FROM "Case" GROUP BY "limit"',
+        'SELECT AVG("two words") AS mean FROM "Case"',
     ]
 
 

@@ -9,7 +9,6 @@ import json
 import math
 from typing import Any
 
-import sqlglot
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
@@ -18,7 +17,7 @@ from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates
 from ...curator import values
-from ...tables.engine import quoted
+from ...query.spelling import plain_or_quoted
 from . import api, charts
 from .auth import desk_of, granted, store_of
 from .errors import HTTPError
@@ -87,28 +86,20 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     )  # fmt: skip
 
 
-def _quote_name(name: str) -> str:
-    """Return a name of a table or column as SQL writes it: in quotes unless it is a plain word and no keyword
-    of SQL, such as "limit"."""
-    is_word = name.isidentifier() and name.isascii()
-    is_plain = is_word and sqlglot.tokenize(name, read="duckdb")[0].token_type is sqlglot.TokenType.VAR
-    return name if is_plain else quoted(name)
-
-
 def first_questions(public: Any) -> list[dict[str, str]]:
     """Return example questions from the declared columns: a count, counts by group, and a mean."""
-    table = _quote_name(public.table)
+    table = plain_or_quoted(public.table)
     # The column that identifies people is no group, and has no mean.
     columns = [(n, f) for n, f in public.schema if n != public.unit.column]
     grouped = next((n for n, f in columns if isinstance(f, Categories)), None)
     measured = next((n for n, f in reversed(columns) if isinstance(f, Bounds)), None)
     questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {table}"}]
     if grouped is not None:
-        by = _quote_name(grouped)
+        by = plain_or_quoted(grouped)
         text = f"how many by {grouped}"
         questions.append({"text": text, "sql": f"SELECT {by}, COUNT(*) AS n\nFROM {table}\nGROUP BY {by}"})
     if measured is not None:
-        mean = f"AVG({_quote_name(measured)}) AS mean"
+        mean = f"AVG({plain_or_quoted(measured)}) AS mean"
         questions.append({"text": f"mean of {measured}", "sql": f"SELECT {mean}\nFROM {table}"})
     return questions
 
