@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import pickle
 import warnings
 from pathlib import Path
@@ -20,9 +21,19 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import discreet as dp
-from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
+from discreet import (
+    Boolean,
+    Bounds,
+    Budget,
+    BudgetExceeded,
+    Categories,
+    InvalidInput,
+    PrivateFact,
+    Text,
+    _registry,
+)
 from discreet import accounting as acc
-from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, files, models
+from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, files, models
 from discreet.learning.estimators import default_batch, encode_rows
 
 
@@ -274,6 +285,28 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(named), model.predict(named))
     with pytest.raises(ValueError, match="feature names"):
         again.predict(named[["z", "y", "x"]])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden": [math.inf]}, {"columns": math.inf}, {"event": "SGD"}, {"public": "SGD", "features": ["a"]}],
+)
+def test_a_model_file_with_facts_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    X, path = np.zeros((20, 2)), tmp_path / "model"
+    options = {"classes": [0, 1], "n": 20, "noise_multiplier": 1.0, "epochs": 1}
+    model = SGDLogisticRegression(**options).fit(X, X[:, 0])
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        models.save(model, tmp_path / "nowhere" / "model")
+    models.save(model, path)
+    tensors, texts = files.load(path.read_bytes())
+    other = {"SGD": _registry.to_json(SGD(lr=1.0))}
+    facts = json.loads(texts["discreet"]) | {"target": "b"}
+    facts |= {
+        name: other.get(value, value) if isinstance(value, str) else value for name, value in changes.items()
+    }
+    path.write_bytes(files.dump(tensors, {"discreet": json.dumps(facts)}))
+    with pytest.raises(InvalidInput, match="not a model file"):
+        models.load(path)
 
 
 def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .clipping import Adaptive, Automatic, Flat, PerLayer
     from .correlated import Dense, Toeplitz, square_root
     from .data import Examples, Tabular
-    from .discrete import Grid
+    from .discrete import GradientGrid
     from .distributed import across_workers
     from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         PrivateSearch,
         Ridge,
     )
-    from .trainer import Progress, Run, Trainer
+    from .trainer import Progress, Trainer, TrainingRun
 
 # The module of this package that defines each public name.
 _MODULE_OF = {
@@ -67,7 +67,7 @@ _MODULE_OF = {
     "square_root": "correlated",
     "Examples": "data",
     "Tabular": "data",
-    "Grid": "discrete",
+    "GradientGrid": "discrete",
     "across_workers": "distributed",
     "ClippingEngine": "engine",
     "LocalSGD": "federated",
@@ -93,7 +93,7 @@ _MODULE_OF = {
     "WithoutReplacement": "schedules",
     "smallest_limit": "schedules",
     "Progress": "trainer",
-    "Run": "trainer",
+    "TrainingRun": "trainer",
     "Trainer": "trainer",
     **dict.fromkeys(
         (
@@ -127,7 +127,7 @@ __all__ = [
     "Dense",
     "Toeplitz",
     "square_root",
-    "Grid",
+    "GradientGrid",
     "PrivateScaler",
     "Scaling",
     "Cyclic",
@@ -164,7 +164,7 @@ __all__ = [
     "Performance",
     "Poisson",
     "Progress",
-    "Run",
+    "TrainingRun",
     "Tabular",
     "Trainer",
     "TransformersTrainer",

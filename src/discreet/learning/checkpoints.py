@@ -25,7 +25,7 @@ from .clipping import Adaptive, Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Poisson, Schedule, TruncatedPoisson, WithoutReplacement
 
 if TYPE_CHECKING:
-    from .trainer import Run, Trainer
+    from .trainer import Trainer, TrainingRun
 
 # Fields of `Trainer` that may have any value in a run that is resumed: with them, the state of a run is its
 # weights, averages, optimizer and clip. Any other field may mean more state, and must have its default
@@ -93,7 +93,7 @@ def period(trainer: Trainer) -> int:
     )
 
 
-def dump(run: Run) -> bytes:
+def dump(run: TrainingRun) -> bytes:
     """Return the checkpoint of a run between two steps."""
     tensors: dict[str, Tensor] = {"values": run._values}
     if run._averaged is not None:
@@ -103,7 +103,9 @@ def dump(run: Run) -> bytes:
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
-def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
+def restore(
+    trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy
+) -> TrainingRun:
     """Return a run that is resumed from the checkpoint `raw`, with fresh noise and with `steps_taken` of its
     steps already taken.
 
@@ -209,13 +211,13 @@ def _digest(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _adaptive_clip(run: Run) -> float | None:
+def _adaptive_clip(run: TrainingRun) -> float | None:
     """Return the clip of the next step where it adapts, None otherwise. It is a function of noisy counts that
     are paid for, so that it may be stored."""
     return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
-def _shape(run: Run) -> dict[str, Any]:
+def _shape(run: TrainingRun) -> dict[str, Any]:
     """Return what must be the same in a resumed run: names and shapes of trained parameters, a digest of
     frozen weights and buffers, and the text of the optimizer ("torch" for one of torch's)."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]

@@ -24,8 +24,8 @@ from .._registry import described
 from ..accounting import Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 
-# With the step of `Grid.of`, rounding adds at most clip / 64 to the norm of a gradient, so that the noise is
-# less than 2% larger than without rounding.
+# With the step of `GradientGrid.of`, rounding adds at most clip / 64 to the norm of a gradient, so that the
+# noise is less than 2% larger than without rounding.
 _INVERSE_LENGTHENING = 64
 # The number of squares that are added up in float32, whose rounding error grows with it; more in float64.
 _BLOCK = 256
@@ -36,7 +36,7 @@ _LARGEST = 1 << 48
 
 @described("learning.Grid")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class GradientGrid:
     """Rounds vectors of `size` numbers and of l2 norm at most `clip` to integer multiples of `step`.
 
     Guarantee: each example's summand, divided by the step, is an integer vector of squared l2 norm at most
@@ -59,11 +59,11 @@ class Grid:
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
                 f"a step of {float(self.step):g} is too fine: squared norms, in steps, would need more than "
-                f"48 bits. Nothing was read or trained. Grid.of(clip, size) chooses a step."
+                f"48 bits. Nothing was read or trained. GradientGrid.of(clip, size) chooses a step."
             )
 
     @classmethod
-    def of(cls, clip: float, size: int) -> Grid:
+    def of(cls, clip: float, size: int) -> GradientGrid:
         """Return the grid whose step is the largest power of two that adds at most a 64th to the
         sensitivity."""
         largest_step = 2 * clip / (_INVERSE_LENGTHENING * math.sqrt(size))
@@ -134,7 +134,7 @@ class GridSum:
     """Adds up the rounded gradients of one step, and noise, in integers; only the noisy sum becomes a float
     vector."""
 
-    def __init__(self, grid: Grid, noise_multiplier: float, entropy: Entropy) -> None:
+    def __init__(self, grid: GradientGrid, noise_multiplier: float, entropy: Entropy) -> None:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
         self._sum = torch.zeros(grid.size, dtype=torch.int64)
 

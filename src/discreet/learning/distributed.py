@@ -32,7 +32,7 @@ from . import checkpoints
 from .clipping import Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Indices, Poisson
 from .summands import Summands
-from .trainer import Run, Trainer
+from .trainer import Trainer, TrainingRun
 
 # Who adds the noise: every worker an equal share of the variance, or the first worker all of it.
 SHARES, FIRST = "shares", "first"
@@ -126,7 +126,7 @@ class _DistributedTrainer:
                 "buffers, and all settings but performance= must be alike. Nothing was read or trained."
             )
 
-    def _broadcast_weights(self, run: Run) -> None:
+    def _broadcast_weights(self, run: TrainingRun) -> None:
         """Start all workers from the first worker's weights."""
         self._communicate(lambda: dist.broadcast(run._values, group_src=0, group=self.group))
         if run._averaged is not None:
@@ -148,7 +148,7 @@ class _WorkerSummands:
     """Replaces a run's `Summands`: it adds up the summands of one worker with its share of the noise, and
     ends a step with the sum over all workers."""
 
-    def __init__(self, summands: Summands, run: Run, distributed: _DistributedTrainer) -> None:
+    def __init__(self, summands: Summands, run: TrainingRun, distributed: _DistributedTrainer) -> None:
         self._summands, self._run, self._distributed = summands, run, distributed
         workers, rank = dist.get_world_size(distributed.group), dist.get_rank(distributed.group)
         # The standard deviation of this worker's noise over that of all workers' together.

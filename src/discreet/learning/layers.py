@@ -169,7 +169,7 @@ def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
 def affine(
     weight: Target | None, bias: Target | None, x: Tensor, g: Tensor, positions: int | None = None
 ) -> list[Tap]:
-    """Return the taps of y = W x + b, where g is the gradient of y; for `positions` see `taps.Product`."""
+    """Return the taps of y = W x + b, where g is the gradient of y; for `positions` see `taps.ProductTap`."""
     g = single(g)
     if weight is None:
         return [] if bias is None else [summed_over_positions(bias, g)]

@@ -7,7 +7,7 @@ import itertools
 
 import torch
 
-from .taps import Key, Lookup, Outer, Product, Rows, Tap, Target, Tied, flat_rows, without_bias
+from .taps import Key, Lookup, Outer, ProductTap, Rows, Tap, Target, Tied, flat_rows, without_bias
 
 
 def merged(taps: list[Tap]) -> list[Tap]:
@@ -61,9 +61,9 @@ def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
     targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
     if isinstance(tap, Outer):
         return [Outer(target, tap.x, tap.g[:, part]) for target, part in zip(targets, rows, strict=True)]
-    if isinstance(tap, Product):
+    if isinstance(tap, ProductTap):
         return [
-            Product(target, tap.x, tap.g[:, :, part], positions=tap.positions)
+            ProductTap(target, tap.x, tap.g[:, :, part], positions=tap.positions)
             for target, part in zip(targets, rows, strict=True)
         ]
     built = tap.built()
@@ -78,7 +78,7 @@ def _merge_group(group: list[Tap]) -> Tap:
     that is also the output layer) become a `Tied`. With any other kind of tap, gradients are built and added.
     """
     target = group[0].target
-    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
+    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | ProductTap)]
     lookups = [tap for tap in group if isinstance(tap, Lookup)]
     if len(products) + len(lookups) < len(group):
         return Rows(target, torch.stack([flat_rows(tap.built()) for tap in group]).sum(0))
@@ -98,13 +98,15 @@ def _merge_group(group: list[Tap]) -> Tap:
     return matrix if matrix is not None else table  # type: ignore[return-value]
 
 
-def _concatenated(target: Target, products: list[Product]) -> Product:
+def _concatenated(target: Target, products: list[ProductTap]) -> ProductTap:
     """Return one product over the positions of all these products."""
     positions = sum(tap.x.shape[1] if tap.positions is None else tap.positions for tap in products)
     x, g = torch.cat([tap.x for tap in products], 1), torch.cat([tap.g for tap in products], 1)
-    return Product(target, x, g, positions=positions)
+    return ProductTap(target, x, g, positions=positions)
 
 
-def _as_product(tap: Outer | Product) -> Product:
+def _as_product(tap: Outer | ProductTap) -> ProductTap:
     """Return an `Outer`, which has no dimension for positions, as a product with one position."""
-    return tap if isinstance(tap, Product) else Product(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
+    return (
+        tap if isinstance(tap, ProductTap) else ProductTap(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
+    )
