@@ -142,6 +142,7 @@ def test_an_epsilon_beyond_all_odds_is_drawn_with_the_largest_odds(epsilon: Any)
     assert local.HadamardResponse(epsilon=epsilon, domain=9).domain == 9
     assert local.SubsetSelection(epsilon=epsilon, domain=9).size == 1
     assert local.HybridMean(epsilon=epsilon, low=0, high=1, steps=4)._parts[1].window == 1
+    assert local.DistanceResponse(epsilon=epsilon, places=((0,), (1,))).ratio == 2**36
     assert _draws.within(Fraction(2**52), epsilon)
     assert not _draws.within(Fraction(2**52), 36)
 

@@ -2,7 +2,9 @@
 be."""
 
 import copy
+import os
 import pickle
+import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -15,6 +17,7 @@ from discreet import _require, mechanisms
 from discreet._require import did_you_mean
 from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
+from discreet.session.changes import TableChanged
 from discreet.session.streams import find_stream
 from discreet.session.teaching import tightest_epsilon
 from discreet.tables import Memory
@@ -376,6 +379,18 @@ def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeyp
     event = ApproximateDP(epsilon=1, delta=1e-3)
     assert tightest_epsilon(event, 1e-2) == 1
     assert tightest_epsilon(event, 1e-6) == float("inf")
+
+
+def test_the_warning_of_a_changed_file_names_the_line_that_opens_it(tmp_path):
+    """It named a line of this package."""
+    (file := tmp_path / "people.csv").write_text("age\n4\n")
+    facts = {"schema": dp.Public(schema={"age": dp.Bounds(0, 9)}, table="people", unit=dp.rows())}
+    dp.open(file, budget=dp.Budget(epsilon=1), **facts).sql(COUNT, epsilon=0.5)
+    later = time.time() + 60
+    os.utime(file, (later, later))
+    with pytest.warns(TableChanged) as warned:
+        dp.open(file, **facts)
+    assert warned[0].filename == __file__
 
 
 TINY, VAST = Fraction(1, 10**400), 10**400

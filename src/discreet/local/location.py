@@ -195,7 +195,9 @@ def _table(
     floats finds a candidate; then the exact ratio of its integer weights is checked, and the rate lowered
     until it passes."""
     distances = _distances(places)
-    target = float(epsilon)
+    # Weights of 36 bits have ratios below 400 * 2**36, which is exp(31), so a larger epsilon than 1e9 changes
+    # nothing.
+    target = min(_require.float_or_inf(epsilon), 1e9)
 
     def spread(rate: float) -> float:
         """Return the logarithm of the largest ratio, in floats and without rounding weights to integers."""

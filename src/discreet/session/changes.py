@@ -42,5 +42,6 @@ def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
             f"rows changed, give it another version, version = ... in the schema file. The same budget goes "
             f"on, and it protects one person's rows in all versions together.",
             TableChanged,
-            stacklevel=4,
+            # The line that called `open`: between lie `_curator`, `open` and the wrapper of `check_options`.
+            stacklevel=5,
         )

@@ -174,8 +174,8 @@ def build_aggregator(
         # 5 refused questions by default: convention, not measured.
         refusals = 5 if failures is None else failures
         return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
-    # By default, "confident": 4 of 5 teachers must agree; "interactive": votes must differ from the student's
-    # prediction by 3 of 10 teachers. The order of magnitude of Papernot et al. 2018, arXiv:1802.08908.
+    # By default, "confident": 4 of 5 teachers must agree, as in Papernot et al. 2018, arXiv:1802.08908;
+    # "interactive": votes must differ from the student's prediction by 3 of 10 teachers, not measured.
     votes_needed = (
         threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
     )
