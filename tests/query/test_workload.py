@@ -334,3 +334,15 @@ def test_intervals_under_laplace_noise_cover_combinations_of_few_and_of_many_noi
     if confidence >= 0.95:
         normal = combined_width(confidence, "gaussian")
         assert outside(characteristics[0], normal) > 1.1 * (1 - confidence)
+
+
+def test_questions_with_their_columns_in_another_order_have_another_key() -> None:
+    keys = {
+        WorkloadQuery(
+            queries=(f"SELECT {columns}, COUNT(*) AS n FROM people GROUP BY GROUPING SETS ((sex), (city))",),
+            public=PUBLIC,
+            epsilon=1,
+        ).key
+        for columns in ("sex, city", "city, sex")
+    }
+    assert len(keys) == 2

@@ -62,7 +62,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         `features` are by default all columns but the target that can be features: numbers with bounds,
         categories and booleans. `delta` is that of the session's budget.
         """
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         if target in names:
             raise InvalidInput(
                 f"the target {target!r} cannot be a feature, too. Nothing was charged or trained."

@@ -71,8 +71,8 @@ class Query:
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
     Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_selector` and
-               `partition.chances` for choices and groups, and adaptive composition: later parts look only at
-               the data and at earlier, released results.
+               `partition.show_probabilities` for choices and groups, and adaptive composition: later parts
+               look only at the data and at earlier, released results.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -114,7 +114,7 @@ class Query:
         self._check_choices()
         keep(self, "_allocation", allocate(self._shape(), self._target()))
         if self._allocation.selection is not None:
-            # chances that are too small to be tabulated are refused here, before the charge
+            # probabilities that are too small to be tabulated are refused here, before the charge
             partition.units_always_shown(*self._allocation.selection)
         self._try_outputs()
 
