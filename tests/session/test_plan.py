@@ -49,7 +49,7 @@ def test_a_workload_is_charged_once_and_served_again_free(people: dp.Session) ->
     assert people.spent == pytest.approx(1)
     people.workload(COUNTS, epsilon=1, fresh=True)
     assert people.spent == pytest.approx(2)
-    with pytest.raises(dp.InvalidInput, match="asked by price"):
+    with pytest.raises(dp.InvalidInput, match="as a workload"):
         people.preview(COUNTS, epsilon=1, within=3)
 
 
