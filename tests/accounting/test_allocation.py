@@ -85,3 +85,8 @@ def test_too_little_noise_for_a_grid_is_left_to_the_renyi_bound() -> None:
         AllocationCurve(10, 0.3)
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=0.3), steps=10)
     assert composition.basic(event, 1e-6) == pytest.approx(rdp.epsilon(event, 1e-6), rel=1e-9)
+
+
+def test_a_delta_near_the_smallest_float_has_a_price() -> None:
+    event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=4.0), steps=2)
+    assert composition.basic(event, 1e-321) >= composition.basic(event, 1e-300) > 1

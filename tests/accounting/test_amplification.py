@@ -217,6 +217,9 @@ def test_smooth_sensitivity_is_at_least_local_and_smooth() -> None:
     assert next_door <= value * math.exp(0.05) * 1.001
     with pytest.raises(InvalidInput, match="order"):
         pate.release_rdp(11.0, beta=0.05, noise=20.0)
+    # just below the largest order, where a denominator rounds to zero
+    with pytest.raises(InvalidInput, match="order"):
+        pate.release_rdp(math.nextafter(-1 / math.expm1(-0.002), 0), beta=0.001, noise=20.0)
 
 
 @for_each("order", [1.5, 4.0, 9.0, 20.0])
@@ -258,6 +261,8 @@ def test_full_batch_filter_stops_each_record_at_its_own_budget() -> None:
     taken = sum(keep.admit([1.0, 0.5, 0.0]).astype(int) for _ in range(60))
     assert list(taken) == [9, 39, 60] or list(taken) == [10, 40, 60]
     assert individual.steps_at_full_price(1.0, 10.0, 0.05) in (9, 10)
+    # a ratio whose square underflows
+    assert individual.steps_at_full_price(1e-200, 1.0, 0.5) > 10**399
     assert keep.event == acc.ZCDP(rho=0.05)
 
 
@@ -315,3 +320,16 @@ def test_a_comparison_that_nobody_can_price_says_so() -> None:
     event = acc.RepeatAndSelect(event=acc.ApproximateDP(epsilon=0.1, delta=1e-9), trials=acc.geometric(0.1))
     with pytest.raises(Unsupported, match="no accountant"):
         _ = acc.compare(event, delta=1e-6).best
+
+
+def test_shuffling_of_almost_free_reports_ends_and_claims_no_nan() -> None:
+    """e^epsilon0 - 1 was 0 as a float: a division 0 / 0, and for the least epsilon a search without end."""
+    assert shuffling.epsilon(5e-324, 100, 1e-13) == 5e-324
+    assert shuffling.epsilon(1e-17, 100, 1e-6) == 0.0
+    assert 0 < shuffling.delta_at(1e-17, 100, 0.0) < 1e-11
+
+
+def test_a_number_of_steps_below_one_has_no_tail() -> None:
+    """With -100 steps the delta of one step was far below the truth."""
+    with pytest.raises(InvalidInput, match="steps"):
+        moments.tail(0.01, 4.0, -100, 1.0)

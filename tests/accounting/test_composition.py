@@ -195,6 +195,21 @@ def test_group_delta_is_rounded_up_where_e_to_the_k_epsilon_is_no_float() -> Non
             assert truth <= mp.mpf(normal.group_delta(epsilon, delta, size)) <= truth * (1 + 1e-11) + 5e-324
 
 
+def test_optimal_composition_claims_pure_dp_only_from_the_sum_of_epsilons_on() -> None:
+    """Losses beyond 20 sqrt(n) are left out, and a delta of exactly 0 was claimed for them."""
+    assert composition.optimal_delta(0.001, 10**6, 900.0) > 0
+    assert composition.optimal_delta(0.5, 2000, 1000.0) == 0
+
+
+def test_the_delta_of_a_large_group_takes_no_time() -> None:
+    """Summed term by term, a group of a billion took minutes."""
+    with mp.workdps(40):
+        for epsilon, delta, size in ((0.0, 1e-12, 10**9), (1e-9, 1e-12, 10**9), (1e-3, 1e-60, 100_001)):
+            terms = mp.expm1(size * mp.mpf(epsilon)) / mp.expm1(mp.mpf(epsilon)) if epsilon else size
+            truth = mp.mpf(delta) * terms
+            assert truth <= mp.mpf(normal.group_delta(epsilon, delta, size)) <= truth * (1 + 1e-11)
+
+
 def test_optimal_composition_of_many_is_a_bound_and_takes_no_memory() -> None:
     event = acc.PureDP(epsilon=1e-9).repeated(10**16)
     closed = composition.kairouz([(1e-9, 10**16)], 1e-6)

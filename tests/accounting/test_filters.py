@@ -662,3 +662,11 @@ def test_odometers_and_compositions_refuse_what_is_no_event() -> None:
         acc.Odometer(delta=1e-6).add([], "a query")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="accounting event"):
         acc.compose([acc.NoOp(), 2])  # type: ignore[list-item]
+
+
+def test_a_delta_that_cannot_be_divided_leaves_the_pure_lane() -> None:
+    """The third of the smallest float is 0, for which no conversion is proved: it was an error about delta 0."""
+    budget = Filter(epsilon=1, delta=1e-323)
+    assert budget.orders == ()
+    assert budget.admits([], acc.PureDP(epsilon=1))
+    assert not budget.admits([], acc.Gaussian(noise_multiplier=100.0))

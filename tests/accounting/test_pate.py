@@ -91,7 +91,7 @@ def test_one_moved_vote_moves_the_place_by_at_most_as_many_cells_as_are_counted(
     for _ in range(400):
         queries, neighbors, sigma, _, _ = _case(rng)
         for here, there in zip(queries, neighbors, strict=True):
-            assert abs(pate._place(here, sigma) - pate._place(there, sigma)) <= pate._CROSSED
+            assert abs(pate._cell(here, sigma) - pate._cell(there, sigma)) <= pate._CROSSED
 
 
 def test_cells_that_are_not_nested_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

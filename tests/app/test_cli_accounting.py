@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, MissingExtra
 from discreet.app import cli, plots
-from discreet.app.cli.accounting import _six_digits
+from discreet.app.cli.accounting import _factor, _six_digits
 from discreet.app.demo import composition
 from discreet.app.demo.stage import Stage
 
@@ -85,8 +86,17 @@ def test_discrete_laplace_is_not_priced_as_continuous() -> None:
 def test_the_sentence_says_what_the_number_means() -> None:
     told = run("epsilon", *MNIST, "--noise-multiplier", "1.1")
     assert "epsilon = 2.38" in told
-    assert "10.8 x + 1e-05 at most" in " ".join(told.split())
+    assert "at most 10.9 x + 1e-05" in " ".join(told.split())
     assert "No accountant can prove less than 2.38" in told
+
+
+def test_the_factor_is_an_upper_bound() -> None:
+    """With three digits, rounded to nearest, e^0.001 was "at most a factor of 1"."""
+    assert "at most a factor of 1.00101." in run("epsilon", "pure", "--each", "0.001", "--delta", "0")
+    for epsilon in (1e-12, 1e-5, 0.01, 0.5, 1.0, 2.3817, 19.9):
+        text = _factor(epsilon).strip("()")
+        above_one = Fraction(text[4:]) if text.startswith("1 + ") else Fraction(text) - 1
+        assert above_one >= math.expm1(epsilon)
 
 
 def test_the_printed_number_is_rounded_up() -> None:

@@ -84,10 +84,21 @@ def test_wrong_answers_are_asked_again_with_the_form_that_is_wanted(table):
     assert "It is . or ," in result.output
     assert "'dd.mm.yyyy' is not an answer to that. A format has %d" in result.output
     assert "'%d.%m' is not an answer to that." in result.output
-    assert "values are parted by commas" in result.output
+    assert "values are separated by commas" in result.output
     text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
     assert dict(load(text).schema)["ward"] == Categories(["A", "B"])
     assert 'dates = ["%d.%m.%Y"]' in text
+
+
+def test_digits_that_are_no_number_here_are_asked_again(table):
+    """A superscript is a digit to Python, and 007 no number of TOML: both ended with all answers lost."""
+    answers = [*ANSWERS]
+    answers[4:5] = ["²", "1000"]
+    answers[9:9] = ["007"]
+    result = run(table, "--delimiter", ";", "--interactive", answers=answers)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "'²' is not an answer" in result.output
+    assert "'007' is not an answer" in result.output
 
 
 def test_a_value_with_a_semicolon_may_be_meant(table):

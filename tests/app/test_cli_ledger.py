@@ -62,7 +62,7 @@ def test_budget_shows_what_is_used_of_what(curator):
     assert [(row["of"], row["used"]) for row in found] == [("dataset", 0.75), ("ann", 0.5)]
     assert found[0]["asked"] == {"ann": {"times": 1, "alone": 0.5}, "steward": {"times": 1, "alone": 0.25}}
     assert found[0]["odometer"]["epsilon"] == 0.75
-    assert "odometer: all of it together cost at most epsilon 0.75" in run("budget", curator.ledger.path)
+    assert "odometer: all charges together cost at most epsilon 0.75" in run("budget", curator.ledger.path)
     assert "0.75" in run("budget", curator.ledger.path)
     assert "charged for ann: 1 time, alone worth epsilon 0.5" in run("budget", curator.ledger.path)
     assert [
@@ -80,7 +80,7 @@ def test_a_key_that_is_none_is_refused(curator, key):
 def test_verify_says_what_is_wrong_and_exits_with_one(curator):
     path = curator.ledger.path
     anchor = run("ledger", "anchor", path).strip()
-    assert "all whole" in run("ledger", "verify", path, "--anchor", anchor)
+    assert "all intact" in run("ledger", "verify", path, "--anchor", anchor)
     assert "keep one elsewhere" in run("ledger", "verify", path)
     tamper(path, "DELETE FROM entry WHERE seq >= 4")
     found = json.loads(run("ledger", "verify", path, "--anchor", anchor, "--json", code=1))
@@ -124,7 +124,7 @@ def test_a_release_made_elsewhere_is_entered_without_the_data(curator, tmp_path,
     assert "left" in run("ledger", "enter", curator.ledger.path, "--note", "yearbook 2019", *price)
     assert json.loads(run("budget", curator.ledger.path, "--json"))[0]["used"] == pytest.approx(used)
     assert "charged for yearbook 2019" in run("ledger", "show", curator.ledger.path)
-    assert "all whole" in run("ledger", "verify", curator.ledger.path)
+    assert "all intact" in run("ledger", "verify", curator.ledger.path)
 
 
 @pytest.mark.parametrize(

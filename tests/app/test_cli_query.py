@@ -1,6 +1,7 @@
 """`discreet init | preview | query` on a file, as a steward and an analyst use them."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from discreet import DiscreetError
 from discreet.app.cli import app
+from discreet.app.cli.query import _literal
 
 runner = CliRunner()
 SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
@@ -94,6 +96,12 @@ def test_a_picture_of_the_answer(ready, tmp_path):
     run("query", ready, SQL, "-e", "0.5", "--plot", "n.png")
     with Image.open(tmp_path / "n.png") as picture:
         assert picture.size[0] >= 1000
+
+
+def test_a_picture_is_drawn_beside_json_too_and_dollars_are_no_formula(ready):
+    json.loads(run("query", ready, SQL, "--epsilon", "0.1", "--json", "--plot", "bars.png"))
+    assert Path("bars.png").read_bytes()[:4] == b"\x89PNG"
+    assert _literal("$x$") == r"\$x\$"
 
 
 def test_what_is_missing_is_named_with_the_way_out(data):

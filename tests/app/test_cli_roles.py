@@ -236,6 +236,17 @@ def test_budgets_are_changed_with_a_warning(ready):
     assert run("ledger", "verify", ready)
 
 
+def test_an_analyst_is_not_removed_and_added_at_once(ready):
+    told = refused("policy", f"{ready}.ledger", "--remove", "ann", "--analyst", "ann=1")
+    assert "named more than once" in told
+    assert "above zero" in refused("policy", f"{ready}.ledger", "--analyst", "eve=-1")
+    assert "ann: Budget(epsilon=0.5)" in run("policy", f"{ready}.ledger")
+
+
+def test_a_look_is_recorded_in_the_ledger_that_was_named_or_not_taken(ready):
+    assert "Nothing was looked at" in refused("check", ready, "--ledger", "typo.ledger")
+
+
 def test_an_export_is_verified_and_a_changed_one_is_not(ready, tmp_path):
     run("query", ready, SQL, "-e", "0.5", "--as", "ann")
     run("ledger", "export", ready, "--out", "books.jsonl")

@@ -193,6 +193,21 @@ def test_refusals_cost_nothing(data: str) -> None:
     assert issubclass(InvalidInput, DiscreetError), "the shell's exit code is 2 for all of these"
 
 
+def test_the_private_table_is_no_public_set_and_outputs_differ(data: str) -> None:
+    """The exact loss on the private table would be printed, and a page written over a model that was paid for."""
+    common = ["train", data, "--target", "ill", "--epochs", "1"]
+    Path("link.parquet").symlink_to(data)
+    for more, kind in (
+        (["--public", data], PrivateFact),
+        (["--public", "link.parquet"], PrivateFact),
+        (["--out", "m.html", "--page", "m.html", "--force"], InvalidInput),
+        (["--method", "tree", "--clip", "2"], InvalidInput),
+        (["--method", "tree", "--batch", "64"], InvalidInput),
+    ):
+        assert isinstance(runner.invoke(app, [*common, *more]).exception, kind), more
+    assert used(data) == 0
+
+
 def test_a_size_must_be_declared(data: str) -> None:
     schema = Path(f"{data}.schema.toml")
     schema.write_text(SCHEMA.replace("size = 600\n", ""))

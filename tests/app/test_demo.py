@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from discreet.app.cli import app
-from discreet.app.demo import CHAPTERS, SHORT
+from discreet.app.demo import CHAPTERS, SHORT, composition, first_answers, learning
 from discreet.app.demo.stage import Bar, Stage
 
 runner = CliRunner()
@@ -92,6 +92,28 @@ def test_without_matplotlib_it_names_the_extra_and_goes_on(tmp_path, monkeypatch
     for _ in range(2):
         assert stage.picture("bars", [], title="", caption="") is None
     assert console.export_text().count("pip install 'discreet[plots]'") == 1, "said once"
+
+
+def test_extras_and_paths_in_brackets_are_printed_whole(tmp_path, monkeypatch):
+    """Rich takes [learn] and [plots] for markup, and leaves them out."""
+    monkeypatch.setitem(sys.modules, "discreet.learning.digits", None)
+    console = Console(width=120, record=True, force_terminal=False)
+    stage = Stage(console=console, out=tmp_path)
+    learning.run(stage)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    learning._picture(stage, [(1.0, 0.5)], 0.9)
+    stage.saved(Path("[a]/b.png"))
+    text = console.export_text()
+    assert "pip install 'discreet[learn]'" in text
+    assert "pip install 'discreet[plots]'" in text
+    assert "picture saved as [a]/b.png" in text
+
+
+def test_bounds_are_rounded_to_their_own_side():
+    """50 per cent become up to 62.246 at epsilon 0.5: "at most 62.2" was said."""
+    assert first_answers.highest_belief(0.5) == 62.3
+    assert first_answers.highest_belief(0.0) == 50.0
+    assert [composition._number(x) for x in (2.38151, 10.0, 1277.1, 0.0)] == ["2.382", "10", "1,278", "0"]
 
 
 def test_the_short_demo_is_a_part_of_all_and_says_where_the_rest_is(shown):

@@ -3,8 +3,10 @@ nothing that commands a terminal."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -153,3 +155,63 @@ def test_no_raw_exception_reaches_the_shell(command, monkeypatch, tmp_path, caps
     assert stop.value.code in (0, None, 2)
     assert "Traceback" not in capsys.readouterr().err
     assert issubclass(InvalidInput, DiscreetError)
+
+
+def test_collecting_writes_over_no_ledger_and_nothing_that_exists(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "values.txt").write_text("a\nb\n")
+    (folder / "description.json").write_text("mine")
+    before = (folder / "people.csv.ledger").read_bytes()
+    asked = ["--categories", "a,b", "--epsilon", "1"]
+    for command in (
+        ["randomize", "values.txt", *asked, "--out", "people.csv.ledger", "--force"],
+        ["randomize", "values.txt", *asked, "--out", "values.txt", "--force"],
+        ["browser", ".", *asked],
+        ["compare", "--out", "people.csv.ledger", "--force"],
+    ):
+        result = runner.invoke(app, ["collect", *command])
+        assert isinstance(result.exception, InvalidInput), (command, result.output, result.exception)
+    assert (folder / "people.csv.ledger").read_bytes() == before
+    assert (folder / "values.txt").read_text() == "a\nb\n"
+
+
+def test_two_outputs_are_not_one_file_and_files_of_a_folder_are_data(folder):
+    with pytest.raises(InvalidInput, match="two outputs"):
+        outputs.check_distinct(folder / "a", None, folder / "sub" / ".." / "a")
+    (folder / "parts").mkdir()
+    shutil.copy(folder / "people.csv", folder / "parts" / "1.csv")
+    for data in (folder / "parts", folder / "parts" / "*.csv"):
+        with pytest.raises(InvalidInput, match="never overwritten"):
+            outputs.check(folder / "parts" / "1.csv", force=True, data=[str(data)])
+        assert not outputs.belongs_to(folder / "people.csv", data)
+    assert "31,a" in (folder / "parts" / "1.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["query", "{}", "SELECT"], ["budget", "{}"], ["init", "{}"], ["check", "{}"], ["explain", "{}"]],
+)
+@pytest.mark.parametrize("address", ["postgresql://u:sekret@h/db::t", "postgres://h/db?password=sekret"])
+def test_no_message_repeats_the_password_of_an_address(command, address):
+    result = runner.invoke(app, [word.format(address) for word in command])
+    assert isinstance(result.exception, InvalidInput)
+    assert "has a password in it" in str(result.exception)
+    assert "sekret" not in str(result.exception) + result.output
+
+
+def test_brackets_in_a_path_are_no_markup(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    done = runner.invoke(
+        app, ["audit", "builtins:len", "--epsilon", "1", "--runs", "100", "--html", "[dim].html"]
+    )
+    assert done.exit_code in (0, 1)
+    assert "[dim].html" in done.output
+
+
+def test_an_answer_is_printed_where_the_terminal_lacks_a_character(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(cli, "_run", lambda: sys.stdout.write("1 ± 2"))
+    cli.main()
+    sys.stdout.flush()
+    assert written.getvalue() == b"1 \\xb1 2"

@@ -14,13 +14,13 @@ import pytest
 
 from discreet import InvalidInput
 from discreet.sampling import Entropy, SeededEntropy
-from discreet.sampling._entropy import Stream
+from discreet.sampling._entropy import EntropyStream
 
 KINDS: dict[str, Callable[[], Entropy]] = {
     "private": Entropy,
     "seeded": lambda: SeededEntropy(7),
-    "private stream": lambda: Stream(Entropy()),
-    "seeded stream": lambda: Stream(SeededEntropy(7)),
+    "private stream": lambda: EntropyStream(Entropy()),
+    "seeded stream": lambda: EntropyStream(SeededEntropy(7)),
 }
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=list(KINDS))
 

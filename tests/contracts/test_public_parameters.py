@@ -125,9 +125,9 @@ def test_a_message_shows_no_endless_number() -> None:
 
 # Results that we make ourselves, and pictures: nobody pays by them.
 RECORDS = {
-    "Alarm", "CanaryAudit", "Claim", "Comparison", "Counted", "Decision", "Deployment", "DomainColumn",
-    "FilterPreview", "Marginal", "Picture", "Plan", "Release", "Report", "Series", "Standing",
-    "ThresholdAnswer",
+    "Alarm", "CanaryAudit", "Claim", "Comparison", "CopyComparison", "Counted", "Decision", "Deployment",
+    "DomainColumn", "FilterPreview", "Marginal", "Picture", "Plan", "QualityReport", "Release", "Report",
+    "Series", "Standing", "ThresholdAnswer",
 }  # fmt: skip
 # Constructors of estimators keep what they are given until `fit`; settings of speed change no price. The law
 # of a simulated change, and what a strategy of discoveries is told of its own decision, are computed.

@@ -10,7 +10,7 @@ import pytest
 
 from discreet import Bounds, Categories, InvalidInput, NotPrivate, Public, PublicMismatch
 from discreet import accounting as acc
-from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
+from discreet._errors import BudgetExceeded, DescriptionError, LedgerError, ReleaseFailed
 from discreet.curator import Anchor, Budget, Curator, Key, Ledger, Policy, values
 from discreet.curator.ledger import canonical
 from discreet.curator.store import Store
@@ -528,3 +528,18 @@ def test_a_first_policy_that_was_tampered_with_is_not_relied_on(curator, people)
     with pytest.raises(LedgerError, match="not as it was signed"):
         Curator.open(curator.ledger.path, people)
     assert [entry.kind for entry in Ledger(curator.ledger.path).entries()] == ["open"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])[0],
+        np.datetime64("2020-01-01T00:00:00.5", "ns"),
+        np.timedelta64(5, "ns"),
+    ],
+)
+def test_a_value_that_would_not_come_back_as_it_was_is_not_stored(value):
+    """What is stored as another value would be another answer to who asks again."""
+    with pytest.raises(DescriptionError, match="no JSON description"):
+        values.encode(value)

@@ -14,6 +14,7 @@ import pytest
 from discreet import DiscreetError
 from discreet._errors import LedgerError
 from discreet.curator import Anchor, Entry, Key, Ledger
+from discreet.curator.exports import Export
 from discreet.curator.ledger import verify
 
 from .tamper import tamper
@@ -99,6 +100,22 @@ def test_an_export_verifies_without_the_file_and_holds_no_secret(ledger):
     assert verify(iter(lines)) == []
     lines[2] = replace(lines[2], body={"n": 7})
     assert verify(iter(lines)) != []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace('"body": {', '"body": {"x": NaN, '),
+        lambda line: line.replace('"seq": 1', '"seq": Infinity'),
+        lambda line: line.replace('"seq": 1', '"seq": ' + "[" * 100_000 + "]" * 100_000),
+        lambda line: line.replace('"time": ', '"time": -Infinity, "was": '),
+    ],
+)
+def test_an_export_that_no_ledger_can_have_written_is_refused_in_words(ledger, tmp_path, change):
+    line = json.dumps(ledger.entry(1).to_json())
+    (tmp_path / "export.jsonl").write_text(change(line))
+    with pytest.raises(LedgerError, match="not an export"):
+        Export(tmp_path / "export.jsonl")
 
 
 def test_the_file_itself_refuses_changes(ledger):

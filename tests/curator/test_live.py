@@ -150,3 +150,13 @@ def test_the_length_of_a_sealed_state_does_not_go_with_its_secret_noise(tmp_path
         if entry.kind == "state":
             lengths.add(len(entry.sealed))
     assert len(lengths) == 1
+
+
+def test_a_question_that_is_nested_too_deep_is_refused_in_words(curator):
+    live, question = curator.start(vector(positives=1)), ward(0)
+    for _ in range(1200):
+        question = Entry(statistic=question, index=0)
+    before = curator.ledger.anchor
+    with pytest.raises(InvalidInput, match="nested too deep"):
+        live.answer(question)
+    assert curator.ledger.anchor == before

@@ -229,7 +229,7 @@ def test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it(curator):
 def test_a_commit_that_is_not_on_disk_releases_nothing(curator, monkeypatch, tmp_path):
     """Whatever loses a commit, the row is looked for through a connection of its own before anything is let
     out."""
-    real = store.Store._find
+    real = store.Store._require_committed
 
     def elsewhere(self, held, rows):
         held.db.close()
@@ -238,7 +238,7 @@ def test_a_commit_that_is_not_on_disk_releases_nothing(curator, monkeypatch, tmp
 
     old = tmp_path / "old"
     shutil.copy(curator.ledger.path, old)
-    monkeypatch.setattr(store.Store, "_find", elsewhere)
+    monkeypatch.setattr(store.Store, "_require_committed", elsewhere)
     with pytest.raises(LedgerError, match="not in the file"):
         ask(curator)
     assert counted(curator.ledger.path) == 0

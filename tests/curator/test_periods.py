@@ -3,6 +3,7 @@ another's answers."""
 
 import multiprocessing
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -144,6 +145,22 @@ def test_a_person_in_many_periods_makes_the_steward_choose():
     for month in ("2026-01", "2026-02", "2026-03"):
         free.during(month).sql(COUNT, epsilon=1, rows=1)
     assert capped.curator.verify() == free.curator.verify() == []
+
+
+@pytest.mark.parametrize(("size", "match"), [(1000, "not below 1 / 1,000"), (None, "above 0.001")])
+def test_the_delta_of_all_periods_together_is_checked_like_any_other(size, match):
+    """A total with a delta of one over the people promises nothing to a person in many periods."""
+    total = Period(column="day", every="month", total=Budget(epsilon=10, delta=0.5))
+    with pytest.raises(dp.InvalidInput, match=match):
+        opened(unit="who", per=total, **({} if size is None else {"size": size}))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"every": ["month"]}, {"total": np.array([1, 2])}, {"total": ["unlimited"]}]
+)
+def test_a_period_of_another_type_is_refused_in_words(wrong):
+    with pytest.raises(dp.InvalidInput, match="must be"):
+        Period(column="day", **wrong)
 
 
 def test_reading_several_periods_costs_a_person_as_a_group_of_two():

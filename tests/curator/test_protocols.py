@@ -75,6 +75,17 @@ def test_a_run_whose_release_fails_has_failed_and_why_is_withheld(stepping):
     assert stepping.run(InSteps(), analyst="bob").value == 2
 
 
+def test_a_run_whose_first_checkpoint_fails_has_failed_and_why_is_withheld(stepping, tmp_path, monkeypatch):
+    def fail(self):
+        raise ArithmeticError("row 17 says 42")
+
+    monkeypatch.setattr(InSteps, "dump", fail)
+    with pytest.raises(ReleaseFailed, match="nothing was released") as raised:
+        stepping.run(InSteps(), checkpoint=tmp_path / "run", analyst="bob")
+    assert raised.value.__cause__ is None
+    assert [entry.kind for entry in stepping.ledger.entries()][-2:] == ["segment", "failed"]
+
+
 def test_a_checkpoint_that_does_not_fit_the_disk_says_what_becomes_of_the_run(
     stepping, tmp_path, monkeypatch
 ):

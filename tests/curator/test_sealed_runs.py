@@ -294,3 +294,25 @@ def test_with_a_public_time_failures_wait_and_late_runs_write_nothing(tmp_path):
     assert [e.kind for e in late.ledger.entries()] == ["open", "charge", "blob"]
     number = next(entry.seq for entry in late.ledger.entries(kind="charge"))
     assert late.run(search(tmp_path / "late", 3), number=number).value >= 0
+
+
+def test_a_failure_after_the_public_time_writes_nothing_either(tmp_path, monkeypatch):
+    """Else the time of its entry would tell how long a step took."""
+    curator, step = made(tmp_path / "fails"), Trials.step
+
+    def slow(self):
+        time.sleep(0.06)
+        step(self)
+
+    monkeypatch.setattr(Trials, "step", slow)
+    with pytest.raises(ReleaseFailed):
+        curator.run(search(tmp_path / "fails", 3, fails=1), seconds=0.05)
+    assert [e.kind for e in curator.ledger.entries()] == ["open", "charge", "blob"]
+
+
+def test_a_run_that_cannot_be_locked_says_so(tmp_path):
+    with (
+        pytest.raises(LedgerError, match="no file can be made beside the ledger"),
+        tickets.alone(tmp_path / "missing" / "x.ledger", "run-2"),
+    ):
+        pass

@@ -14,7 +14,15 @@ import pytest
 import discreet as dp
 from discreet import accounting as acc
 from discreet.app.web.odds import _bet
-from discreet.explaining import AUDIENCES, DEPLOYMENTS, Risk, Spending, columns, explain_spending
+from discreet.explaining import (
+    AUDIENCES,
+    DEPLOYMENTS,
+    Risk,
+    Spending,
+    columns,
+    explain_question,
+    explain_spending,
+)
 from discreet.explaining.words import number, out_of, percent
 from discreet.tables import rand_hie
 
@@ -277,12 +285,12 @@ def test_the_two_factors_of_one_price_are_told_apart():
     text = " ".join(str(explanation).split())
     assert "76 in 100" in text
     assert "a factor of 2.72, and a remainder of 1e-06" in text
-    assert "by a little more, 3.01, because delta is not 0" in text
+    assert "the larger bound 3.01, because delta is not 0" in text
     label = explanation.label()
     assert "3.01 times" in label
     assert "2.72 times, plus delta 1e-06" in label
     assert "delta / (1 - e^-0.1)" in label
-    assert "little more" not in " ".join(str(dp.explain(1.0)).split())
+    assert "larger bound" not in " ".join(str(dp.explain(1.0)).split())
 
 
 def test_a_sum_at_the_delta_of_the_budget_says_so():
@@ -290,3 +298,70 @@ def test_a_sum_at_the_delta_of_the_budget_says_so():
     people = dp.open({"x": [1, 0]}, budget=dp.Budget(epsilon=2, delta=1e-6), **facts)
     people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5)
     assert "is that of the whole budget and is taken as spent" in " ".join(str(dp.explain(people)).split())
+
+
+def test_beliefs_over_several_periods_count_every_period():
+    """A person with rows in three months is in the results of three months: one month's epsilon is too small."""
+    data = {"who": ["a", "a", "b"], "day": ["2026-01-03", "2026-02-11", "2026-03-12"], "x": [1, 2, 3]}
+    schema = {"who": dp.Text(), "day": dp.Dates("2026-01-01", "2026-12-31"), "x": dp.Bounds(0, 9)}
+    for total in ("unlimited", dp.Budget(epsilon=10)):
+        months = dp.Budget(epsilon=1, per=dp.Period(column="day", every="month", total=total))
+        opened = dp.open(
+            data, table="t", schema=schema, unit=dp.Unit("who", rows=2), budget=months, ledger=":memory:"
+        )
+        assert "Nothing was asked yet" in str(dp.explain(opened))
+        for month in ("2026-01", "2026-02", "2026-03"):
+            opened.during(month).sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5, rows=1)
+        text = flat(dp.explain(opened))
+        assert dp.explain(opened).risk.epsilon == pytest.approx(1.5)
+        assert "at most 82 in 100" in text  # e^1.5 / (1 + e^1.5), where e^0.5 would give 63
+        assert "Nothing was asked yet" not in text
+        assert not re.search(r"\b(inf|nan)\b", text)
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace", "zero_out"])
+def test_every_sentence_compares_with_a_neighboring_table(neighbors: str) -> None:
+    """Under replace the bounds say nothing of a table without the person: its size would be another."""
+    for audience in AUDIENCES:
+        text = flat(dp.explain(1.0, audience=audience, neighbors=neighbors))
+        assert ("had stayed away" in text) == (neighbors == "add_remove")
+        assert ("record had said anything else" in text) == (neighbors == "replace")
+        assert "not taken part" not in text
+        assert "its record" not in text
+
+
+def test_the_edges_of_epsilon_and_delta_are_told_as_they_are() -> None:
+    assert "a factor of e^1,000." in flat(dp.explain(1000.0))  # e^700 would be too small
+    assert "almost the same" not in flat(dp.explain(10.0))
+    assert dp.explain(5e-324, audience="policy").label()
+    assert dp.explain(1.0, delta=1e-323, audience="policy").label()
+    for audience in AUDIENCES:
+        large = dp.explain(1.0, delta=0.1, audience=audience)
+        assert "no useful bound on how sure somebody can become" in flat(large)
+        assert "without limit" not in flat(large) + large.label()
+        json.dumps(large.to_json(), allow_nan=False)
+        # (0, 1) holds of everything: no epsilon of 0 is to be read there
+        assert "There is no bound: nothing is promised at delta 1." in flat(
+            dp.explain(1.0, delta=1.0, audience=audience)
+        )
+    groups = flat(dp.explain(10.0, delta=1e-6, audience="policy"))
+    assert "4 units together: nothing is promised at delta 1." in groups
+    assert "epsilon 0, delta 1" not in groups
+
+
+def test_exceptions_are_rounded_up_and_counted_for_each_direction() -> None:
+    """Under P the odds leave the factor on either side with up to (1 + 1/factor) odds_fail in all."""
+    text = flat(dp.explain(1.0, delta=1e-6, audience="engineer"))
+    assert "except with probability 1.06e-05 in each direction" in text
+    assert "delta 5.44e-06" in text  # 2 e delta, which is 5.43656...e-06
+    assert "(except with probability 5.72e-05 in each direction)" in text
+
+
+def test_the_share_of_the_declared_size_is_said_of_counts_alone_and_chosen_values_have_none() -> None:
+    facts = {"table": "t", "schema": {"x": dp.Bounds(0, 10)}, "unit": dp.rows(), "ledger": ":memory:"}
+    opened = dp.open({"x": [1.0] * 50}, size=50, neighbors="replace", budget=dp.Budget(epsilon=3), **facts)
+    preview = opened.preview("SELECT AVG(x) AS a, MEDIAN(x) AS m FROM t", epsilon=1.0).query
+    text = flat(explain_question(lambda price: preview, 1.0, title="t", size=50))  # type: ignore[arg-type,return-value]
+    assert "If a is a count, that is" in text
+    assert "m: chosen values, which have no ±" in text
+    assert "Declare the size of the table" not in text

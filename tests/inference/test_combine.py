@@ -94,7 +94,7 @@ def test_raking_three_dimensions_to_faces():
         (lambda: intersect([1.0], [2.0, 3.0], 0.99), "same shape"),
         (lambda: intersect([3.0], [2.0], 0.99), "must not be above"),
         (lambda: intersect([1.0], [2.0], 1.0), "confidence must be strictly between"),
-        (lambda: intersect([1.0, 1.0], [2.0, 2.0], 0.5), "promise nothing"),
+        (lambda: intersect([1.0, 1.0], [2.0, 2.0], 0.5), "leave nothing"),
         (
             lambda: intersect([1.0, 1.0], [2.0, 2.0], [0.9] * 3),
             "confidence must be one number, or one for each of the 2",
@@ -103,7 +103,8 @@ def test_raking_three_dimensions_to_faces():
         (lambda: combine([[1.0], [2.0, 3.0]], 1.0), "regular array"),
         (lambda: rake([[-1.0]], [(0, [1.0])]), "must not be negative"),
         (lambda: rake([[1.0]], []), "margins must not be empty"),
-        (lambda: rake([[1.0]], [(2, [1.0])]), "axes must be different ones between 0 and 1"),
+        (lambda: rake([[1.0]], [(2, [1.0])]), "axes must be different whole numbers from 0 to 1"),
+        (lambda: rake([[1.0]], [("a", [1.0])]), "axes must be different whole numbers from 0 to 1"),
         (lambda: rake([[1.0]], [(0, [1.0, 2.0])]), r"must have shape \(1,\), got \(2,\)"),
         (lambda: rake([[1.0]], [(0, [-1.0])]), "must not be negative"),
         (lambda: rake([[0.0, 0.0], [1.0, 1.0]], [(0, [1.0, 1.0])]), "positive where the whole table is zero"),

@@ -28,7 +28,7 @@ def test_the_chapter_shows_that_consistent_tables_add_up(tmp_path, monkeypatch):
     spreads = re.findall(r"± ([\d.]+) +± ([\d.]+)", text)
     assert len(spreads) == 4
     assert all(float(after) < float(before) for before, after in spreads)
-    together = re.search(r"together: ([\d,]+) as released, ([\d,]+)\s+consistent", text)
+    together = re.search(r"squared errors: ([\d,]+) as released, ([\d,]+)\s+consistent", text)
     assert together is not None
     before, after = (int(number.replace(",", "")) for number in together.groups())
     assert after <= before

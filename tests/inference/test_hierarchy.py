@@ -200,3 +200,16 @@ def test_a_root_beyond_64_bits_is_refused_as_such() -> None:
     with pytest.raises(InvalidInput, match="2\\^62"):
         top_down(Tree([-1, 0]), [1e20, 1e20], 1.0)
     assert top_down(Tree([-1, 0]), [1e20, 1e20], 1.0, integers=False).tolist() == [1e20, 1e20]
+
+
+def test_an_odd_root_beyond_2_to_the_52_stays_as_it_is() -> None:
+    """One half more is rounded to the next even number there."""
+    root = 2**52 + 1
+    assert top_down(Tree([-1]), [float(root)], 0.0).tolist() == [root]
+
+
+def test_a_parent_of_2_to_the_64_less_1_is_no_root() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"parents\[0\] must be -1 or a node below 2, got 18446744073709551615"
+    ):
+        Tree(np.array([2**64 - 1, 0], dtype=np.uint64))

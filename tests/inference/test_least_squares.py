@@ -267,3 +267,18 @@ def test_many_answers_about_few_cells_take_memory_in_proportion() -> None:
     fit = measured(A, A @ [3.0, 5.0], 1.0)
     np.testing.assert_allclose(fit.values, [3.0, 5.0])
     np.testing.assert_allclose(fit.variances, 2 / 3 / 40_000)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
+def test_coefficients_of_any_size_are_constraints(size, form):
+    """Their squares are no floats: such rows were taken for empty ones, and their constraints left out."""
+    fit = least_squares([1.0, 2.0], 1.0, form([[size, -size]]))
+    np.testing.assert_allclose(fit.values, [1.5, 1.5])
+    np.testing.assert_allclose(measured(form([[size]]), [3 * size], size).values, [3.0])
+
+
+def test_coefficients_and_variances_too_far_apart_are_refused():
+    for size, variance in ((1e200, 1.0), (1e-200, 1.0)):
+        with pytest.raises(InvalidInput, match="too far apart"):
+            measured([[size]], [size], variance)

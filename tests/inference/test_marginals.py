@@ -130,3 +130,11 @@ def test_a_wanted_attribute_that_was_not_measured_is_refused_by_name() -> None:
         consistent_marginals([sex], wanted=[("age",)])
     with pytest.raises(InvalidInput, match="must be a list, got 'sex'"):
         Marginal(attributes="sex", values=[1.0, 2.0], variance=1.0)
+
+
+def test_an_attribute_that_is_wanted_twice_is_refused() -> None:
+    sex = Marginal(attributes=("sex",), values=[52.0, 49.0], variance=2.0)
+    with pytest.raises(InvalidInput, match="must differ from each other"):
+        consistent_marginals([sex], [("sex", "sex")])
+    with pytest.raises(InvalidInput, match="must differ from each other"):
+        marginal_matrix({"sex": 2}, ("sex", "sex"))

@@ -219,3 +219,11 @@ def test_least_squares_that_do_not_converge_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(optimize, "nnls", fails)
     with pytest.raises(InvalidInput, match="did not converge"):
         non_negative_measured([[1.0]], [1.0], 1.0)
+
+
+def test_values_far_above_their_total_still_add_up() -> None:
+    """y - λ v has the rounding error of y, which is larger than the total here: the sums were 0, or 16."""
+    for size in (1e16, 1e17, 1e300):
+        assert with_total([size, size, -size], 1.0).tolist() == [0.5, 0.5, 0.0]
+    with pytest.raises(InvalidInput, match="too far apart in size"):
+        with_total([1e300, 1.0], 0.5, [1e-300, 1.0])

@@ -114,3 +114,11 @@ def test_a_linear_program_without_a_solution_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(optimize, "linprog", lambda *args, **named: optimize.OptimizeResult(status=4, x=None))
     with pytest.raises(InvalidInput, match="failed numerically"):
         round_table([[0.5]])
+
+
+def test_halves_are_told_from_what_is_just_below_them() -> None:
+    """0.49999999999999994 + 0.5 is 1.0 in floats."""
+    below = 0.49999999999999994
+    assert round_to_total([below]).tolist() == [0]
+    assert round_tree(Tree([-1]), [below]).tolist() == [0]
+    assert round_tree(Tree([-1]), [0.5]).tolist() == [1]

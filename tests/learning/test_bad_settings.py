@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from discreet import Bounds, InvalidInput, Public
@@ -22,7 +24,7 @@ from discreet.learning import (
     Dense,
     Flat,
     FlipAndShift,
-    Grid,
+    GradientGrid,
     PerLayer,
     Poisson,
     PrivateScaler,
@@ -31,6 +33,8 @@ from discreet.learning import (
     Trainer,
     TruncatedPoisson,
     WithoutReplacement,
+    smallest_limit,
+    warmup_cosine,
 )
 from discreet.learning.schedule_options import build_schedule
 
@@ -47,7 +51,7 @@ THINGS: list[Any] = [
     Dense(rows=((1.0,), (0.5, 1.0))),
     Flat(clip=1.0),
     FlipAndShift(),
-    Grid.of(1.0, 10),
+    GradientGrid.of(1.0, 10),
     PerLayer(clip=1.0),
     Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0),
     PrivateScaler(public=Public(schema={"x": Bounds(0, 1)}), columns=("x",), rho=0.1),
@@ -96,6 +100,33 @@ def test_noise_that_its_numbers_cannot_hold_is_refused(options: dict[str, Any]) 
     settings: dict[str, Any] = {"noise_multiplier": 1.0, "n": 8, "batch": 4, "steps": 2}
     with pytest.raises(InvalidInput, match=r"(clip|noise_multiplier) must be"):
         Trainer(nn.Linear(2, 2), nn.CrossEntropyLoss(), **(settings | options))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_made_up_examples_are_refused_as_that(count: int) -> None:
+    with pytest.raises(InvalidInput, match="too few"):
+        Trainer(
+            nn.Linear(3, 2),
+            nn.CrossEntropyLoss(),
+            public=Public(size=100),
+            noise_multiplier=1.0,
+            batch=10,
+            steps=2,
+            synthetic=(torch.rand(count, 3), torch.zeros(count, dtype=torch.int64)),
+        )
+
+
+@pytest.mark.parametrize("rate", [2, math.nan, -1, "a", None])
+def test_a_limit_for_a_rate_that_is_no_probability_is_refused(rate: Any) -> None:
+    """It was the whole size for the first three, and a ValueError or TypeError for the others."""
+    with pytest.raises(InvalidInput, match="rate"):
+        smallest_limit(size=10, rate=rate, steps=3, epsilon=1, delta=1e-5)
+
+
+@pytest.mark.parametrize("warmup", [-1, None, 0.5])
+def test_a_warmup_that_is_no_number_of_steps_is_refused(warmup: Any) -> None:
+    with pytest.raises(InvalidInput, match="warmup"):
+        warmup_cosine(5, warmup)
 
 
 def test_an_adaptive_clip_stays_among_those_that_are_allowed() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from discreet.learning.bounds import UNIT, growth, lengths, not_zero, squares
-from discreet.learning.taps import Lookup, Product, Tap, Target, Tied
+from discreet.learning.taps import Lookup, ProductTap, Tap, Target, Tied
 
 
 def test_the_growth_of_a_sum_covers_what_rounding_may_have_taken_from_it():
@@ -50,9 +50,9 @@ def _filled_up(positions: int) -> list[Tap]:
     infinite = x.clone()
     infinite[:, 3:] = torch.inf
     pairs = [(x, g), (g, x), (infinite, g)]
-    products = [Product(table, *pair, positions=nominal) for pair in pairs for nominal in (3, 60)]
+    products = [ProductTap(table, *pair, positions=nominal) for pair in pairs for nominal in (3, 60)]
     lookups = [Lookup(table, ids, g, positions=nominal) for nominal in (3, 200)]
-    return [*products, *lookups, Tied(lookups[0], Product(table, x, g, positions=3))]
+    return [*products, *lookups, Tied(lookups[0], ProductTap(table, x, g, positions=3))]
 
 
 def test_bounds_do_not_depend_on_how_far_an_example_is_filled_up():

@@ -17,7 +17,7 @@ from torch import nn
 from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
-from discreet.learning import SGD, Adam, Automatic, Examples, Grid, PerLayer, Trainer
+from discreet.learning import SGD, Adam, Automatic, Examples, GradientGrid, PerLayer, Trainer
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_people import moved
@@ -45,7 +45,7 @@ def examples(rows: int = SIZE, public: Public = PUBLIC) -> Examples:
     return Examples(x[:rows], (x.sum(1) > 0).long()[:rows], public)
 
 
-def exact_bound(grid: Grid) -> bool:
+def exact_bound(grid: GradientGrid) -> bool:
     """l2_squared <= (clip / step + sqrt(size) / 2)² < l2_squared + 1, in rationals: squared twice to be rid
     of the root."""
     reach = Fraction(grid.clip) / grid.step
@@ -55,7 +55,7 @@ def exact_bound(grid: Grid) -> bool:
 
 @given(clip=st.floats(1e-3, 1e3), size=st.integers(1, 10**7))
 def test_the_bound_is_the_stated_one_and_rounding_adds_little(clip: float, size: int) -> None:
-    grid = Grid.of(clip, size)
+    grid = GradientGrid.of(clip, size)
     assert exact_bound(grid)
     assert grid.l2_squared * grid.step**2 <= Fraction(clip) ** 2 * Fraction(66, 64) ** 2
     assert math.log2(grid.step).is_integer()
@@ -105,7 +105,7 @@ def test_each_examples_integers_stay_within_the_bound_and_near_its_clipped_gradi
 
 
 def test_a_vector_above_the_bound_counts_as_zero() -> None:
-    grid = Grid.of(1.0, 4)
+    grid = GradientGrid.of(1.0, 4)
     nan = float("nan")
     rows = torch.tensor(
         [[0.6, 0.0, 0.8, 0.0], [2.0, 2.0, 0.0, 0.0], [nan, 0.1, 0.0, 0.0], [1e30, 0, 0, 0], [1.2, 0, 0, 0.0]]
@@ -115,6 +115,12 @@ def test_a_vector_above_the_bound_counts_as_zero() -> None:
     assert (found[1:] == 0).all()
     assert torch.equal(found, found.round())
     assert grid.rounded(torch.tensor([[nan, 1.0, 0.0, 0.0]]), torch.zeros(1, 1)).tolist() == [[0.0] * 4]
+
+
+def test_a_vector_as_long_as_the_clip_is_kept_on_a_very_fine_grid() -> None:
+    grid = GradientGrid(clip=1.0, size=2, step=Fraction(1, 2**20))
+    rows = torch.tensor([[1.0, 0.0], [1.0, 1.0], [float("nan"), 0.0]])
+    assert grid.rounded(rows, torch.ones(3, 1)).tolist() == [[2.0**20, 0.0], [0.0, 0.0], [0.0, 0.0]]
 
 
 def test_a_step_is_the_naive_sum_rounded_and_removing_one_moves_it_within_the_bound() -> None:
@@ -205,9 +211,9 @@ def test_what_is_not_proved_for_it_is_refused() -> None:
     with pytest.raises(Unsupported, match="continuous Gaussian"):
         trainer(sampling="balls_in_bins", epochs=1, steps=None)
     with pytest.raises(InvalidInput, match="too fine"):
-        Grid(clip=1.0, size=10, step=Fraction(1, 2**40))
+        GradientGrid(clip=1.0, size=10, step=Fraction(1, 2**40))
     for bad in ({"clip": 0.0}, {"size": 0}, {"step": 0}):
         with pytest.raises(InvalidInput):
-            Grid(**({"clip": 1.0, "size": 10, "step": Fraction(1, 8)} | bad))
-    grid = Grid.of(0.3, 17)
+            GradientGrid(**({"clip": 1.0, "size": 10, "step": Fraction(1, 8)} | bad))
+    grid = GradientGrid.of(0.3, 17)
     assert from_json(to_json(grid)) == grid

@@ -23,7 +23,7 @@ import discreet as dp
 from discreet import InvalidInput, Public, ReleaseFailed, Unit, Unsupported
 from discreet.learning import Adaptive, Examples, Trainer, across_workers
 from discreet.learning.noise import Reservoir
-from discreet.learning.trainer import Run
+from discreet.learning.trainer import TrainingRun
 from discreet.sampling import Entropy
 
 from .test_trainer import assert_normal, weights
@@ -146,13 +146,13 @@ def test_every_worker_tosses_coins_of_its_own(tmp_path: Path) -> None:
 
     def job(rank: int) -> list[list[int]]:
         drawn: list[list[int]] = []
-        real = Run._accumulate
+        real = TrainingRun._accumulate
 
-        def accumulate(self: Run, members: Any) -> None:
+        def accumulate(self: TrainingRun, members: Any) -> None:
             drawn.append(members.tolist())
             real(self, members)
 
-        Run._accumulate = accumulate  # type: ignore[method-assign]
+        TrainingRun._accumulate = accumulate  # type: ignore[method-assign]
         x, y = data()
         across_workers(made)(Examples(x[:10], y[:10], PUBLIC), entropy=Entropy())
         return drawn
@@ -171,10 +171,10 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
 
     def job(rank: int) -> Any:
         seen: list[Tensor] = []
-        runs: list[Run] = []
-        real, reduce = Run._accumulate, dist.all_reduce
+        runs: list[TrainingRun] = []
+        real, reduce = TrainingRun._accumulate, dist.all_reduce
 
-        def accumulate(self: Run, members: Any) -> None:
+        def accumulate(self: TrainingRun, members: Any) -> None:
             runs.append(self)
             seen.append(self._values.clone())
             if rank == 1 and self.steps_taken == 3 and moment == "before the sum":
@@ -186,8 +186,8 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
             if rank == 1 and len(seen) == 3 and moment == "after the sum":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        Run._accumulate, dist.all_reduce = accumulate, all_reduce  # type: ignore[method-assign,assignment]
-        with pytest.raises(ReleaseFailed, match="thrown away"):
+        TrainingRun._accumulate, dist.all_reduce = accumulate, all_reduce  # type: ignore[method-assign,assignment]
+        with pytest.raises(ReleaseFailed, match="discarded"):
             across_workers(made)(shard(rank), entropy=Entropy())
         run = runs[-1]
         assert run.done
@@ -205,8 +205,11 @@ def test_workers_must_agree_before_data_is_read(tmp_path: Path) -> None:
 
     def job(rank: int) -> Any:
         x, y = data()
-        for change in ({"noise_multiplier": 0.1}, {"optimizer": dp.learning.SGD(lr=7)}):
-            made = trainer(**({} if rank else change))
+        torch.manual_seed(rank)
+        model = nn.Sequential(nn.Linear(5, 5).requires_grad_(False), nn.Linear(5, 2)).double()
+        other_frozen_weights = trainer(model=model)
+        changes = ({"noise_multiplier": 0.1}, {"optimizer": dp.learning.SGD(lr=7)})
+        for made in (*(trainer(**({} if rank else change)) for change in changes), other_frozen_weights):
             with pytest.raises(InvalidInput, match="same trainer"):
                 across_workers(made)(Unread(x, y, PUBLIC), entropy=Entropy())
         return "refused"

@@ -31,5 +31,5 @@ def test_the_chapter_of_the_demo_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     told = console.export_text()
     assert "no privacy" in told
     assert "…" not in told  # no bar is cut
-    assert "going on costs nothing" in told
+    assert "resuming costs nothing" in told
     assert (tmp_path / "learning.png").exists()

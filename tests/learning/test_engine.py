@@ -148,13 +148,13 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, bad: float) -> 
 def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
     """Ghost norms subtract large numbers: the bound must cover what rounding leaves, here all of the
     gradient."""
-    from discreet.learning.taps import Product, Target
+    from discreet.learning.taps import ProductTap, Target
 
     weight = nn.Parameter(torch.zeros(200, 100))
     x = torch.randn(3, 1, 100).repeat(1, 6, 1) * 1e3
     g = torch.randn(3, 6, 200) * 1e3
     g[:, 5] = -g[:, :5].sum(1)  # sums to zero up to rounding, exactly or not
-    tap = Product(Target(weight), x, g)
+    tap = ProductTap(Target(weight), x, g)
     bound = tap.square().sqrt()
     assert tap.pieces is None, "the ghost path is what is tested"
     exact = torch.einsum("btp,btk->bpk", g.double(), x.double()).flatten(1).norm(dim=1)
@@ -180,18 +180,18 @@ def test_ghost_norms_cover_what_underflows(large: float, small: float, flushed: 
     """1e-19 squared is lost where subnormal numbers are flushed to zero (`torch.set_flush_denormal`); times
     1e15 it is not."""
     from discreet.learning.convolution import Convolved
-    from discreet.learning.taps import Lookup, Product, Target
+    from discreet.learning.taps import Lookup, ProductTap, Target
     from discreet.learning.taps import Tied as TiedTap
 
     table, layer = Target(nn.Parameter(torch.zeros(200, 100))), nn.Conv2d(20, 200, 3, padding=1, bias=False)
     ids, looked_up = torch.tensor([[0, 1, 0]]), torch.full((1, 3, 100), small)
     x, g = torch.full((1, 3, 100), large), torch.full((1, 3, 200), small)
     taps = [
-        Product(table, x, g),
+        ProductTap(table, x, g),
         Convolved(
             Target(layer.weight), layer, torch.full((1, 20, 2, 2), large), torch.full((1, 200, 2, 2), small)
         ),
-        TiedTap(Lookup(table, ids, looked_up), Product(table, x, g)),
+        TiedTap(Lookup(table, ids, looked_up), ProductTap(table, x, g)),
     ]
     exact = [tap.built().double().norm() for tap in taps]
     for tap in taps:
@@ -364,9 +364,9 @@ def test_large_convolutions_over_few_places_have_the_sum_of_the_naive_loop(
 @pytest.mark.parametrize(("p", "k", "batch"), [(300, 100, 3), (512, 128, 3), (512, 128, 11), (1024, 512, 2)])
 def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     """Built all at once, or a few at a time where they divide evenly."""
-    from discreet.learning.taps import Product, Target
+    from discreet.learning.taps import ProductTap, Target
 
-    tap = Product(
+    tap = ProductTap(
         Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p)
     )
     bound = tap.square().sqrt()
@@ -641,3 +641,10 @@ def test_no_factor_is_rounded_up_among_the_smallest_floats() -> None:
         weights, keep = factors(Flat(clip=clip), squared)
         assert keep is None
         assert (weights.double() * squared.sqrt() <= clip).all()
+
+
+def test_a_gradient_of_zeros_stays_zero_under_a_tiny_stability() -> None:
+    # Infinity times zero would be NaN, and with it the whole sum.
+    weights, keep = factors(Automatic(clip=1.0, stability=1e-40), torch.zeros(1, 1, dtype=torch.float64))
+    assert keep is None
+    assert (weights * torch.zeros(1, 1)).tolist() == [[0.0]]

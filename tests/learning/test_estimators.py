@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import pickle
 import warnings
 from pathlib import Path
@@ -13,15 +14,26 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
 import discreet as dp
-from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
+from discreet import (
+    Boolean,
+    Bounds,
+    Budget,
+    BudgetExceeded,
+    Categories,
+    InvalidInput,
+    PrivateFact,
+    Text,
+    _registry,
+)
 from discreet import accounting as acc
-from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, files, models
+from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, files, models
 from discreet.learning.estimators import default_batch, encode_rows
 
 
@@ -275,6 +287,28 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
         again.predict(named[["z", "y", "x"]])
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden": [math.inf]}, {"columns": math.inf}, {"event": "SGD"}, {"public": "SGD", "features": ["a"]}],
+)
+def test_a_model_file_with_facts_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    X, path = np.zeros((20, 2)), tmp_path / "model"
+    options = {"classes": [0, 1], "n": 20, "noise_multiplier": 1.0, "epochs": 1}
+    model = SGDLogisticRegression(**options).fit(X, X[:, 0])
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        models.save(model, tmp_path / "nowhere" / "model")
+    models.save(model, path)
+    tensors, texts = files.load(path.read_bytes())
+    other = {"SGD": _registry.to_json(SGD(lr=1.0))}
+    facts = json.loads(texts["discreet"]) | {"target": "b"}
+    facts |= {
+        name: other.get(value, value) if isinstance(value, str) else value for name, value in changes.items()
+    }
+    path.write_bytes(files.dump(tensors, {"discreet": json.dumps(facts)}))
+    with pytest.raises(InvalidInput, match="not a model file"):
+        models.load(path)
+
+
 def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     X = np.zeros((20, 2))
     model = DPClassifier(nn.Linear(2, 2), classes=[0, 1], n=20, noise_multiplier=1.0, epochs=1).fit(
@@ -416,3 +450,18 @@ def test_the_contract_of_scikit_learn_is_kept() -> None:
     failed = {one["check_name"]: one["exception"] for one in found if one["status"] == "failed"}
     assert sorted(failed.keys() - OTHERWISE.keys()) == [], failed
     assert sum(one["status"] == "passed" for one in found) >= 45
+
+
+def test_files_that_no_tensors_can_be_made_of_are_refused() -> None:
+    shapes = [[0, 2**63], [0, 2**62, 4]]
+    headers = [json.dumps({"w": {"dtype": "F32", "shape": s, "data_offsets": [0, 0]}}) for s in shapes]
+    for header in ["[" * 200_000, *headers]:
+        with pytest.raises(InvalidInput, match="Nothing was loaded"):
+            files.load(len(header).to_bytes(8, "little") + header.encode())
+
+
+def test_keys_of_one_text_are_stored_as_two_tensors() -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    form = files.pack({1: torch.tensor([1.0]), "1": torch.tensor([2.0])}, tensors, "state")
+    tree = files.unpack(json.loads(json.dumps(form)), tensors)
+    assert {key: value.tolist() for key, value in tree.items()} == {1: [1.0], "1": [2.0]}

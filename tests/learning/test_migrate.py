@@ -107,7 +107,7 @@ def test_a_target_epsilon_becomes_a_trainer_with_everything_the_script_says() ->
 def test_shuffling_layers_and_modes_are_told() -> None:
     advice = advise(NOISE)
     trainer = ours(advice, "engine.make_private(")
-    assert "noise_multiplier=1.1, epochs=EPOCHS" in trainer
+    assert "noise_multiplier=1.1, epochs=len(range(1, EPOCHS))" in trainer
     assert "learning.PerLayer(clip=sum(c * c for c in [0.5, 0.5]) ** 0.5)" in trainer
     assert "lambda parameters: torch.optim.SGD(parameters, 0.05)" in trainer
     assert "F.cross_entropy" in trainer
@@ -177,3 +177,8 @@ def test_on_the_shell_nothing_is_run(tmp_path: Path) -> None:
     for bad in ("latin", "missing.py"):
         refused = CliRunner().invoke(app, ["migrate", str(tmp_path / bad)])
         assert isinstance(refused.exception, InvalidInput) or refused.exit_code == 2
+
+
+def test_opacus_under_another_name_is_recognized() -> None:
+    source = "import opacus as o\nimport opacus.layers as l\nnet = o.GradSampleModule(net)\nlstm = l.DPLSTM(2, 3)\n"
+    assert {advice.ours for advice in advise(source)} >= {"model", "nn.LSTM"}

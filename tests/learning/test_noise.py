@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from discreet.learning import fill_gaussian, noise
 from discreet.learning.noise import Reservoir
-from discreet.sampling import Entropy, SeededEntropy, Stream
+from discreet.sampling import Entropy, EntropyStream, SeededEntropy
 
 from .test_trainer import assert_normal
 
@@ -124,12 +124,12 @@ def test_the_runs_own_stream_is_counter_mode_under_a_key_from_the_given_one() ->
     it matters."""
     key = SeededEntropy(6).bytes(32)
     plain = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(200_032))[32:]
-    assert Stream(SeededEntropy(6)).bytes(200_000) == plain
-    assert not Stream(SeededEntropy(6)).private
-    assert Stream(Entropy()).private
-    assert Stream(Entropy()).bytes(32) != Stream(Entropy()).bytes(32)
+    assert EntropyStream(SeededEntropy(6)).bytes(200_000) == plain
+    assert not EntropyStream(SeededEntropy(6)).private
+    assert EntropyStream(Entropy()).private
+    assert EntropyStream(Entropy()).bytes(32) != EntropyStream(Entropy()).bytes(32)
     with pytest.raises(TypeError, match="must not be copied"):
-        copy.deepcopy(Stream(Entropy()))
+        copy.deepcopy(EntropyStream(Entropy()))
 
 
 def test_a_forked_process_has_noise_of_its_own() -> None:

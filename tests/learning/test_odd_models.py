@@ -16,7 +16,7 @@ from discreet.learning import ClippingEngine, Trainer
 from discreet.learning.convolution import Convolved, padded, patch_gram
 from discreet.learning.safety import made_up, probe
 from discreet.learning.single_examples import LARGEST
-from discreet.learning.taps import Product, Target
+from discreet.learning.taps import ProductTap, Target
 
 from .zoo import loss, naive
 
@@ -162,7 +162,7 @@ def test_a_bias_is_measured_and_added_with_its_weight(shape: tuple[int, int, int
     torch.manual_seed(0)
     positions, k, p = shape if wide else (shape[0], shape[2], shape[1])
     weight, bias = nn.Parameter(torch.zeros(p, k)), nn.Parameter(torch.zeros(p))
-    tap = Product(Target(weight), torch.randn(3, positions, k), torch.randn(3, positions, p), Target(bias))
+    tap = ProductTap(Target(weight), torch.randn(3, positions, k), torch.randn(3, positions, p), Target(bias))
     rows = torch.cat([torch.einsum("btp,btk->bpk", tap.g, tap.x).flatten(1), tap.g.sum(1)], 1)
     bound, exact = tap.square(), rows.double().square().sum(1)
     assert (tap.pieces is None) == (positions == 3)

@@ -124,6 +124,20 @@ def test_a_layer_that_gives_a_view_is_refused(monkeypatch: pytest.MonkeyPatch) -
         check(Does(all_of_it, layer=nn.Linear(WIDTH, WIDTH)), sequences, (2,))
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda m, x: m.two(m.one(x).add_(m.one(m.table), alpha=2)),
+        lambda m, x: m.two(x.repeat(1, T, 1) + m.one(m.table)[None].repeat(len(x), T, 1)),
+    ],
+)
+def test_a_constant_in_a_call_that_is_not_known_is_refused_with_the_way_out(run: Any) -> None:
+    """The first failed with a TypeError; the second repeated nothing, and failed by its shapes."""
+    model = Does(run, one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, 2), table=torch.randn(T, WIDTH))
+    with pytest.raises(Unsupported, match="isolate=True"):
+        check(model, sequences, (2,))
+
+
 TABLE, VECTOR = torch.randn(T, WIDTH), torch.randn(WIDTH)
 COINCIDE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a vector and a table": lambda m, x: m.two(x + (m.table + m.one(m.vector))),

@@ -255,7 +255,7 @@ def test_the_persons_column_of_a_table_is_read() -> None:
 
 def test_whose_rows_they_are_must_be_said_and_fit() -> None:
     x, y = torch.zeros(3, 5), torch.zeros(3, dtype=torch.long)
-    with pytest.raises(InvalidInput, match="say whose each row is"):
+    with pytest.raises(InvalidInput, match="give the person of each row"):
         Examples(x, y, PUBLIC)
     with pytest.raises(InvalidInput, match="one entry for each row"):
         Examples(x, y, PUBLIC, people=["a", "b"])

@@ -21,7 +21,7 @@ import discreet as dp
 from discreet import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, Public, ReleaseFailed, Unsupported
 from discreet.curator import Period, segments
 from discreet.learning import SGD, Adam, Examples, Tabular, Trainer, checkpoints
-from discreet.learning.trainer import Progress, Run
+from discreet.learning.trainer import Progress, TrainingRun
 from discreet.sampling import SeededEntropy
 
 SIZE, STEPS, EVERY = 40, 20, 4
@@ -340,14 +340,14 @@ def test_what_remembers_more_than_its_weights_is_not_resumed() -> None:
 def logged(path: Path) -> None:
     """From now on every step of this process is written down before it begins: its number, and the weights it
     starts from."""
-    real = Run._accumulate
+    real = TrainingRun._accumulate
 
-    def accumulate(self: Run, members: Any) -> None:
+    def accumulate(self: TrainingRun, members: Any) -> None:
         with (path / "steps").open("a") as file:
             file.write(f"{self.steps_taken} {self._values.numpy().tobytes().hex()}\n")
         real(self, members)
 
-    Run._accumulate = accumulate  # type: ignore[method-assign]
+    TrainingRun._accumulate = accumulate  # type: ignore[method-assign]
 
 
 def suicide(*_: Any, **__: Any) -> None:
@@ -358,10 +358,10 @@ def dying(path: Path, where: str, nth: int) -> None:
     """A process that trains, or goes on, and dies at the nth time it comes to a place."""
     logged(path)
     targets = {
-        "step": (Run, "_accumulate"),
+        "step": (TrainingRun, "_accumulate"),
         "claim": (segments.ChargedRun, "claim"),
         "save": (segments.ChargedRun, "save"),
-        "dump": (Run, "dump"),
+        "dump": (TrainingRun, "dump"),
         "replace": (os, "replace"),
         "record": (segments.ChargedRun, "_record"),
     }
@@ -415,12 +415,12 @@ def assert_sound(path: Path, lost: int) -> None:
 )
 def test_kill_9_anywhere_never_runs_a_step_twice(tmp_path: Path, where: str, nth: int, lost: int) -> None:
     killed(tmp_path, where, nth)
-    before = Run._accumulate
+    before = TrainingRun._accumulate
     try:
         logged(tmp_path)
         assert opened(tmp_path).resume(trainer(), tmp_path / "run").private
     finally:
-        Run._accumulate = before  # type: ignore[method-assign]
+        TrainingRun._accumulate = before  # type: ignore[method-assign]
     assert_sound(tmp_path, lost)
     starts = [line.split()[1] for line in (tmp_path / "steps").read_text().splitlines()]
     again = len(starts) - len(set(starts))  # two steps from the same weights
@@ -540,3 +540,15 @@ def test_the_options_of_a_loss_are_part_of_a_runs_identity() -> None:
         assert identity(loss) != plain
     weights = [nn.CrossEntropyLoss(weight=torch.tensor([1.0, w]), reduction="sum") for w in (2.0, 3.0)]
     assert identity(weights[0]) != identity(weights[1])
+
+
+def test_tied_weights_that_are_trained_are_not_taken_for_frozen_ones() -> None:
+    digests = set()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        model[1].weight = model[0].weight
+        digests.add(checkpoints.frozen_digest(model))
+    assert len(digests) == 1
+    model[0].bias.requires_grad_(False)
+    assert checkpoints.frozen_digest(model) not in digests

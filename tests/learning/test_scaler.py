@@ -3,6 +3,8 @@ more."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,44 @@ def test_no_deviation_is_zero_however_little_is_there() -> None:
         assert all(d >= 0.12 for d in found.deviations[:1])
         assert np.isfinite(found.transform(np.array([[1.0, 2.0]]))).all()
         assert 0 <= found.means[0] <= 120
+
+
+@pytest.mark.parametrize("top", [1e200, 2.0**1021, 1e-200, 1e-322])
+def test_bounds_whose_squares_are_no_floats_are_scaled_like_others(top: float) -> None:
+    """Huge ones failed after the charge; tiny ones had the floor as their deviation, with an error of 0."""
+    public = Public(schema={"x": Bounds(0, top)}, size=120)
+    source = Memory({"x": np.array([0.0, 0.0, 0.0, top] * 30)}, public)
+    found = PrivateScaler(public=public, columns=("x",), rho=10**6)(source, entropy=SeededEntropy(1))
+    assert found.value.means[0] == pytest.approx(top / 4, rel=0.1)
+    assert found.value.deviations[0] == pytest.approx(top * math.sqrt(3) / 4, rel=0.1)
+    assert all(0 < error < top / 10 or top < 1e-300 for error in found.error(0.99)["x"])
+
+
+def test_a_scaling_refuses_what_it_cannot_scale_and_quotes_no_value() -> None:
+    scaling = Scaling(columns=("a", "b"), means=(0, 1), deviations=(1, 2), lower=(0, 0), upper=(5, 5))
+    for X in ([["secret", 1.0]], {"a": [1.0]}, {"a": ["secret"], "b": [1.0]}):
+        with pytest.raises(InvalidInput) as refused:
+            scaling.transform(X)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="none of the columns"):
+        scaling.column("c", np.zeros(1))
+    for bad in (
+        {"columns": ("a", "a")},
+        {"means": (math.nan, 0)},
+        {"means": ("x", 0)},
+        {"upper": (math.inf, 1)},
+    ):
+        with pytest.raises(InvalidInput):
+            dataclasses.replace(scaling, **bad)
+
+
+def test_the_error_is_about_the_floats_that_are_released() -> None:
+    """Between 1e17 and the next float there is room for sixteen: the mean's own rounding is an error of 4."""
+    low, high = 10**17, 10**17 + 16
+    public = Public(schema={"x": Bounds(low, high, nullable=False)}, size=120)
+    source = Memory({"x": np.array([low, low, low, high] * 30, dtype=float)}, public)
+    found = PrivateScaler(public=public, columns=("x",), rho=10**6)(source, entropy=SeededEntropy(1))
+    assert abs(Fraction(found.value.means[0]) - (low + 4)) <= Fraction(found.error(0.99)["x"][0])
 
 
 def test_what_is_not_declared_or_not_one_row_a_person_is_refused() -> None:

@@ -467,3 +467,31 @@ def test_performance_options_have_their_own_object_and_the_old_spelling_is_accep
         Trainer(nn.Linear(4, 2), "mse", performance=Performance(microbatch=8), microbatch=4, **settings)
     with pytest.raises(InvalidInput, match="performance must be Performance"):
         Trainer(nn.Linear(4, 2), "mse", performance={"microbatch": 8}, **settings)
+
+
+def test_settings_of_hugging_face_are_followed_or_refused() -> None:
+    from discreet.learning import hugging_face
+
+    for args in ({"warmup_steps": 4}, {"warmup_steps": 0.4}, {"warmup_ratio": 0.35}):
+        factor = hugging_face._rate(args | {"lr_scheduler_type": "constant_with_warmup"}, 10)
+        assert [factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert hugging_face._optimizer({"adam_epsilon": 1e-6}).eps == 1e-6
+    with pytest.raises(Unsupported, match="AdamW"):
+        hugging_face._optimizer({"optim": "adafactor"})
+
+
+def test_a_batch_normalization_under_two_names_is_replaced_under_both() -> None:
+    from discreet.learning import without_batch_norm
+
+    model = nn.Module()
+    model.first = model.second = nn.BatchNorm1d(4, dtype=torch.float64)
+    swapped: Any = without_batch_norm(model)
+    assert isinstance(swapped.first, nn.GroupNorm)
+    assert swapped.first is swapped.second
+    assert swapped.first.weight.dtype is torch.float64
+
+
+def test_adaptive_clipping_splits_the_noise_without_losing_any() -> None:
+    for z, count_noise in ((1.0, 0.5 * (1 + 1e-10)), (1e-200, 1.0), (3.7, 20.0)):
+        shares = Adaptive(count_noise=count_noise).split(z, 1.0), 2 * count_noise
+        assert sum((Fraction(z) / Fraction(share)) ** 2 for share in shares) <= 1

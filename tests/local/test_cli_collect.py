@@ -83,6 +83,24 @@ def test_what_is_wrong_is_refused_without_repeating_a_value(folder: Path) -> Non
         run("estimate", "forged.jsonl")
 
 
+def test_a_hostile_file_of_reports_is_refused_or_shown_as_text(folder: Path) -> None:
+    kary = {"type": "local.KaryResponse", "epsilon": {"fraction": "1/1"}, "domain": 2}
+    for categories in (None, [], ["a"], [1, 2]):
+        header = json.dumps({"randomizer": kary, "categories": categories})
+        Path("reports.jsonl").write_text(f"{header}\n0\n1\n")
+        with pytest.raises(InvalidInput):
+            run("estimate", "reports.jsonl")
+    header = json.dumps({"randomizer": kary, "categories": ["[/x]", "\x1b[2J"]})
+    Path("reports.jsonl").write_text(f"{header}\n0\n1\n")
+    shown = run("estimate", "reports.jsonl")
+    assert "[/x]" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_local_epsilon_is_never_below_that_of_all() -> None:
+    assert local_plots.local_epsilon(20.0, 1000, 1e-6) >= 20
+
+
 def test_the_client_for_a_web_page_is_written(folder: Path) -> None:
     run("browser", "page", "--categories", "red,green,blue", "--epsilon", "1")
     described = json.loads(Path("page/description.json").read_text())

@@ -452,3 +452,5 @@ def test_released_numbers_of_any_kind_can_be_rounded_and_folded() -> None:
         assert np.isnan(function(np.array([1.0, math.nan]))[1])
     assert Clamp(upper=3)(math.inf) == 3
     assert Fold(lower=0.3, upper=0.9)(0.9) <= 0.9
+    assert Fold(lower=-1e308, upper=1e308)(1.5e308) == pytest.approx(5e307)
+    assert Fold(lower=0.5, upper=1.5)(10**400) == 1.0

@@ -392,6 +392,23 @@ def test_about_as_many_rows_lie_outside_as_were_asked_for():
     assert_rarely(failures, n, 0.1)
 
 
+@for_each("value", [2.1e17, 2.1e17 + 4096])
+def test_ends_that_are_one_float_make_bounds_all_the_same(value):
+    # An error here would come after the charge, and tell that all rows are alike.
+    public = Public(schema={"v": Bounds(0, 3.8e17)})
+    mechanism = MinMax(public=public, column="v", epsilon=1000, step=Fraction(1, 3), outside=1)
+    bounds = mechanism(column([value] * 50, public), entropy=SeededEntropy(1)).value
+    assert bounds.lower <= value <= bounds.upper <= value * (1 + 1e-15)
+
+
+def test_errors_are_known_at_the_largest_confidence_below_one():
+    highest, public = math.nextafter(1, 0), facts()
+    ends = MinMax(public=public, column="v", epsilon=1, step=1)
+    many = ApproximateQuantiles(public=public, column="v", qs=(0.25, 0.5, 0.75), epsilon=1, step=1)
+    assert ends.error(0.99) < ends.error(highest)
+    assert all(a < b for a, b in zip(many.error(0.99), many.error(highest), strict=True))
+
+
 # --- bad input ----------------------------------------------------------------------------------------------
 
 

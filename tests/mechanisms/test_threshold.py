@@ -238,6 +238,14 @@ def test_it_halts_for_good_at_the_last_positive_and_not_before() -> None:
     assert run(below, (0,) * 10, SeededEntropy(1)) == ("below",) * 7
 
 
+def test_an_answer_is_no_number_and_has_no_interval() -> None:
+    mechanism = SparseVector(public=PUBLIC, threshold=1, epsilon=1, numeric=True)
+    state = mechanism.start(PEOPLE, entropy=SeededEntropy(1))
+    _, answer = mechanism.answer(state, PEOPLE, Count(), entropy=SeededEntropy(2))
+    with pytest.raises(InvalidInput, match="not made of plain numbers"):
+        answer.interval()
+
+
 def test_state_is_plain_json_and_replays() -> None:
     mechanism = SparseVector(public=PUBLIC, threshold=1, epsilon=1, positives=4, numeric=True, gap=True)
     first, second = SeededEntropy(9), SeededEntropy(9)

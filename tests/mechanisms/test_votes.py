@@ -50,6 +50,9 @@ def test_an_aggregator_is_described_and_refuses_beyond_its_quota(aggregator: Any
     assert from_json(to_json(aggregator)) == aggregator
     assert aggregator.event(REPLACE).neighbors is REPLACE
     assert aggregator.lead(0.99, 3) > aggregator.lead(0.9, 3) >= 1
+    assert aggregator.lead(np.nextafter(1, 0), 9) > aggregator.lead(0.99, 9)
+    with pytest.raises(DiscreetError, match="confidence"):
+        aggregator.lead(1.5, 3)
     state, source = aggregator.start(entropy()), entropy(2)
     for _ in range(4):
         try:

@@ -81,6 +81,7 @@ class Both:
             [_rounded(row, digits) for row in rows] for rows in (self.ours(sql), self.theirs(plain or sql))
         )
         others = [row for row in others if len(row) == 1 or row[0] is not None]
+        mine = _snapped(mine, others, digits)
         assert not Counter(others) - Counter(mine), (
             sql,
             sorted(map(str, Counter(others) - Counter(mine)))[:5],
@@ -93,6 +94,23 @@ class Both:
 
 def _rounded(row: Any, digits: int) -> tuple[Any, ...]:
     return tuple(_plain(value, digits) for value in row)
+
+
+def _snapped(mine: list[Any], others: list[Any], digits: int) -> list[Any]:
+    """Our rows, each replaced by a row of theirs that differs by one unit of the last digit at most: numbers
+    that agree but for a last bit may be rounded to different sides."""
+
+    def near(a: Any, b: Any) -> bool:
+        numeric = isinstance(a, float) and isinstance(b, float)
+        return a == b or (numeric and abs(a - b) <= 1.01 * 10.0**-digits)
+
+    missing = list((Counter(others) - Counter(mine)).elements())
+    for i, row in enumerate(mine):
+        match = None if row in others else next((r for r in missing if all(map(near, row, r))), None)
+        if match is not None:
+            mine[i] = match
+            missing.remove(match)
+    return mine
 
 
 def _plain(value: Any, digits: int) -> Any:

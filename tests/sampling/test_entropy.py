@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from discreet.sampling import Entropy, SeededEntropy, Stream, _entropy
+from discreet.sampling import Entropy, EntropyStream, SeededEntropy, _entropy
 
 from ..loops import for_each
 from .checks import assert_frequency
@@ -51,9 +51,9 @@ def test_forked_children_never_repeat_the_parents_stream():
 NO_KEY = """
 import os
 from discreet.sampling import Entropy
-from discreet.sampling._entropy import Stream
+from discreet.sampling._entropy import EntropyStream
 source = Entropy()
-streams = [source, Entropy(), Stream(source)]
+streams = [source, Entropy(), EntropyStream(source)]
 for stream in streams:
     stream.words(3)
 real = os.urandom
@@ -169,7 +169,7 @@ def test_arrays_are_fresh_and_writable():
 
 @for_each("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
 @for_each("dtype", [np.uint8, np.int32, np.float64])
-@for_each("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
+@for_each("make", [SeededEntropy, lambda seed: EntropyStream(SeededEntropy(seed))])
 def test_filling_an_array_gives_the_next_bytes_of_the_stream_and_no_others(shape, dtype, make):
     room = np.zeros((3, *np.shape(np.empty(shape))), dtype)
     before, after = room[0].tobytes(), room[2].tobytes()
@@ -212,7 +212,7 @@ def test_numbers_of_numpys_own_types_do_not_wrap():
 
 
 def test_what_is_put_aside_from_a_stream_is_as_private_as_its_source():
-    first, second = (Stream(SeededEntropy(1)).aside("a purpose") for _ in range(2))
+    first, second = (EntropyStream(SeededEntropy(1)).aside("a purpose") for _ in range(2))
     assert not first.private
     assert (first.words(4) == second.words(4)).all()
-    assert Stream(Entropy()).aside("a purpose").private
+    assert EntropyStream(Entropy()).aside("a purpose").private

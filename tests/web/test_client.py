@@ -162,6 +162,11 @@ def test_the_error_of_a_stream_takes_a_probability_of_any_float_type():
     [
         (3, "dsc_x"),
         (None, "dsc_x"),
+        ("https://[::1", "dsc_x"),
+        ("https://a\x00b", "dsc_x"),
+        ("http://localhost:abc", "dsc_x"),
+        ("https://" + "a" * 300, "dsc_x"),
+        ("http://u:é@example.org", "dsc_x"),
         ("http://127.0.0.1:1", ""),
         ("http://127.0.0.1:1", "é"),
         ("http://127.0.0.1:1", "a\n"),
@@ -172,3 +177,30 @@ def test_an_address_or_token_that_is_none_is_refused_before_anything_is_sent(url
     with pytest.raises(dp.InvalidInput) as refused:
         dp.connect(url, token)
     assert "é" not in str(refused.value)
+
+
+def test_a_dataset_is_one_segment_of_the_address_and_a_request_is_json():
+    """ "health?x" asked the dataset "health", and NaN ended in a traceback."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.raw_path)
+        return httpx.Response(200, json={})
+
+    people = dp.connect("http://127.0.0.1:9", "dsc_x", dataset="a/../b?x#y")
+    people.server._http = httpx.Client(
+        base_url="http://127.0.0.1:9/v1", transport=httpx.MockTransport(answer)
+    )
+    with pytest.raises(dp.DiscreetError):
+        _ = people.budget
+    assert asked == [b"/v1/datasets/a%2F..%2Fb%3Fx%23y/budget"]
+    for refuse in (
+        lambda: people.synthesize(epsilon=1, seconds=float("inf")),
+        lambda: people.workload("SELECT 1", epsilon=1),
+        lambda: people.release("1; x"),
+        lambda: people.synthesize(epsilon=1, bins={"age": 3.5}),
+        lambda: dp.connect("http://127.0.0.1:9", "dsc_x", timeout=float("nan")),
+    ):
+        with pytest.raises(dp.InvalidInput):
+            refuse()
+    assert len(asked) == 1

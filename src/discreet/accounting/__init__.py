@@ -1,9 +1,9 @@
-"""What was spent: events, and accountants that turn them into epsilon and delta.
+"""Privacy accounting: events say which mechanisms were run, accountants turn events into epsilon and delta.
 
-Knows nothing of data or noise.
+This package never reads data and never draws noise.
 
-`Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened;
-`epsilon(event, delta=1e-5)` what it costs.
+`Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what was run;
+`epsilon(event, delta=1e-5)` says what it costs.
 """
 
 from . import amplification, individual, moments, pate, shuffling

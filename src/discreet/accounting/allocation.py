@@ -1,11 +1,16 @@
 """Random allocation, exactly: the hockey-stick curve of one pass in which a unit takes part in one of t
 Gaussian steps.
 
-The likelihood ratio of "somewhere in the pass" against "nowhere" is X = mean of t independent Y_i = e^{z_i /
-s - 1 / (2 s²)}, whatever step it was. So delta is E[(X - e^eps)+] for removing and E[(1 - e^eps X)+] for
-adding a unit, z_i standard normal: two convex functions of X. Moving every Y to the ends of its cell of a
-grid, with its mean kept, can only raise the mean of a convex function; that also holds for sums. What the
-grid leaves out, and what the Fourier transform rounds, is added on top.
+Let s be the noise multiplier and z_1, ..., z_t independent and standard normal: the noise of the steps
+without the unit. Y_i = e^{z_i / s - 1 / (2 s²)} is the likelihood ratio of step i with the unit against step
+i without it. The unit's step is drawn uniformly, so the likelihood ratio of the whole pass is X = (Y_1 + ...
++ Y_t) / t. So delta at epsilon eps is E[(X - e^eps)+] for removing a unit and E[(1 - e^eps X)+] for adding
+one: the means of two convex functions of X.
+
+They are computed on a grid of multiples of h (`mesh`). The probability of each cell of the grid is moved to
+the two ends of the cell in such a way that the mean of Y does not change. That can only raise the mean of a
+convex function, also of a sum of Ys. An upper bound on the part that the grid leaves out, and on the rounding
+errors of the Fourier transform, is added to the result.
 """
 
 from __future__ import annotations
@@ -25,17 +30,21 @@ from .conversion import normal_tail
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 # The unit roundoff of doubles: bounds on rounding errors are multiples of it.
 _U = 2.0**-53
-# Cells of a grid, and of its transforms, up to which a pass is computed exactly; beyond it memory and time
-# grow with them, and the Rényi bound is used.
+# The largest number of cells of a grid and of its Fourier transforms. It bounds memory and time; a pass that
+# needs more cells is refused here, and its caller uses the Rényi bound.
 _MAX_CELLS = 1 << 20
-# Exponents are clipped here: e^300 times a probability stays far from the largest float.
+# Exponents are clipped at this value: e^300 times a probability stays far below the largest float, e^709.
 _STEEP = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class _WeightGrid:
-    """Weights of Y at 0, h, 2h, ...; `beyond` is E[Y; Y off the grid], infinite loss when removing (Y counts
-    as 0 there)."""
+    """The distribution of one Y, moved to the grid 0, h, 2h, ... with h = `mesh`.
+
+    `weights[k]` is the probability of the value k h. `beyond` is E[Y; Y above the last value of the grid].
+    That event counts as Y = 0 in `weights`, so `beyond` is added to the delta of removing a unit, as for an
+    infinite privacy loss.
+    """
 
     mesh: float
     weights: _Array
@@ -48,39 +57,47 @@ class _WeightGrid:
 
 def _grid(noise: float, tail: float) -> _WeightGrid | None:
     """Return the grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None
-    if that takes too many cells."""
+    if that takes too many cells. `beyond` of the grid is about `tail`."""
     from scipy.special import ndtr
 
     mu = 1 / noise
+    # Moving Y to the ends of its cell adds at most h² / 4 to its variance e^{mu²} - 1.
     mesh = math.sqrt(4e-4 * math.expm1(min(mu * mu, 700.0)))
-    # z beyond which the pair (with the unit) has mass `tail`
-    far = mu - NormalDist().inv_cdf(max(tail, 1e-300))
-    cells = math.ceil(math.exp(min(mu * far - mu * mu / 2, 600.0)) / mesh)
+    # With the unit z is N(mu, 1): above this z it has probability `tail`.
+    largest_z = mu - NormalDist().inv_cdf(max(tail, 1e-300))
+    cells = math.ceil(math.exp(min(mu * largest_z - mu * mu / 2, 600.0)) / mesh)
     if cells > _MAX_CELLS // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
-    # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
-    without = np.diff(ndtr(z), prepend=0.0)
-    within = np.diff(ndtr(z - mu), prepend=0.0)
-    rising = np.clip(within / mesh - np.arange(cells) * without, 0.0, without)
+    # The probability of each cell without the unit, under N(0, 1), and with it, under N(mu, 1). The latter is
+    # also E[Y; Y in the cell] without the unit.
+    without_unit = np.diff(ndtr(z), prepend=0.0)
+    with_unit = np.diff(ndtr(z - mu), prepend=0.0)
+    # The part of a cell's probability that moves to its upper end, so that the mean of Y stays the same. The
+    # rounding of `ndtr` is not bounded separately: for one step the curve was compared with `gaussian_delta`
+    # at deltas from 1e-7 to 1e-30, and was never below it.
+    upper_end = np.clip(with_unit / mesh - np.arange(cells) * without_unit, 0.0, without_unit)
     weights = np.zeros(cells + 1)
-    weights[:-1] += without - rising
-    weights[1:] += rising
+    weights[:-1] += without_unit - upper_end
+    weights[1:] += upper_end
     weights[0] += normal_tail(float(z[-1]))
     return _WeightGrid(mesh, weights * (1 + 1e-15), normal_tail(float(z[-1]) - mu) * (1 + 1e-9))
 
 
 class AllocationCurve:
-    """delta as a function of epsilon for `steps` steps of noise multiplier `noise`, one of which holds the
-    unit.
+    """Gives delta as a function of epsilon for `steps` steps of noise multiplier `noise`, one of which holds
+    the unit.
 
     Guarantee: `delta(epsilon)` is an upper bound in both directions, under add/remove and zero-out.
-    Proof:     the pair is that of Feldman & Shenfeld 2025, arXiv:2502.08202 (also Chua et al. 2024,
-               arXiv:2412.16802); convex order as above; the transform errs in Euclidean norm by at most a few
-               log2(N) ulps (Higham 2002, Theorem 24.2), weighed by Cauchy-Schwarz. Tilting by e^{theta x}
-               before the transform scales that error down where delta is small; every tilt gives a valid
-               bound, and the least is taken.
-    Assumes:   `tail` is small against the deltas asked for: that much is given away.
+    Proof:     the pair of distributions is that of Feldman & Shenfeld 2025, arXiv:2502.08202 (also Chua et
+               al. 2024, arXiv:2412.16802); the grid only raises delta, as the module's docstring says. A
+               Fourier transform of N values errs in Euclidean norm by at most a few times log2(N) ulps
+               (Higham 2002, Theorem 24.2), and the Cauchy-Schwarz inequality turns that into an error of
+               delta. Multiplying the weight of every value x by e^{theta x} before the transform (a tilt)
+               makes that error smaller where delta is small. Every theta gives a valid bound, and the least
+               of the bounds is taken.
+    Assumes:   nothing. `tail` should be far below the deltas of interest, because about `tail` is added to
+               each of them.
     """
 
     __slots__ = ("_adding", "_beyond", "_removing", "_steps")
@@ -98,45 +115,55 @@ class AllocationCurve:
                 f"cells. Use accountant='rdp', which has a bound for it."
             )
         self._steps, self._beyond = int(steps), grid.beyond
+        # The standard deviation of the sum of the Ys. The tilts are multiples of its inverse, and for the
+        # upper tail also of the inverse of the largest Y: with more than 25 times that, the largest values
+        # take almost all of the tilted weight. Every tilt is valid, so the multiples only decide how tight
+        # delta is; no measurement of them is on record.
         deviation = math.sqrt(steps * math.expm1(1 / noise**2))
-        # a heavy upper tail bears no more tilt than a few over its reach
-        reach = float(grid.values[-1])
-        upwards = sorted(
-            {0.0, *(min(k / deviation, 25 / reach) for k in (1.5, 3.0, 5.0)), 8 / reach, 16 / reach}
+        largest = float(grid.values[-1])
+        upper_tilts = sorted(
+            {0.0, *(min(k / deviation, 25 / largest) for k in (1.5, 3.0, 5.0)), 8 / largest, 16 / largest}
         )
-        self._removing = [_Side(grid, steps, tilt, window, 1) for tilt in upwards]
-        self._adding = [_Side(grid, steps, -k / deviation, window, -1) for k in (0.0, 2.5, 5.0, 8.0)]
+        self._removing = [_TailMean(grid, steps, tilt, window, 1) for tilt in upper_tilts]
+        self._adding = [_TailMean(grid, steps, -k / deviation, window, -1) for k in (0.0, 2.5, 5.0, 8.0)]
 
     def delta(self, epsilon: float) -> float:
         """Return the delta at an epsilon, the larger of both directions."""
         _require.non_negative(epsilon=epsilon)
         exp_epsilon = math.exp(min(epsilon, 700.0))
-        # (x - e^eps)+ with x = sum / t, and (1 - e^eps x)+ = e^eps (e^-eps - x)+
+        # With the sum S = t X of the Ys: (X - e^eps)+ = (S - t e^eps)+ / t for removing, and
+        # (1 - e^eps X)+ = e^eps (t e^-eps - S)+ / t for adding.
         removing = (
-            min(side.excess(exp_epsilon * self._steps) for side in self._removing) / self._steps
+            min(mean.excess(exp_epsilon * self._steps) for mean in self._removing) / self._steps
             + self._beyond
         )
         adding = (
-            min(side.excess(self._steps / exp_epsilon) for side in self._adding) * exp_epsilon / self._steps
+            min(mean.excess(self._steps / exp_epsilon) for mean in self._adding) * exp_epsilon / self._steps
         )
         return min(1.0, max(removing, adding) * (1 + 1e-12))
 
 
 @lru_cache(maxsize=8)
 def _build_curve(steps: int, noise: float, decade: int) -> AllocationCurve:
+    """Return the curve with tail 10^decade; cached."""
     return AllocationCurve(steps, noise, 10.0**decade)
 
 
 def curve(steps: int, noise: float, tail: float) -> AllocationCurve:
-    """Return the curve that gives away at most `tail`, a power of ten; kept, because one question asks for it
-    many times."""
-    return _build_curve(steps, noise, math.floor(math.log10(tail)))
+    """Return the curve whose own `tail` is the power of ten at or below this `tail`, at least 1e-300.
+
+    The last curves are cached, because one search for an epsilon asks for the same curve many times.
+    """
+    return _build_curve(steps, noise, math.floor(math.log10(max(tail, 1e-300))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The first cell and the number of cells on which the sum is kept; what lies above, as E[sum], and below,
-    as a probability."""
+    """The part of the grid on which the distribution of the sum S of the Ys is computed.
+
+    `first` is its first cell and `size` its number of cells, a power of two for the Fourier transform.
+    `above` bounds E[S; S above the window], and `below` bounds P[S below the window].
+    """
 
     first: int
     size: int
@@ -145,7 +172,12 @@ class _Window:
 
 
 def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
-    """Return the part of the grid that holds all but `tail` of the sum; None if it is too large."""
+    """Return a window that leaves out at most `tail` of the mean of X = S / steps above it; None if it would
+    have too many cells.
+
+    It spans 12 standard deviations about the mean, and above that up to 3 times the largest Y, whose tail is
+    heavy. These numbers only decide the size: what is left out is bounded, and is added to delta.
+    """
     y = grid.values
     mean = float(np.sum(y * grid.weights))
     deviation = math.sqrt(steps * max(float(np.sum(y * y * grid.weights)) - mean * mean, 1e-300))
@@ -161,9 +193,15 @@ def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
     return None
 
 
-class _Side:
-    """E[(S - c)+] (sign 1) or E[(c - S)+] (sign -1) of the sum S of Y's, for any c, from one tilted
-    transform."""
+class _TailMean:
+    """Gives upper bounds of E[(S - c)+] (`sign` 1) or E[(c - S)+] (`sign` -1) for any c, from one Fourier
+    transform with one tilt; S is the sum of the Ys.
+
+    The cells that count are those above c (sign 1) or below it (sign -1). `_mass` and `_moment` hold, for
+    every cell, the probability and the first moment of this cell and of all cells from it outwards;
+    `_mass_norm` and `_moment_norm` hold the Euclidean norms that the error of the transform is multiplied by.
+    `_lost` is the part outside the window.
+    """
 
     __slots__ = (
         "_base",
@@ -171,10 +209,10 @@ class _Side:
         "_exponent",
         "_lost",
         "_mass",
+        "_mass_norm",
         "_mesh",
         "_moment",
-        "_norm",
-        "_norms",
+        "_moment_norm",
         "_sign",
     )
 
@@ -184,32 +222,36 @@ class _Side:
         total = float(tilted.sum())
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
         tilted_mass = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
-        # sums count from the first cell kept
+        # values of S, measured from the first cell of the window
         base, sums = (
             grid.mesh * window.first,
             grid.mesh * np.arange(size),
         )
+        # Undoes the tilt.
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
         mass = np.maximum(tilted_mass, 0.0) * scale
         order = slice(None, None, -1) if sign > 0 else slice(None)
 
-        # sums over all cells on the side that counts, from the far end inwards
-        def heaped(
-            x: _Array,
-        ) -> _Array:
+        # For every cell the sum over this cell and all cells from it outwards, the outermost added first.
+        def sum_outwards(x: _Array) -> _Array:
             return np.asarray(np.cumsum(x[order])[order])
 
-        self._mass, self._moment = heaped(mass), heaped(mass * sums)
-        self._norm, self._norms = np.sqrt(heaped(scale**2)), np.sqrt(heaped((scale * sums) ** 2))
+        self._mass, self._moment = sum_outwards(mass), sum_outwards(mass * sums)
+        self._mass_norm = np.sqrt(sum_outwards(scale**2))
+        self._moment_norm = np.sqrt(sum_outwards((scale * sums) ** 2))
         norms = steps * math.sqrt(float(np.sum(folded**2))) + math.sqrt(float(np.sum(tilted_mass**2)))
+        # 16 stands for the "few" of Higham's theorem, for both transforms and the power between them.
         self._error = 16 * _U * math.log2(size) * norms
         self._mesh, self._base, self._sign, self._exponent = grid.mesh, base, sign, exponent
         self._lost = window.above if sign > 0 else window.below
 
     def excess(self, c: float) -> float:
-        """Return the mean of (S - c)+, which is linear on the side that counts: first moment minus c times
-        mass, both counted from the window's first cell."""
+        """Return an upper bound of the mean of (S - c)+, or of (c - S)+ with sign -1.
+
+        On the cells that count it is the first moment minus c times the probability, or the negative of that;
+        S and c are both measured from the window's first cell.
+        """
         lost = self._lost if self._sign > 0 else c * self._lost
         c -= self._base
         cells = len(self._mass)
@@ -220,17 +262,21 @@ class _Side:
         )
         if not 0 <= index < cells:
             return lost
-        # the steepest cell that counts: this tilt is of no use here
+        # This cell has the largest exponent of those that count. If it was clipped, the bound would be too
+        # small: this tilt claims nothing at this c.
         if self._exponent[index] >= _STEEP:
             return math.inf
         moment, mass = float(self._moment[index]), float(self._mass[index])
-        norm = abs(c) * float(self._norm[index]) + (float(self._norms[index]) if self._sign > 0 else 0.0)
+        # The error of a cell at x is multiplied by x - c, at most x + |c|, or with sign -1 by c - x, at most
+        # c.
+        norm = abs(c) * float(self._mass_norm[index])
+        norm += float(self._moment_norm[index]) if self._sign > 0 else 0.0
         value = self._sign * (moment - c * mass)
         return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + lost
 
 
 def _above(grid: _WeightGrid, steps: int, high: float) -> float:
-    """Return E[S; S > high], by Chernoff:
+    """Return an upper bound of E[S; S > high] by Chernoff's inequality: the least, over some theta, of
     steps e^{-theta high} E[Y e^{theta Y}] E[e^{theta Y}]^{steps - 1}."""
     y = grid.values
     best = float(steps)
@@ -244,7 +290,8 @@ def _above(grid: _WeightGrid, steps: int, high: float) -> float:
 
 
 def _below(grid: _WeightGrid, steps: int, low: float) -> float:
-    """Return P[S < low], by Chernoff."""
+    """Return an upper bound of P[S < low] by Chernoff's inequality: the least e^{theta low} E[e^{-theta
+    Y}]^steps over some theta."""
     if low <= 0:
         return 0.0
     y = grid.values

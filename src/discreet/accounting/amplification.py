@@ -1,7 +1,8 @@
-"""Amplification theorems on bare numbers: what hiding who was looked at does to an (epsilon, delta), each for
-its own relation.
+"""Amplification theorems on bare numbers: by how much sampling, shuffling or hiding iterates lowers an
+(epsilon, delta). Each theorem holds for its own neighbor relation.
 
-Accountants apply these through events; here they can be read, compared and taught one at a time.
+Accountants apply these theorems to events. These functions state them one at a time, for comparison and
+teaching.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ __all__ = ["iteration", "lecture", "poisson", "shuffling", "shuffling_closed_for
 
 
 def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = ADD_REMOVE) -> Cost:
-    """Return (ln(1 + q (e^eps - 1)), q delta), tight, for Poisson sampling.
+    """Return the amplified pair (ln(1 + q (e^epsilon - 1)), q delta) of a Poisson sample with rate q.
 
-    Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample has this price, under add/remove (and
-               zero-out).
+    Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample is DP with the returned pair, under
+               add/remove and zero-out. No smaller pair holds for all such mechanisms.
     Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8.
 
     >>> poisson(1.0, 1e-6, rate=0.01).delta
@@ -33,16 +34,18 @@ def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors =
 
 
 def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = REPLACE) -> Cost:
-    """Return the amplified (epsilon, delta) of a fixed-size sample without replacement, rate = sample / size,
-    under replace only: the formula of `poisson`.
+    """Return the amplified (epsilon, delta) of a sample of fixed size without replacement: the formula of
+    `poisson`, under replace only.
 
-    Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9. `epsilon` is under replace too.
+    `rate` is the size of the sample over the size of the table. The `epsilon` and `delta` given must hold
+    under replace too. Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9.
     """
     require_relation(as_neighbors(neighbors), REPLACE, what="amplification by sampling without replacement")
     return _amplify(epsilon, delta, rate)
 
 
 def _amplify(epsilon: float, delta: float, rate: float) -> Cost:
+    """Return (ln(1 + rate (e^epsilon - 1)), rate delta), both rounded up."""
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=delta, rate=rate)
     exact = _require.exact(delta, "delta") * _require.exact(rate, "rate")
@@ -50,9 +53,10 @@ def _amplify(epsilon: float, delta: float, rate: float) -> Cost:
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
-    """Return 2 q (e^eps - e^-eps): the bound on the amplified epsilon that lectures prove in three lines.
+    """Return 2 q (e^epsilon - e^-epsilon), q the rate: the simple bound on the amplified epsilon of Poisson
+    sampling that lectures prove in three lines.
 
-    Never below the tight one for rates up to 1/2.
+    For rates up to 1/2 it is never below the tight bound of `poisson`.
 
     >>> lecture(1.0, rate=0.01) > poisson(1.0, 0.0, rate=0.01).value
     True
@@ -70,7 +74,8 @@ def iteration(
     """Return the Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record
     used `steps_after` steps before it.
 
-    Guarantee: order * 2 (lipschitz / noise)² / (steps_after + 1), if only the last iterate is shown.
+    Guarantee: the divergence at `order` is at most order * 2 (lipschitz / noise)² / (steps_after + 1), if
+               only the last iterate is released.
     Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass).
                Replacing the record moves one step by at most 2 lipschitz, and the noise of the later steps
                hides that shift in equal parts.

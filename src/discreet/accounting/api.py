@@ -1,8 +1,9 @@
-"""The front door: what does this event cost, and which event costs this much?
+"""The main functions of accounting: the epsilon, delta, lower bound or trade-off curve of an event.
 
-`epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` names another route to one.
-Every number is rounded towards less privacy. An event that an accountant cannot bound is refused by name,
-never guessed.
+`epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` selects one accountant by name.
+Every number is rounded towards less privacy. For an event that an accountant has no theorem for, it raises
+an error that names the event; it never guesses. The inverse question, which event costs this much, is
+answered in `calibration`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .refusal import refuse
 
 @dataclass(frozen=True, slots=True)
 class Accountant:
-    """A route from events to numbers.
+    """A method that turns events into epsilon and delta.
 
-    `delta` is None where only epsilon has a formula; then it is found by bisection.
+    `epsilon` maps (event, delta) to epsilon; `delta` maps (event, epsilon) to delta. It is None where only
+    epsilon has a formula; then delta is found by bisection. `title` is for tables.
     """
 
     name: str
@@ -36,7 +38,7 @@ class Accountant:
 
 
 def _pld_epsilon(event: Event, delta: float) -> float:
-    # the package that imports scipy: loaded when first needed
+    # Imported when first needed, because it imports scipy, which takes long to load.
     from . import pld
 
     return pld.epsilon(event, delta)
@@ -61,19 +63,22 @@ ACCOUNTANTS: dict[str, Accountant] = {
     )
 }
 TIGHTEST = "tightest"
-# Up to this many parts the accountants of composition are tried beside the others; with more parts they take
-# long, and the pairs behind the loss distribution know more.
+# Up to this many parts the accountant "optimal" is tried beside the others. With more parts it takes long,
+# and it uses only one (epsilon, delta) per part where "pld" uses the whole privacy curve. The number 8 was
+# not measured; a larger one can only lower results.
 _FEW = 8
-# "advanced" and "basic" are never below "optimal"
+# The accountants among which "tightest" takes the least: "advanced" and "basic" are never below "optimal".
 _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]
 
 
 def _named(accountant: str) -> Accountant:
+    """Return the accountant of this name; other names are refused."""
     _require.one_of([TIGHTEST, *ACCOUNTANTS], accountant=accountant)
     return ACCOUNTANTS[accountant]
 
 
 def _check_event(event: Event) -> None:
+    """Refuse anything but an event."""
     if not isinstance(event, Event):
         raise _require.fail("event", type(event).__name__, "an accounting event")
 
@@ -83,10 +88,10 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     """Return the epsilon of an event at a delta: an upper bound by the named accountant, by default the
     tightest there is.
 
-    Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will
-               do.
-    Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact, else
-               the least of all.
+    Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. The result is infinite if no
+               finite epsilon is proved.
+    Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact
+               (`exact_by_pld`), else the least over all accountants.
 
     >>> from .events import Gaussian
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
@@ -100,7 +105,11 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
 
 
 def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
-    """Return the epsilon of an event by one accountant, also at delta 0 and 1."""
+    """Return the epsilon of an event by one accountant.
+
+    Accountants are only asked for deltas between 0 and 1: at delta 1 epsilon is 0, and at delta 0 it is the
+    pure epsilon.
+    """
     if delta >= 1:
         return 0.0
     if delta == 0:
@@ -111,10 +120,11 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
 
 
 def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -> float:
-    """Make a refusal name what the caller wrote, also where it was a part of its normal form that had no
-    rule.
+    """Return price(), with errors that name the caller's own event.
 
-    What leaves the range of floats (an epsilon of a million, say) costs `worst`: nothing is claimed for it.
+    A rule can be missing for a part of the event's normal form that the caller never wrote: then the message
+    gets the names of the events in the caller's own. If the computation leaves the range of floats (as for an
+    epsilon of a million), `worst` is returned, which claims nothing.
     """
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
@@ -128,45 +138,48 @@ def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -
         raise Unsupported(f"{' and '.join(sorted(names))}: {refusal}") from None
 
 
-# Events whose loss distribution is that of the mechanism itself: where there are no others, no accountant can
-# do better. Others may fall between the cells of its grid when there are only a few of them.
+# Events whose privacy loss distribution is exactly that of the mechanism. For a composition of these alone,
+# no accountant can be better than "pld", up to the rounding of its grid. For other events, such as one
+# randomized response, the loss takes few values, which fall between the points of the grid: a closed form can
+# be lower.
 _EXACT = (ev.NoOp, ev.NonPrivate, ev.Gaussian)
 
 
 def exact_by_pld(event: Event) -> bool:
-    """Return whether the privacy loss distribution is exact up to discretization, so that nothing else need
-    be tried."""
+    """Return whether the privacy loss distribution is exact up to discretization, so that no other accountant
+    needs to be tried: the event is composed of Gaussians, Poisson-sampled or not."""
     parts = normal(event).parts
     inner = [part.event if isinstance(part, ev.PoissonSampled) else part for part in parts]
     return all(isinstance(part, _EXACT) for part in inner)
 
 
-def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[Accountant]) -> float:
-    """Return the least over these accountants; the privacy loss distribution alone where that is known to be
-    the least."""
+def _least(event: Event, price: Callable[[Accountant], float], accountants: Iterable[Accountant]) -> float:
+    """Return the least price(accountant) over these accountants that have a theorem for the event; only that
+    of the privacy loss distribution where it is known to be the least."""
     if exact_by_pld(event) and math.isfinite(exact := price(ACCOUNTANTS["pld"])):
         return exact
-    epsilons: list[float] = []
+    prices: list[float] = []
     many = sum(normal(event).parts.values()) > _FEW
-    for accountant in routes:
-        if accountant.delta is None and many and epsilons and math.isfinite(min(epsilons)):
-            # the pairs behind the loss distribution know more than the (epsilon, delta) of each
+    for accountant in accountants:
+        # "optimal" is skipped for many parts, see _FEW, unless nothing else has a finite bound
+        if accountant.delta is None and many and prices and math.isfinite(min(prices)):
             continue
         try:
-            epsilons.append(price(accountant))
+            prices.append(price(accountant))
         except Unsupported:
             continue
-    if not epsilons:
+    if not prices:
         raise refuse(event, TIGHTEST, "none of the accountants has a theorem for it")
-    return min(epsilons)
+    return min(prices)
 
 
 @_require.check_options
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
-    """Return the delta of an event at an epsilon: an upper bound, as `epsilon` is.
+    """Return the delta of an event at an epsilon: an upper bound by the named accountant, by default the
+    tightest.
 
-    "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta)
-    pairs, which know less).
+    "tightest" is the least over the accountants with a formula for delta. The others ("optimal", "advanced",
+    "basic") find it by bisection and are left out: they use only one (epsilon, delta) per part.
     """
     _check_event(event)
     _require.non_negative(epsilon=epsilon)
@@ -176,19 +189,20 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     least = _least(event, lambda a: _delta_by(a, event, float(epsilon)), direct)
     if least < 1 or not exact_by_pld(event):
         return least
-    # the grid had nothing to say at this epsilon
+    # The loss distribution gave no bound below 1 at this epsilon, as where floats overflow.
     return _delta_by(ACCOUNTANTS["rdp"], event, float(epsilon))
 
 
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
-    """Return the delta of an event by one accountant; by bisection where it has only epsilon."""
+    """Return the delta of an event by one accountant; by bisection where the accountant has a formula for
+    epsilon only."""
     if accountant.delta is not None:
         rule = accountant.delta
         bound = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon), 1.0))
         return min(bound, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else bound
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
-    # logarithms of a delta that is too small, and of one that will do
+    # Logarithms of two deltas: at `low` the event's epsilon is above the given one, at `high` it is not.
     low, high = math.log(1e-300), 0.0
     if _epsilon_by(accountant, event, math.exp(low)) <= epsilon:
         return math.exp(low)
@@ -200,11 +214,14 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
 
 
 def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float) -> float:
-    """Return the least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta
-    never rises with epsilon."""
+    """Return the least delta that the rule gives at epsilons up to this one.
+
+    An event that is (x, d)-DP is (epsilon, d)-DP for every epsilon >= x. The rule's own delta can rise with
+    epsilon, because a distance in total variation costs (1 + e^epsilon) times its value (see `normal`).
+    """
     from .conversion import minimum
 
-    # Guarded like the price itself: where floats overflow, a grid of numbers that are none claims too little.
+    # With the same guard as in `_delta_by`: where floats overflow, a NaN could pass for a small delta.
     def price(x: float) -> float:
         return _named_in_refusals(event, lambda: rule(event, x), 1.0)
 
@@ -213,12 +230,12 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
 
 @_require.check_options
 def bounds(event: Event, *, delta: float) -> tuple[float, float]:
-    """Return a proved interval for the least epsilon that holds for all mechanisms with this event: (lower,
-    upper).
+    """Return a proved interval (lower, upper) for the least epsilon that holds for all mechanisms that this
+    event describes.
 
-    No accountant, however clever, can charge less than `lower` for what this event says was done: some
-    mechanism that the event describes really has that epsilon. Where none is known to cost anything (sparse
-    vector), `lower` is that of the other events.
+    No accountant can prove less than `lower` for this event, because some mechanism that the event describes
+    needs that epsilon. Parts of the event for which no such mechanism is known (sparse vector) add nothing
+    to `lower`.
     """
     _check_event(event)
     _require.open_probability(delta=delta)
@@ -239,13 +256,13 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
 
 @_require.check_options
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
-    """Return the least type II error of any test, at type I error `alpha`, of whether one unit is in the
-    data: a lower bound.
+    """Return a lower bound of the type II error of every test, at type I error `alpha`, of whether one unit
+    is in the data.
 
     An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
-    Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman &
-    Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by
-    formula for Gaussians.
+    Proof: (epsilon, delta)-DP gives the lower bound max(1 - delta - e^epsilon alpha, e^-epsilon (1 - delta -
+    alpha)) (Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the largest of these
+    bounds is searched. For Gaussians a formula gives the exact value, up to the rounding of a few floats.
     """
     _check_event(event)
     _require.probability(alpha=alpha)
@@ -256,45 +273,48 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     if alpha == 1:
         return 0.0
     if alpha == 0:
-        always = pure.epsilon_of(form.event) is not None and form.distance == 0
-        return max(0.0, 1.0 - form.delta) if always else 0.0
+        # A pure epsilon leaves no outcome that occurs on one table only; own deltas may.
+        always_deniable = pure.epsilon_of(form.event) is not None and form.distance == 0
+        return max(0.0, 1.0 - form.delta) if always_deniable else 0.0
     return _best_line(lambda d: epsilon(event, delta=d, accountant=accountant), float(alpha))
 
 
-# False-positive levels at which the trade-off is looked for first; the best of them is refined, so that more
-# of them cost time and change little.
-_LOOKS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75)
+# Deltas at which the search for the best line starts; it then narrows around the best of them. More of them
+# would take more time and change little.
+_DELTAS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75)
 
 
 def _best_line(profile: Callable[[float], float], alpha: float) -> float:
-    """Return the highest line at alpha over all (epsilon, delta) of the curve, given as epsilon(delta).
+    """Return the largest lower bound of the type II error at alpha, over points of the privacy curve.
 
-    The lines rise to one peak as delta grows, and fall: look until they fall, then narrow. Every delta gives
-    a valid line.
+    `profile` maps delta to epsilon. Every (epsilon, delta) of the curve gives a lower bound that is a
+    straight line in alpha. At a fixed alpha the bound rises with delta to one peak and then falls: deltas are
+    tried until it falls, then the interval around the best is narrowed. A search that misses the peak is
+    still valid, because every delta gives a valid bound.
     """
     from .conversion import minimum
 
     def height(log_delta: float) -> float:
         d = math.exp(log_delta)
         x = profile(d)
-        # Beyond, e^x is near the largest float or above it, and this line claims nothing.
+        # Above 700, e^x is near the largest float or above it, and this line claims nothing.
         steep = 1 - d - math.exp(x) * alpha if x <= 700 else 0.0
         return max(steep, math.exp(-x) * (1 - d - alpha))
 
-    seen: list[float] = []
-    for look in _LOOKS:
-        seen.append(height(math.log(look)))
-        if len(seen) > 2 and seen[-1] < max(seen):
+    heights: list[float] = []
+    for delta in _DELTAS:
+        heights.append(height(math.log(delta)))
+        if len(heights) > 2 and heights[-1] < max(heights):
             break
-    best = max(range(len(seen)), key=lambda k: seen[k])
-    near = [math.log(_LOOKS[k]) for k in (max(best - 1, 0), min(best + 1, len(_LOOKS) - 1))]
-    height_at_best = -minimum(lambda t: -height(t), near[0], near[1], 11)[1]
-    return max(0.0, max(height_at_best, seen[best]) - 1e-15)
+    best = max(range(len(heights)), key=lambda k: heights[k])
+    low, high = (math.log(_DELTAS[k]) for k in (max(best - 1, 0), min(best + 1, len(_DELTAS) - 1)))
+    refined = -minimum(lambda log_delta: -height(log_delta), low, high, 11)[1]
+    return max(0.0, max(refined, heights[best]) - 1e-15)
 
 
 def table() -> str:
-    """Return the table event x accountant in Markdown, from the rules themselves, on one instance of every
-    event."""
+    """Return a table in Markdown of the epsilon at delta 1e-6 by every accountant (columns), computed for one
+    example of every event (rows)."""
     from .examples import EXAMPLES
 
     head = ["event", *ACCOUNTANTS]
@@ -306,7 +326,7 @@ def table() -> str:
 
 
 def _cell(accountant: Accountant, event: Event) -> str:
-    """Return the epsilon of an event by one accountant as text."""
+    """Return the epsilon at delta 1e-6 of an event by one accountant as text."""
     try:
         value = _epsilon_by(accountant, event, 1e-6)
     except Unsupported:

@@ -1,11 +1,12 @@
 """Finds the least noise, the most steps or the largest rate that meets a privacy target.
 
-The search assumes that the privacy loss is monotone in the parameter. It brackets the target, narrows the
-bracket, and returns the end on the private side, at which the privacy loss was evaluated: never optimistic,
-tight to the tolerance.
+The search assumes that the privacy loss is monotone in the parameter. It finds one value that meets the
+target and one that does not, narrows the interval between them, and returns the end that meets the target.
+The privacy loss was evaluated at that very value, so the result always meets the target, also where the
+assumption is wrong.
 
-Results become prices that ledgers compare exactly: a search that ends at other digits leaves earlier runs
-that cannot be resumed.
+The digits of a result must not change: results become prices that ledgers compare exactly, and a run whose
+price has other digits than its ledger says cannot be resumed.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def calibrate(
     """Return the extreme x (least noise, most steps, largest rate) for which make_event(x) meets the target.
 
     The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr`
-    at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` for numbers of steps.
-    `bracket` limits the search, e.g. (1e-6, 1) for a rate. The returned value is within a relative
-    `tolerance` of the exact boundary and always satisfies the target.
+    at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` searches integers, as
+    for a number of steps. `bracket` is the (least, largest) x to try, e.g. (1e-6, 1) for a rate. The returned
+    value is within a relative `tolerance` of the exact boundary and always satisfies the target.
 
     >>> from .events import Gaussian
     >>> noise = calibrate(lambda s: Gaussian(noise_multiplier=s), epsilon=1, delta=1e-5, accountant="gdp")
@@ -79,7 +80,7 @@ def calibrate(
 
 
 def _initial_guess(search: Callable[[], Any]) -> float | None:
-    """Return an initial guess from the RDP accountant, or None. It only sets where the search starts."""
+    """Return the result of a coarse search as the start of the exact one, or None if it fails."""
     try:
         return float(search())
     except (InvalidInput, Unsupported):
@@ -117,13 +118,14 @@ def _excess_function(
 
 
 def _log_ratio(value: float, target: float) -> float:
+    """Return ln(value / target): at most zero exactly when the value is at most the target."""
     if math.isinf(value):
         return math.inf
     return math.log(value / target) if value > 0 else -math.inf
 
 
 def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
-    """Return the ends of the search: those of the bracket, or of the integers in it."""
+    """Return the (least, largest) x to try: the bracket, or the least and largest integer in it."""
     low, high = bracket if bracket is not None else (1.0 if integer else 1e-9, 1e15)
     _require.positive(bracket_low=low)
     _require.ordered(bracket_low=low, bracket_high=high)
@@ -134,23 +136,27 @@ def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[
     return float(math.ceil(low)), float(math.floor(high))
 
 
+# (x that meets the target, its excess, x that does not, its excess); the excess is that of
+# `_excess_function`.
 _Bracket = tuple[float, float, float, float]
 
 
 def _find_bracket(
     excess_at: Callable[[float], float], low: float, high: float, integer: bool, initial_guess: float | None
 ) -> _Bracket:
-    """Return one point on each side of the target: (private, its excess, violating, its excess).
+    """Return a value that meets the target ("private") and one that does not ("violating"), with their
+    excess.
 
-    The search starts from 1, or from a guess. Where all of [low, high] is private, both are its end. A point
-    whose event cannot be made, as with a rate above 1, counts as violating.
+    The search starts from 1, or from the guess. Where every value up to the end of [low, high] meets the
+    target, both values are that end. A value whose event cannot be made, as with a rate above 1, counts as
+    violating.
     """
     x = min(max(1.0 if initial_guess is None else initial_guess, low), high)
     excess = excess_at(x)
     direction = _direction(excess_at, x, excess, low, high)
     is_private, factor = excess <= 0, 2.0 if initial_guess is None else 1.1
     while True:
-        # towards the target
+        # A private x moves towards more privacy loss, a violating x towards less.
         step = factor if (direction > 0) == is_private else 1 / factor
         y = min(max(x * step, low), high)
         if integer:
@@ -166,6 +172,7 @@ def _find_bracket(
             )
         if (next_excess <= 0) != is_private:
             return (x, excess, y, next_excess) if is_private else (y, next_excess, x, excess)
+        # Steps grow, so that a target far away is reached in few evaluations.
         x, excess, factor = y, next_excess, min(factor**2, 16.0)
 
 
@@ -191,8 +198,8 @@ def _direction(excess_at: Callable[[float], float], x: float, excess: float, low
 def _narrow_bracket(excess_at: Callable[[float], float], bracket: _Bracket, tolerance: float) -> float:
     """Narrow the bracket by interpolation in logarithms, with a bisection every third iteration.
 
-    Interpolated points are moved a little, to one side and the other alternately, so that both ends of the
-    bracket approach the target.
+    Interpolated points are moved by a quarter of the tolerance, up and down alternately, so that both ends of
+    the bracket approach the target. Order and rounding of these operations decide the digits of the result.
     """
     private, private_excess, violating, violating_excess = bracket
     for iteration in range(200):
@@ -202,7 +209,6 @@ def _narrow_bracket(excess_at: Callable[[float], float], bracket: _Bracket, tole
         fraction = 0.5
         if iteration % 3 != 2 and math.isfinite(private_excess) and math.isfinite(violating_excess):
             fraction = private_excess / (private_excess - violating_excess)
-            # moves the guess to alternate sides of the estimate
             margin = tolerance / (4 * abs(b - a))
             fraction = min(max(fraction - margin if iteration % 2 else fraction + margin, margin), 1 - margin)
         x = math.exp(a + fraction * (b - a))

@@ -1,10 +1,14 @@
-"""Which price a release is charged at: as it is, or capped at the (epsilon, delta) that it was asked with.
+"""Chooses the price at which a release is charged: its own, or capped at the (epsilon, delta) it was
+requested with.
 
-What was asked at epsilon e should read as at most e spent. A Gaussian release has no pure epsilon, so its
-price as it is leaves the pure lane for good, and the reading jumps to what the Rényi lanes say. Capped, it
-adds e to the pure lane and a part of delta to the releases' own deltas. As long as the epsilons that were
-asked for add up to at most the budget's, everything is charged so; afterwards releases are charged as they
-are, and the Rényi lanes go on alone. The proofs are in docs/filters.md, "Capped prices".
+A release requested at epsilon e should raise the reported spending by at most e. A `Filter` adds up prices in
+lanes: the pure epsilons, and the Rényi divergences at some orders (see `lanes`). A Gaussian release has no
+pure epsilon. Charged at its own price, it makes the pure lane infinite for good, and the reported spending
+jumps to the value of the Rényi lanes. Charged as a cap, it adds e to the pure lane, and some delta to the sum
+of "own deltas", the probabilities with which releases fail. While the requested epsilons add up to at most
+the budget's epsilon, every release without a pure epsilon is charged as a cap. After that, releases are
+charged at their own price, and only the Rényi lanes stay within their limits. The proofs are in
+docs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -22,27 +26,31 @@ from .events import Event
 from .filters import BudgetFilter, Filter
 from .lanes import LAST_DIGITS, Capped, Item, Spent, certified_epsilon, split
 
-# A certified epsilon this close to the one that was asked for is charged as the one that was asked for.
-_NEAR = 0.999
-# Rounds of the fixed point of `_in_proportion`: epsilon goes with the logarithm of delta, so that each gains
-# digits.
-_ROUNDS = 4
-# By how much an epsilon that is charged exceeds what was certified: where charges are counted again, on
-# another machine perhaps, they are certified again.
-_ROOM = float(LAST_DIGITS)
-# Deltas of caps that nobody asked for are powers of this, so that the accountant's answers can be kept.
+# A certified epsilon above this part of the requested epsilon is charged as the requested epsilon: a user who
+# asks for 0.1 then reads 0.1 and not 0.09997. Convention, not measured.
+_CLOSE = 0.999
+# Iterations of the fixed point in `_in_proportion`. Epsilon changes only with the logarithm of delta, so that
+# each iteration gains digits; four are enough for "about the same part".
+_ITERATIONS = 4
+# The relative amount by which a charged epsilon exceeds the certified one. When a ledger is checked, perhaps
+# on another machine, the charge is certified again, and the last digits may differ there.
+_MARGIN = float(LAST_DIGITS)
+# The deltas of `_in_proportion` are powers of this number: few different deltas, so that the cache of
+# `certified_epsilon` is used. Convention, not measured.
 _STEP = 2 ** (1 / 8)
 
 
 class RequestedPrice(NamedTuple):
-    """The (epsilon, delta) that a release was asked with. Only a hint: what is charged is certified anew."""
+    """The (epsilon, delta) that a release was requested with. It is only a hint: an accountant certifies
+    every price before it is charged."""
 
     epsilon: Real
     delta: float
 
 
 def requested_price_of(mechanism: Any) -> RequestedPrice | None:
-    """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `asked`."""
+    """Return the (epsilon, delta) that a mechanism was requested with: its attribute `asked`, if it has
+    one."""
     requested_price = getattr(mechanism, "asked", None)
     return None if requested_price is None else RequestedPrice(*requested_price)
 
@@ -50,21 +58,24 @@ def requested_price_of(mechanism: Any) -> RequestedPrice | None:
 def choose(
     rule: BudgetFilter, spent: Spent, event: Event, requested_price: RequestedPrice | None = None
 ) -> Item:
-    """Return the event as it is to be charged next: capped while that is possible and of use, and otherwise
-    as it is.
+    """Return what to charge next: a cap of the event where one fits the budget and gains something, and
+    otherwise the event itself.
 
-    Guarantee: the choice is a function of what was charged before and of the event, never of answers: filters
-               stay valid.
-    Proof:     docs/filters.md, "Capped prices": every price is true, and it is fixed before its release.
+    Guarantee: the choice is a function of what was charged before, the event and the requested price, never
+               of answers. So the guarantee of the filter holds.
+    Proof:     docs/filters.md, "Capped prices": both are upper bounds on the cost of the release, and which
+               one is charged is fixed before the release.
     """
     if not isinstance(rule, Filter):
         return event
-    remaining = rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
-    own = rule.delta_limit - Fraction(spent.delta) - _own_delta(rule, event)
-    if remaining <= 0 or own <= 0 or _is_cheap(rule, event, requested_price):
+    remaining_epsilon = (
+        rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
+    )
+    remaining_delta = rule.delta_limit - Fraction(spent.delta) - _own_delta(rule, event)
+    if remaining_epsilon <= 0 or remaining_delta <= 0 or _is_cheap(rule, event, requested_price):
         return event
-    for cap in _candidates(rule, event, requested_price, own, remaining):
-        if cap is not None and cap.epsilon <= remaining and rule.admits(spent, cap):
+    for cap in _candidates(rule, event, requested_price, remaining_delta, remaining_epsilon):
+        if cap is not None and cap.epsilon <= remaining_epsilon and rule.admits(spent, cap):
             return cap
     return event
 
@@ -72,10 +83,11 @@ def choose(
 def first(
     rule: BudgetFilter, event: Event, requested_price: RequestedPrice | None = None
 ) -> tuple[BudgetFilter, Item]:
-    """Return the rule of a fresh account with the split of its delta that the first charge fixes, and how
-    that is charged.
+    """Return the filter of a fresh account with the split of its delta that the first charge fixes, and the
+    item to charge first.
 
-    Half of delta is kept for own deltas, or as much as the first charge needs: da = max(delta / 2, d_1).
+    A filter splits its delta between own deltas and the Rényi orders. The part for own deltas is half of
+    delta, or the own delta of the first charge if that is more.
     """
     item = choose(rule, rule.start(), event, requested_price)
     if not isinstance(rule, Filter) or rule.delta == 0 or _admits(rule, item):
@@ -89,21 +101,22 @@ def first(
 
 
 def with_first(rule: BudgetFilter, own: Fraction | float) -> BudgetFilter:
-    """Return the rule whose split of delta was fixed by a first charge with this own delta."""
+    """Return the filter with the split of delta that a first charge with the own delta `own` fixes."""
     if not isinstance(rule, Filter) or rule.own_delta is None or own <= rule.delta_limit:
         return rule
     return replace(rule, own_delta=min(rule.delta, _round.up(Fraction(own))), orders=None)
 
 
 def share(epsilon: Real, *, of: Filter) -> float:
-    """Return the delta to ask with at `epsilon`, so that own deltas last exactly as long as the pure lane
-    does."""
+    """Return the delta to request together with `epsilon`: the same part of the budget's own deltas as
+    epsilon is of its epsilon, so that both are used up at the same time."""
     assert of.own_delta is not None
     part = min(Fraction(1), Fraction(epsilon) / Fraction(of.epsilon)) if of.epsilon else Fraction(1)
     return _round.down(Fraction(of.own_delta) * part)
 
 
 def _admits(rule: BudgetFilter, item: Item) -> bool:
+    """Return whether a fresh account admits the item; False if the item has no price."""
     try:
         return rule.admits(rule.start(), item)
     except Unsupported:
@@ -111,13 +124,15 @@ def _admits(rule: BudgetFilter, item: Item) -> bool:
 
 
 def _own_delta(rule: Filter, event: Event) -> Fraction:
-    """Return the own deltas that the event has however it is priced, distances included."""
+    """Return the delta that the event costs with or without a cap: its own deltas, and (1 + e^epsilon) times
+    its distance in total variation (see `normal`), at the budget's epsilon."""
     _, own, distance = split(event)
     return own + (1 + Fraction(math.exp(min(float(rule.total), 700.0)) * (1 + 1e-12))) * distance
 
 
 def _is_cheap(rule: Filter, event: Event, requested_price: RequestedPrice | None) -> bool:
-    """Return whether the event has a pure epsilon within what was asked for: a cap would gain nothing."""
+    """Return whether the event has a pure epsilon of at most the requested one, so that a cap gains
+    nothing."""
     try:
         exact = rule.price(event).sums[0]
     except Unsupported:
@@ -128,52 +143,61 @@ def _is_cheap(rule: Filter, event: Event, requested_price: RequestedPrice | None
 
 
 def _candidates(
-    rule: Filter, event: Event, requested_price: RequestedPrice | None, own: Fraction, remaining: Fraction
+    rule: Filter,
+    event: Event,
+    requested_price: RequestedPrice | None,
+    remaining_delta: Fraction,
+    remaining_epsilon: Fraction,
 ) -> Iterator[Capped | None]:
-    """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
-    is left; the last without room, for what takes all of a budget."""
+    """Yield caps in the order in which they are tried: at the requested price, in proportion to the remaining
+    budget, with all of the remaining own delta, and the same without the margin, for a release that takes
+    all of the budget."""
     yield _at_requested_price(rule, event, requested_price)
-    yield _in_proportion(event, own, remaining)
-    yield _at(event, _round.down(own))
-    yield _at(event, _round.down(own), room=0.0)
+    yield _in_proportion(event, remaining_delta, remaining_epsilon)
+    yield _at(event, _round.down(remaining_delta))
+    yield _at(event, _round.down(remaining_delta), margin=0.0)
 
 
-def _at(event: Event, delta: float, room: float = _ROOM) -> Capped | None:
-    """Return the cap at this delta, where some epsilon is certified for it, with room for its last digits."""
-    epsilon = certified_epsilon(event, delta) * (1 + room) if 0 < delta < 1 else math.inf
+def _at(event: Event, delta: float, margin: float = _MARGIN) -> Capped | None:
+    """Return the cap at this delta and its certified epsilon, raised by the relative `margin`; None where no
+    epsilon is certified."""
+    epsilon = certified_epsilon(event, delta) * (1 + margin) if 0 < delta < 1 else math.inf
     return Capped(event=event, epsilon=epsilon, delta=delta) if 0 < epsilon < math.inf else None
 
 
 def _at_requested_price(rule: Filter, event: Event, requested_price: RequestedPrice | None) -> Capped | None:
-    """Return the cap at the epsilon and delta that were asked for, where these are certified."""
+    """Return the cap at the requested epsilon and delta, or None where the accountant does not certify them.
+
+    The requested delta covers the event's own deltas too, so the cap gets only the rest of it.
+    """
     if requested_price is None or not requested_price.epsilon > 0:
         return None
-    left = _round.down(Fraction(requested_price.delta) - _own_delta(rule, event))
-    if not 0 < left < 1:
+    remaining_delta = _round.down(Fraction(requested_price.delta) - _own_delta(rule, event))
+    if not 0 < remaining_delta < 1:
         return None
     certified, requested_epsilon = (
-        certified_epsilon(event, left),
+        certified_epsilon(event, remaining_delta),
         _round.up(Fraction(requested_price.epsilon)),
     )
     if not 0 < certified <= requested_epsilon:
         return None
     return Capped(
         event=event,
-        epsilon=requested_epsilon if certified > _NEAR * requested_epsilon else certified * (1 + _ROOM),
-        delta=left,
+        epsilon=requested_epsilon if certified > _CLOSE * requested_epsilon else certified * (1 + _MARGIN),
+        delta=remaining_delta,
     )
 
 
-def _in_proportion(event: Event, own: Fraction, remaining: Fraction) -> Capped | None:
-    """Return the cap that takes about the same part of what is left of own deltas as of what is left of
+def _in_proportion(event: Event, remaining_delta: Fraction, remaining_epsilon: Fraction) -> Capped | None:
+    """Return the cap that takes about the same part of the remaining own delta as of the remaining
     epsilon."""
     cap, part = None, 1.0
-    for _ in range(_ROUNDS):
-        target = float(own) * part
+    for _ in range(_ITERATIONS):
+        target = float(remaining_delta) * part
         if target < 1e-300:
             return None
         cap = _at(event, min(0.5, _STEP ** math.floor(math.log(target, _STEP))))
         if cap is None:
             return None
-        part = min(1.0, cap.epsilon / float(remaining))
+        part = min(1.0, cap.epsilon / float(remaining_epsilon))
     return cap

@@ -1,8 +1,7 @@
-"""Events that choose or stop: noisy max, sparse vector, partition selection, the best of a random number of
-trials, votes.
+"""Events whose release is a choice and not a number with noise: noisy max, sparse vector, partition
+selection, the best of a random number of trials, and the winner of a vote.
 
-Also the guarantees known only as a Rényi bound. What these have in common: a choice is released, not a
-number with noise.
+`RDPPoint`, for a mechanism with a known Rényi bound at one order, is in this module too.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ NOISES = ("laplace", "exponential", "gumbel")
 @described("accounting.NoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMax(Event):
-    """The index of the largest of some scores after noise, nothing else; `epsilon`-DP as a whole.
+    """Report noisy max: the index of the largest of some scores after noise, and nothing else; `epsilon`-DP.
 
     `noise`: "laplace" (Dwork & Roth 2014, Claim 3.9), "exponential" (permute-and-flip: McKenna & Sheldon
-    2020, Ding et al. 2021), or "gumbel", which is the exponential mechanism and has bounded range. The scale
-    that earns `epsilon` is the mechanism's business: 2 sensitivity / epsilon, or half of it when one unit
-    moves all scores the same way.
+    2020, Ding et al. 2021), or "gumbel", which is the exponential mechanism and has bounded range. The
+    mechanism must choose the noise scale that gives `epsilon`: 2 sensitivity / epsilon, or half of it when
+    one unit moves all scores in the same direction.
     """
 
     epsilon: Real
@@ -44,13 +43,14 @@ class NoisyMax(Event):
 @described("accounting.SparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Event):
-    """Any number of threshold questions, up to `cutoff` of them answered "above"; paid in full at the start.
+    """The sparse vector technique: any number of queries compared with a threshold, until `cutoff` of them
+    were answered "above". The full price is charged at the start.
 
     `threshold_epsilon` pays for the noisy threshold, `query_epsilon` for all `cutoff` positive answers
     together: threshold noise Lap(sensitivity / threshold_epsilon), query noise Lap(2 cutoff sensitivity /
     query_epsilon), halved for monotonic queries.
     Guarantee: (threshold_epsilon + query_epsilon)-DP. Proof: Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.
-    Numbers released for the positive answers are further events.
+    Noisy values that are released for the positive answers are separate events.
     """
 
     threshold_epsilon: Real
@@ -67,15 +67,16 @@ class SparseVector(Event):
 @described("accounting.Thresholded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholded(Event):
-    """Noise `event` on the sizes of groups nobody declared; only groups whose noisy size passes a threshold
-    are shown.
+    """Partition selection: the noise of `event` on the sizes of groups that were not declared in advance;
+    only groups whose noisy size passes a threshold are released.
 
-    `delta` bounds the chance that any group which exists in only one of two neighboring tables is shown: for
-    Laplace or Gaussian noise (discrete or not) the tail of the noise beyond threshold minus contribution,
-    over all groups a unit can touch.
-    Guarantee: delta_M(x) <= delta + (1 - delta) delta_event(x) for every epsilon x, and so under
-    composition: except with probability delta both tables show the same groups, and what is left is the noise
-    of `event` (Korolova et al. 2009; Wilson et al. 2020). The neighbors are those of `event`.
+    `delta` bounds the probability that any group that exists in only one of two neighboring tables is
+    released: for Laplace or Gaussian noise (discrete or not) the probability that the noise is above the
+    threshold minus a unit's contribution to the group, summed over all groups that a unit can contribute to.
+    Guarantee: for every epsilon x the delta of the release at x is at most delta + (1 - delta)
+    delta_event(x), also within a composition: except with probability `delta`, both tables release the same
+    groups, and the two outputs then differ as those of `event` do (Korolova et al. 2009; Wilson et al. 2020).
+    The neighbor relation is that of `event`.
     """
 
     event: Event
@@ -90,8 +91,8 @@ class Thresholded(Event):
 @described("accounting.RDPPoint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RDPPoint(Event):
-    """Anything that is (order, epsilon)-Rényi-DP (Mironov 2017, arXiv:1702.07476, Definition 4) at this one
-    order."""
+    """Any mechanism that is (order, epsilon)-Rényi-DP at this one order (Mironov 2017, arXiv:1702.07476,
+    Definition 4)."""
 
     order: Real
     epsilon: Real
@@ -106,7 +107,7 @@ class RDPPoint(Event):
 
 
 class Trials:
-    """Marks the distributions of the number of trials: the base class of each of them."""
+    """Base class of the distributions of the number of trials in `RepeatAndSelect`."""
 
     __slots__ = ()
 
@@ -114,7 +115,7 @@ class Trials:
 @described("accounting.PoissonTrials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonTrials(Trials):
-    """Poisson with this mean. None at all is possible: then there is no output."""
+    """A Poisson number of trials with this mean. It may be zero: then nothing is released."""
 
     mean: Real
 
@@ -125,10 +126,10 @@ class PoissonTrials(Trials):
 @described("accounting.NegativeBinomialTrials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeBinomialTrials(Trials):
-    """Truncated negative binomial, at least one trial: `shape` 1 is geometric with success chance `gamma`,
-    `shape` 0 logarithmic.
+    """A truncated negative binomial number of trials, at least one: `shape` 1 is the geometric distribution
+    with success probability `gamma`, `shape` 0 the logarithmic one.
 
-    Papernot & Steinke 2022, arXiv:2110.03620, Definition 1.
+    Papernot & Steinke 2022, arXiv:2110.03620, Definition 1, where `shape` is eta.
     """
 
     shape: Real
@@ -143,24 +144,25 @@ class NegativeBinomialTrials(Trials):
 
 @_require.check_options
 def geometric(gamma: Real) -> NegativeBinomialTrials:
-    """Return a number of trials that is geometric: 1/gamma on average, each with chance gamma the last."""
+    """Return the geometric distribution: each trial is the last with probability gamma, 1/gamma on
+    average."""
     return NegativeBinomialTrials(shape=1, gamma=gamma)
 
 
 @_require.check_options
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
-    """Return a number of trials with the logarithmic series distribution: cheaper than the geometric for the
-    same mean."""
+    """Return the logarithmic distribution: it has a lower price than the geometric one of the same mean."""
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 
 @described("accounting.RepeatAndSelect")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatAndSelect(Event):
-    """`event` run a random number of times, and only the best run shown: private tuning.
+    """`event` run a random number of times, and only the output of the best run released: private selection,
+    as for tuning hyperparameters.
 
-    The score that decides must be part of each run's (private) output. Price: Papernot & Steinke 2022,
-    arXiv:2110.03620.
+    The score that decides which run is best must be part of the run's output, which `event` prices. Price:
+    Papernot & Steinke 2022, arXiv:2110.03620.
     """
 
     event: Event
@@ -180,12 +182,12 @@ class RepeatAndSelect(Event):
 @described("accounting.GNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Event):
-    """The class with most votes after noise N(0, sigma²) on every count; one unit can move one teacher's
-    vote.
+    """The Gaussian noisy max of PATE: the class with most teachers' votes after noise N(0, sigma²) on every
+    count. One unit can change one teacher's vote.
 
-    The data-independent price, known before any vote: a Gaussian with noise multiplier sigma / sqrt(2)
-    (Papernot et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price that the votes allow depends on
-    them, and is itself private: see `discreet.accounting.pate`.
+    The price does not depend on the votes: that of a Gaussian with noise multiplier sigma / sqrt(2) (Papernot
+    et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price can be computed from the votes, and is
+    therefore private itself: see `discreet.accounting.pate`.
     """
 
     sigma: Real
@@ -197,7 +199,8 @@ class GNMax(Event):
 
     @property
     def equivalent(self) -> Gaussian:
-        """The Gaussian release with at least this price: the multiplier is rounded down."""
+        """The Gaussian release with this price; its noise multiplier is rounded down, its price up."""
+        # sqrt(1/2), rounded down
         down = float(self.sigma) * 0.707106781186547
         if down == 0:
             raise InvalidInput(f"sigma = {self.sigma!r} is too small to be told from zero.")

@@ -1,4 +1,4 @@
-"""Every accountant's epsilon side by side: what composition theorems buy, in one table."""
+"""Compares the accountants: the epsilon of one event by each of them, in one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .events import Event
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One accountant: its epsilon, or None and the reason why it has none."""
+    """The result of one accountant: its epsilon, or None and in `note` the reason why it has none.
+
+    For the Rényi accountant `note` is the order that gave the epsilon.
+    """
 
     accountant: str
     title: str
@@ -37,7 +40,7 @@ class Comparison:
         return min(priced, key=lambda row: row.epsilon or 0.0)
 
     def as_dict(self) -> dict[str, float]:
-        """Return a map from accountant to epsilon, without those that refused."""
+        """Return a map from accountant to epsilon, without the accountants that refused the event."""
         return {row.accountant: row.epsilon for row in self.rows if row.epsilon is not None}
 
     def __repr__(self) -> str:
@@ -59,14 +62,14 @@ class Comparison:
 
 @_require.check_options
 def compare(event: Event, *, delta: float) -> Comparison:
-    """Return every applicable accountant's epsilon, the best marked; those that do not apply say why."""
+    """Return the epsilon of the event at `delta` by every accountant, or the reason why it has none."""
     _check_event(event)
     _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))
 
 
 def _row(name: str, event: Event, delta: float) -> Row:
-    """Return what one accountant says about an event, or why it refuses."""
+    """Return the result of one accountant for an event, or the reason why it refuses."""
     accountant = ACCOUNTANTS[name]
     try:
         value = _epsilon_by(accountant, event, delta)

@@ -1,9 +1,10 @@
 """Composition of (epsilon, delta) guarantees: basic, advanced, and optimal.
 
-These accountants see of each event only one point of its privacy curve: it is (epsilon_i, delta_i)-DP. The
-delta that was asked for is divided: own failures first, then a share for every event that has no pure
-epsilon, and the rest is the delta that the composition theorem itself adds. `totals.basic` adds up fixed
-pairs; here the pairs are chosen to fit a delta.
+These accountants use only one point of each event's privacy curve: event i is (epsilon_i, delta_i)-DP. The
+delta that the caller asks for is divided in three: the failure probabilities of the events themselves (own
+deltas, see `normal`) come first, then a share for every event that has no pure epsilon, and the rest is the
+delta that the composition theorem itself adds. `totals.basic` adds up pairs that are fixed; here the pairs
+are chosen such that the deltas add up to the given one.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from .normal import Normal, group_delta, normal
 from .refusal import refuse
 from .solve import least_epsilon
 
-# epsilon, how often
+# (epsilon, number of events with this epsilon)
 Pairs = list[tuple[float, int]]
 # Covers the rounding of each closed form: a few hundred units in the last place.
 _UP = 1 + 1e-13
-# Shares of delta that go to the parts themselves, the rest to composition: each gives a valid epsilon, the
-# least counts.
+# Shares of delta that are tried for the events themselves; the composition theorem gets the rest. Each share
+# gives a valid epsilon, and the least is returned. Other shares would change little (not measured).
 _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
@@ -40,7 +41,7 @@ _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
 def point(event: Event, delta: float) -> float:
-    """Return an epsilon for which a single normal-form event is (epsilon, delta)-DP."""
+    """Return an epsilon for which one part of a normal form is (epsilon, delta)-DP."""
     exact = pure.epsilon_of(event)
     if exact is not None and not isinstance(event, se.Shuffled):
         return exact
@@ -68,16 +69,20 @@ def _zcdp_point(e: Any, delta: float) -> float:
 
 
 def _sampled_point(e: Any, delta: float) -> float:
-    """Return (ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8
-    and 9)."""
+    """Return the epsilon at delta of an event on a sample with rate q: an event that is (eps, d)-DP becomes
+    (ln(1 + q (e^eps - 1)), q d)-DP (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and 9)."""
+    # A rate that is too small for a float is taken as the smallest float.
     rate = float(e.rate) or 5e-324
-    inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
-    return pure.amplified(basic(e.event, inside), rate)
+    inner_delta = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
+    return pure.amplified(basic(e.event, inner_delta), rate)
 
 
 def _group_point(e: ev.Group, delta: float) -> float:
-    """Return the epsilon of a group at the largest inner delta, over a grid, whose k-fold growth still fits
-    (`normal.group_delta`)."""
+    """Return the epsilon at delta of a group of e.size units.
+
+    The inner delta, of one unit, is the largest of delta e^0, delta e^-1, ... for which the delta of the
+    whole group (`normal.group_delta`) is at most `delta`.
+    """
     for step in range(60):
         inner_delta = delta * math.exp(-step)
         inner = basic(e.event, inner_delta)
@@ -91,11 +96,12 @@ def _rdp_point(e: Event, delta: float) -> float:
 
 
 def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
-    """Return the epsilon of a random allocation: by the exact curve where a grid can hold it, else by the
-    Rényi bound."""
+    """Return the epsilon of a random allocation: by its exact curve where the grid of `allocation` is not too
+    large, else by the Rényi bound."""
     from .allocation import curve as curve_of
 
     fallback = rdp.epsilon(e, delta)
+    # 1e-3 of delta is given up to the curve's tail, and never more than 1e-9.
     noise = float(getattr(e.event, "noise_multiplier", 0.0))
     if noise == 0:
         return fallback
@@ -139,20 +145,25 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
 
 
 def _pairs(form: Normal, delta: float) -> Pairs:
-    """Return the (epsilon, delta) of every part at its share of delta; parts with a pure epsilon need
-    none."""
-    needy = sum(
+    """Return the epsilon of every part at its share of delta, with the number of such parts.
+
+    Delta is divided evenly. Parts with a pure epsilon need no share; shuffling gets one, because its epsilon
+    is much smaller with a delta.
+    """
+    sharing = sum(
         n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled)
     )
-    share = delta / needy * (1 - 1e-14) if needy else 0.0
+    share = delta / sharing * (1 - 1e-14) if sharing else 0.0
     return [(point(part, share), n) for part, n in form.parts.items()]
 
 
 def _is_pure(form: Normal) -> bool:
+    """Return whether every part has a pure epsilon."""
     return pure.epsilon_of(form.event) is not None
 
 
 def _total_pure(form: Normal) -> float:
+    """Return the sum of the pure epsilons of the parts; infinite where one has none."""
     total = pure.epsilon_of(form.event)
     return math.inf if total is None else total
 
@@ -174,6 +185,7 @@ def basic(event: Event, delta: float) -> float:
 
 
 def _sum(pairs: Pairs) -> float:
+    """Return the sum of the epsilons, each times its count, rounded up."""
     if any(math.isinf(epsilon) for epsilon, _ in pairs):
         return math.inf
     return _round.up(sum(n * _require.exact(epsilon, "epsilon") for epsilon, n in pairs))
@@ -186,33 +198,37 @@ def advanced(event: Event, delta: float) -> float:
 
 
 def optimal(event: Event, delta: float) -> float:
-    """Return the epsilon of optimal composition: exact over everything that is (epsilon_i, delta_i)-DP;
-    different epsilons are first rounded up to a grid.
+    """Return the epsilon of optimal composition: the least that holds for all mechanisms that are (epsilon_i,
+    delta_i)-DP, where different epsilons are first rounded up to a grid.
 
     Guarantee: the composition is (epsilon, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan
-               2016, arXiv:1507.03113, Theorem 1.5 (any), with their rounding: `rounding` states by how much
-               epsilons were raised in all.
+               2016, arXiv:1507.03113, Theorem 1.5 (any epsilons), with their rounding to a grid. `rounding`
+               returns by how much that raises the sum of the epsilons.
     """
     return _with_shares(event, delta, optimal_pairs)
 
 
 def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], float]) -> float:
-    """Return the least epsilon over some ways to divide delta between events and their composition."""
+    """Return the least epsilon over `_SHARES`, the ways to divide delta between the events and `compose`.
+
+    `compose` maps the pairs of the parts and the delta of the composition theorem to an epsilon. Basic
+    composition, which needs no delta of its own, is always tried too.
+    """
     form = normal(event)
     single = sum(form.parts.values()) == 1
 
     def price(remaining_delta: float) -> float:
-        alone = _sum(_pairs(form, remaining_delta))
+        basic_epsilon = _sum(_pairs(form, remaining_delta))
         if single:
-            return alone
+            return basic_epsilon
         if _is_pure(form) and not any(isinstance(part, se.Shuffled) for part in form.parts):
-            return min(alone, compose(_pairs(form, 0.0), remaining_delta))
+            return min(basic_epsilon, compose(_pairs(form, 0.0), remaining_delta))
         shared = [
             compose(_pairs(form, remaining_delta * share), remaining_delta * (1 - share) * (1 - 1e-14))
             for share in _SHARES
         ]
-        return min(alone, *shared)
+        return min(basic_epsilon, *shared)
 
     return least_epsilon(form, delta, price, _total_pure(form))
 
@@ -221,9 +237,10 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
 
 
 def dwork_roth(epsilon: float, times: int, delta: float) -> float:
-    """Return sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state,
-    which adds `delta` to those of the steps.
+    """Return sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1), the advanced composition theorem of textbooks,
+    for k = `times` mechanisms that are eps-DP, eps = `epsilon`.
 
+    The composition is DP with this epsilon and `delta`; if the mechanisms have deltas, those are added to it.
     Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second
            term.
 
@@ -233,14 +250,15 @@ def dwork_roth(epsilon: float, times: int, delta: float) -> float:
     _require.non_negative(epsilon=epsilon)
     _require.integer(times=times, at_least=1)
     _require.open_probability(delta=delta)
-    # beyond, e^epsilon is near the largest float or above it
+    # Above 700, e^epsilon is near the largest float or above it.
     if epsilon > 700:
         return math.inf
     return (math.sqrt(-2 * times * math.log(delta)) * epsilon + times * epsilon * math.expm1(epsilon)) * _UP
 
 
 def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
-    """Return the least of three closed forms (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5).
+    """Return the epsilon at delta of a composition of pure epsilons, given as (epsilon, count): the least of
+    the three closed forms of Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5.
 
     >>> round(kairouz([(0.1, 100)], 1e-6), 3)
     5.756
@@ -258,10 +276,12 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
-    """Return the optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
+    """Return the optimal epsilon at delta of a composition of pure epsilons, given as (epsilon, count).
 
-    Different epsilons more than 50,000 times in all, and equal ones more than a billion times, are left to
-    the closed form, which is an upper bound.
+    The worst mechanisms are randomized responses: each has privacy loss +epsilon or -epsilon, so the total
+    loss is a sum of independent random signs times epsilons. More than 50,000 mechanisms with different
+    epsilons, or more than a billion with equal ones, get the closed form of `kairouz`, which is an upper
+    bound.
     """
     _require.probability(delta=delta)
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
@@ -281,12 +301,12 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def optimal_delta(epsilon: float, times: int, total: float) -> float:
-    """Return the delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact
-    optimum, rounded up.
+    """Return the least delta for which every composition of `times` mechanisms that are epsilon-DP is (total,
+    delta)-DP, rounded up; `total` is the epsilon of the composition.
 
-    Guarantee: their composition, adaptive too, is (total, delta)-DP.
-    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: the total loss of randomized
-               response, a sum of signs.
+    Guarantee: their composition, also an adaptive one, is (total, delta)-DP.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: randomized responses are the worst
+               case, and their total loss is a sum of random signs times epsilon.
 
     >>> optimal_delta(0.5, 2, 1.0)
     0.0
@@ -301,8 +321,8 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
 
 
 def rounding(pairs: Iterable[tuple[float, int]]) -> float:
-    """Return by how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error
-    in epsilon."""
+    """Return by how much the grid of `optimal_pairs` raises the sum of the epsilons; its result exceeds the
+    exact optimum by at most this."""
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     if not terms:
         return 0.0
@@ -312,16 +332,21 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     )
 
 
-# Cells of the grid of the total loss, and mechanisms up to which different epsilons are composed on it: both
-# bound time and memory; a coarser grid only raises the bound.
+# The largest number of cells of the grid of the total loss, and the largest number of mechanisms with
+# different epsilons that are composed on it. Both only bound time and memory: a coarser grid raises the
+# result, and above the second number the closed form is used. Not measured.
 _CELLS, _MANY = 1 << 17, 50_000
-# Mechanisms of one epsilon up to which their signs are summed: about 40 times the root of it in cells.
+# The largest number of mechanisms with one epsilon that are composed exactly. `_binomial` needs about 40
+# times the root of this number in cells, which is 10 MB.
 _MANY_EQUAL = 10**9
 
 
 def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
-    """Return a mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum
-    least, within memory."""
+    """Return the mesh of a grid, and for every epsilon its number of meshes, rounded up, with its count.
+
+    Of the meshes that divide the largest epsilon and need at most about `_CELLS` cells, some are tried, and
+    the one that raises the sum of the epsilons least is returned.
+    """
     largest = max(epsilon for epsilon, _ in terms)
 
     def steps(mesh: float) -> list[tuple[int, int]]:
@@ -342,20 +367,23 @@ def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
 
 
 def _nearest_multiple(epsilon: float, mesh: float) -> int:
-    """Return how many meshes make epsilon, rounded up, but for the rounding of the quotient."""
+    """Return epsilon / mesh, rounded up to an integer; a quotient within 1e-13 above an integer counts as
+    that integer."""
     return max(1, math.ceil(epsilon / mesh * (1 - 1e-13)))
 
 
 def _multiple(epsilon: float, mesh: float) -> int:
-    """Return a number of meshes that is not below epsilon, exactly."""
-    near = _nearest_multiple(epsilon, mesh)
-    return near if Fraction(near) * Fraction(mesh) >= Fraction(epsilon) else near + 1
+    """Return an integer k for which k * mesh >= epsilon holds exactly."""
+    k = _nearest_multiple(epsilon, mesh)
+    return k if Fraction(k) * Fraction(mesh) >= Fraction(epsilon) else k + 1
 
 
 def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
-    """Return the distribution of the total loss when the answers come from the first table.
+    """Return the distribution of the total privacy loss of randomized responses on the first of two tables,
+    as (losses, probabilities).
 
-    All weights positive, at most a hair too large.
+    `steps` holds (k, n): n randomized responses of epsilon k * mesh. The probabilities are raised by a
+    relative 1e-9, or by a bound of their rounding error if that is more, so none is below its exact value.
     """
     low, weights, error = 0, np.ones(1), 0.0
     for k, n in steps:
@@ -372,19 +400,27 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 
 def _binomial(n: int, log_odds: float) -> tuple[int, Any, float]:
-    """Return binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the
-    mean (Hoeffding: what is left out is below e^{-799}), scaled to total one, after the number of successes
-    of the first and before a bound of their relative rounding error."""
+    """Return the binomial distribution of n trials, success being e^log_odds times as likely as failure.
+
+    Returns (the least number of successes, the probabilities from there on, a bound of their relative
+    rounding error). Only numbers within 20 sqrt(n) of the mean are included: by Hoeffding's inequality all
+    others together have a probability below e^{-799}. The included ones are scaled to total one, which can
+    only raise them.
+    """
     center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)
     logs = np.concatenate([[0.0], np.cumsum(np.log((n - k) / (k + 1)) + log_odds)])
     weights = np.exp(logs - logs.max())
-    # every addition errs by half an ulp of the partial sum, every logarithm by a few; scaling doubles it
+    # Every addition errs by half an ulp of the partial sum, every logarithm by a few ulps; scaling to total
+    # one doubles the error.
     error = 2.0**-52 * len(logs) * (5 + float(np.abs(logs).max()))
     return first, weights / weights.sum(), error
 
 
 def _delta(losses: Any, weights: Any, epsilon: float) -> float:
+    """Return the hockey-stick divergence at e^epsilon: the sum of weight (1 - e^{epsilon - loss}) over the
+    losses above epsilon."""
     start = int(np.searchsorted(losses, epsilon, side="right"))
-    return float(np.sum(weights[start:] * -np.expm1(epsilon - losses[start:])))
+    # The smallest float covers the losses that `_binomial` leaves out: a delta of 0 would claim pure DP.
+    return float(np.sum(weights[start:] * -np.expm1(epsilon - losses[start:]))) + 5e-324

@@ -1,9 +1,8 @@
-"""From one language of privacy to another: Rényi, concentrated, Gaussian, (epsilon, delta).
+"""Conversions between definitions of privacy: Rényi DP, zero-concentrated DP, Gaussian DP and (epsilon,
+delta)-DP.
 
-Every number is rounded up.
-
-Each conversion comes in the classic form that papers and lectures state and in the tight form that should be
-charged.
+Every result is rounded up. Where papers and lectures state a simpler formula than the tightest known one,
+that is the function with the suffix `_classic`, for comparison; the tight one should be charged.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def _check_order(order: float) -> None:
 
 
 def _check_rdp(rdp: float) -> None:
-    """Refuse a Rényi divergence that is no number or negative; infinity passes."""
+    """Refuse a Rényi divergence that is NaN, not a number or negative; infinity is allowed."""
     _require.number(rdp=rdp)
     if rdp < 0:
         raise _require.fail("rdp", rdp, "zero or above")
@@ -44,14 +43,15 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
 
 
 def _rdp_to_epsilon(order: float, rdp: float, log_delta: float) -> float:
-    """Return what `rdp_to_epsilon` returns, for searches: arguments were checked, and delta is the same for
-    every order."""
+    """Return what `rdp_to_epsilon` returns, without its checks and with ln(delta) given, for searches over
+    many orders."""
     if math.isinf(rdp) or math.isinf(order):
         return rdp
     gain = math.log1p(-1 / order)
-    rest = (-log_delta - math.log(order)) / (order - 1)
+    delta_term = (-log_delta - math.log(order)) / (order - 1)
+    # The last summand covers the rounding of the others.
     return max(
-        0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(log_delta)) / (order - 1))
+        0.0, rdp + gain + delta_term + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(log_delta)) / (order - 1))
     )
 
 
@@ -76,19 +76,23 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
         return 0.0 if rdp <= epsilon else 1.0
     if math.isinf(rdp):
         return 1.0
-    # ln(1 - 1/order): near order 1 the float -1/order has lost the digits of the difference
+    # ln(1 - 1/order). Near order 1, 1 - 1/order would cancel, so it is written as -ln(1 + 1/(order - 1)).
     gain = math.log1p(-1 / order) if order > 1.2 else -math.log1p(1 / (order - 1))
-    # the sum of the magnitudes below, for their rounding
+    # A bound on the sum of the magnitudes of the summands of `exponent`: their rounding is a multiple of it.
     size = (order - 1) * (abs(rdp) + abs(epsilon)) + 2 + abs(math.log(order - 1))
     exponent = (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * gain
     exponent += (4e-16 if order > 1.2 else 2e-15) * size
-    # the last summand for what underflows: a delta of 0 would be a claim of pure DP
+    # The smallest float is added because the exponential may underflow to 0: a delta of 0 would claim pure
+    # DP.
     return 1.0 if exponent >= 0 else math.exp(exponent) + 5e-324
 
 
 def bad_outcome(order: float, rdp: float, probability: float) -> float:
-    """Return how likely an outcome can become (probability preservation): P[M(D) in S] <= (e^rdp P[M(D') in
-    S])^{1 - 1/order} (Mironov 2017, Prop. 10).
+    """Return an upper bound of the probability of an outcome on one table, given its `probability` on a
+    neighboring table (probability preservation).
+
+    For an (order, rdp)-RDP mechanism M, neighbors D and D', and a set S of outputs, P[M(D) in S] <=
+    (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov 2017, arXiv:1702.07476, Prop. 10).
 
     >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
     0.1
@@ -115,12 +119,13 @@ def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
     return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
 
 
-# A smaller rho is taken as this one: the search for its best order would leave the range of floats.
+# A smaller rho is replaced by this one, because the search for its best order would leave the range of
+# floats.
 _LEAST_RHO = 1e-150
 
 
 def _check_rho(rho: float) -> None:
-    """Refuse a rho that is no number or negative; infinity passes."""
+    """Refuse a rho that is NaN, not a number or negative; infinity is allowed."""
     _require.number(rho=rho)
     if rho < 0:
         raise _require.fail("rho", rho, "zero or above")
@@ -141,7 +146,7 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
-    """Return the delta of rho-zCDP at an epsilon, over the best order."""
+    """Return the delta of rho-zCDP at an epsilon: the best order of `rdp_to_delta` with rdp = order * rho."""
     _check_rho(rho)
     _require.non_negative(epsilon=epsilon)
     if math.isinf(rho):
@@ -153,16 +158,19 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
 
 
 def _best(price: Callable[[float], float], scale: float) -> float:
-    """Return the least value over orders near 1 + sqrt(scale).
+    """Return the least price(order) over orders near 1 + sqrt(scale).
 
-    Every order is valid, so the search only has to be good.
+    Every order gives a valid bound, so a search that misses the best order is still valid.
     """
     low, high = math.log(max(1e-6, 1e-3 * math.sqrt(scale))), math.log(10 + 1e2 * math.sqrt(scale))
     return float(minimum(lambda t: price(1 + math.exp(t)), low, high)[1])
 
 
 def minimum(price: Callable[[float], float], low: float, high: float, steps: int = 64) -> tuple[float, float]:
-    """Find the least value of a unimodal function by golden-section search: (where, value)."""
+    """Return (x, price(x)) at the minimum of a unimodal function on [low, high], by golden-section search.
+
+    The value returned was evaluated at the x returned, also where the function is not unimodal.
+    """
     golden = (math.sqrt(5) - 1) / 2
     a, b = low, high
     c, d = b - golden * (b - a), a + golden * (b - a)
@@ -180,7 +188,7 @@ def minimum(price: Callable[[float], float], low: float, high: float, steps: int
 
 
 def normal_tail(x: float) -> float:
-    """Return P[N(0, 1) > x], to a few ulps also far out."""
+    """Return P[N(0, 1) > x], to a few ulps also for large x."""
     return 0.5 * math.erfc(x * 0.7071067811865476)
 
 
@@ -194,22 +202,27 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
+    # The formula is P[N > x] - e^eps P[N > y]. The constant is 1 / sqrt(2 pi), so `density` is phi(x).
     x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     first, density = normal_tail(x), math.exp(-x * x / 2) * 0.3989422804014327
     if first == 0.0:
         return 5e-324
-    # e^eps phi(y) = phi(x): the second term is Mills' ratio at y times phi(x), and cannot overflow.
+    # e^eps phi(y) = phi(x), so the second term is phi(x) times Mills' ratio at y, which cannot overflow. For
+    # larger x it is written as a multiple of the first, so that both have the same rounding error.
     second = density * mills(y) if x < -5 else first * (mills(y) / mills(x))
+    # The summands after the difference cover its rounding.
     return min(
         1.0, max(0.0, first - second) + first * (2e-15 * (4 + x * x) + 1e-15 * y * (1 + abs(x))) + 5e-324
     )
 
 
 def mills(x: float) -> float:
-    """Return Mills' ratio (1 - Phi(x)) / phi(x)."""
+    """Return Mills' ratio (1 - Phi(x)) / phi(x); Phi and phi are the standard normal distribution and
+    density."""
+    # The constant is sqrt(2 pi).
     if x < 12:
         return normal_tail(x) * math.exp(x * x / 2) * 2.5066282746310002
-    # Laplace's continued fraction, from the inside out
+    # Laplace's continued fraction, 40 levels, from the innermost outwards.
     value = x
     for k in range(40, 0, -1):
         value = x + k / value
@@ -217,7 +230,8 @@ def mills(x: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at delta: the analytic Gaussian mechanism, never below the exact value.
+    """Return the epsilon of mu-GDP at delta, as in the analytic Gaussian mechanism; never below the exact
+    value.
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 6)
     4.377178

@@ -1,9 +1,12 @@
-"""Events: the language of cost.
+"""Events: descriptions of what a mechanism did to the data, with exactly the parameters that accounting
+needs.
 
-An event says what a mechanism did to the data in exactly the terms that accounting needs, and nothing else:
-frozen, hashable, JSON-able, from a closed registry. Accountants are pure functions of events, so an old
-ledger can be re-read by a better one. Every event is for one neighbor relation; events of different relations
-do not compose.
+Events are frozen, hashable, and written to JSON and back; only the classes in the package's registry can be
+read. Accountants are pure functions of events, so an old ledger can be priced again by a better accountant.
+Every event is for one neighbor relation; events of different relations do not compose.
+
+A registered name, as in `@described("accounting.Gaussian")`, and the fields of a class are stored in ledgers:
+they must not change.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from .._require import Real
 
 
 class Event:
-    """Base of all events: how they compose, and their way to JSON and back."""
+    """Base class of all events, with composition and conversion to JSON."""
 
     __slots__ = ()
     neighbors: Neighbors
@@ -48,11 +51,13 @@ class Event:
         return dict(_registry.to_json(self))
 
     def _settle(self) -> None:
+        """Replace the name of a neighbor relation by the relation itself; called at the end of
+        `__post_init__`."""
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
 
 def from_json(data: dict[str, Any]) -> Event:
-    """Return the event that a description names."""
+    """Return the event from its description, as `Event.to_json` returned it."""
     event = _registry.from_json(data)
     if not isinstance(event, Event):
         raise _require.fail("an event's description", data, "that of an accounting event")
@@ -62,7 +67,7 @@ def from_json(data: dict[str, Any]) -> Event:
 @described("accounting.NoOp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOp(Event):
-    """Nothing was learned from the data."""
+    """The output does not depend on the data: no cost."""
 
     neighbors: Neighbors = ADD_REMOVE
 
@@ -84,7 +89,7 @@ class NonPrivate(Event):
 @described("accounting.Gaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Event):
-    """Noise N(0, s²I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`.
+    """Noise N(0, s² I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`.
 
     Zero means no noise.
     """
@@ -117,10 +122,11 @@ class DiscreteLaplace(Event):
     """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1
     sensitivity `sensitivity`.
 
-    Holds for vectors too. With noise that is log-concave on the integers, shifting one coordinate by a + b is
-    at least as revealing as shifting two by a and by b: writing f_k for the trade-off function of a shift by
-    k, threshold tests give 1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su
-    2022, arXiv:1905.02383) along the path (0, 0) -> (a, 0) -> (a, b) bounds the pair by the same composition.
+    The price of one integer holds for vectors too. For this noise, shifting one coordinate by a + b is at
+    least as revealing as shifting two coordinates by a and by b. Proof: let f_k be the trade-off function of
+    a shift by k. The best tests are threshold tests, which give 1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly.
+    Group privacy (Dong, Roth & Su 2022, arXiv:1905.02383) along the path (0, 0) -> (a, 0) -> (a, b) gives the
+    same composition as a bound for the two shifts.
     """
 
     scale: Real
@@ -141,7 +147,7 @@ class DiscreteGaussian(Event):
 
     A vector in which at most l0 entries move by at most k each is
     `DiscreteGaussian(sensitivity=k).repeated(l0)`: larger shifts of log-concave noise dominate smaller ones.
-    A vector bounded only in l2 is `VectorDiscreteGaussian`. `variance` is sigma squared, kept exact.
+    A vector bounded only in l2 is `VectorDiscreteGaussian`. `variance` is sigma², and may be a fraction.
     """
 
     variance: Real
@@ -160,8 +166,8 @@ class VectorDiscreteGaussian(Event):
     """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is
     `l2_squared`.
 
-    Not rotation-invariant: no dominating pair is known that depends on the l2 norm alone, so its zCDP is what
-    is charged (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
+    The noise is not rotation-invariant, and no dominating pair is known that depends on the l2 norm alone. So
+    its zCDP bound is charged (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
     """
 
     variance: Real
@@ -177,7 +183,7 @@ class VectorDiscreteGaussian(Event):
 @described("accounting.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(Event):
-    """One of `categories` answers, the true one exp(epsilon) times as likely as each other one."""
+    """One of `categories` answers; the true one is exp(epsilon) times as likely as each of the others."""
 
     epsilon: Real
     categories: int = 2
@@ -209,7 +215,7 @@ class ExponentialMechanism(Event):
 @described("accounting.PureDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PureDP(Event):
-    """Anything that is epsilon-DP."""
+    """Any mechanism that is epsilon-DP."""
 
     epsilon: Real
     neighbors: Neighbors = ADD_REMOVE
@@ -222,7 +228,7 @@ class PureDP(Event):
 @described("accounting.ApproximateDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateDP(Event):
-    """Anything that is (epsilon, delta)-DP."""
+    """Any mechanism that is (epsilon, delta)-DP."""
 
     epsilon: Real
     delta: float
@@ -237,8 +243,8 @@ class ApproximateDP(Event):
 @described("accounting.ZCDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDP(Event):
-    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, arXiv:1605.02065, Definition
-    1.1 and Section 8)."""
+    """Any mechanism that is delta-approximately rho-zCDP; with delta 0, rho-zCDP (Bun & Steinke 2016,
+    arXiv:1605.02065, Section 8 and Definition 1.1)."""
 
     rho: Real
     delta: float = 0.0
@@ -267,7 +273,7 @@ class PoissonSampled(Event):
 @described("accounting.Group")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Event):
-    """`event` seen by a group of `size` units that change together."""
+    """Group privacy: `event`, where neighboring tables differ in up to `size` units instead of one."""
 
     event: Event
     size: int
@@ -281,7 +287,7 @@ class Group(Event):
 @described("accounting.Repeated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated(Event):
-    """`event`, `times` times with fresh noise."""
+    """`event` run `times` times, each with fresh noise."""
 
     event: Event
     times: int
@@ -317,14 +323,15 @@ class Composed(Event):
 
 
 def inherit(event: Any) -> None:
-    """Give a wrapper the relation of what it wraps."""
+    """Give an event that wraps another, in its field `event`, the neighbor relation of the inner one."""
     if not isinstance(event.event, Event):
         raise _require.fail("event", type(event.event).__name__, "an accounting event")
     object.__setattr__(event, "neighbors", event.event.neighbors)
 
 
 def compose(events: Iterable[Event]) -> Event:
-    """Return one event for all of them: flattened, equal ones counted, order of first appearance kept.
+    """Return one event for the composition of all: nested compositions are flattened and equal events
+    counted, in the order of their first appearance.
 
     >>> compose([PureDP(epsilon=1), PureDP(epsilon=1)]) == PureDP(epsilon=1).repeated(2)
     True
@@ -342,7 +349,8 @@ def compose(events: Iterable[Event]) -> Event:
 
 
 def leaves(event: Event) -> dict[Event, int]:
-    """Return what an event is composed of, each with its count; samplings and groups are leaves."""
+    """Return the events that this one is composed of, each with its count. Events on a sample and groups are
+    not taken apart."""
     counts: dict[Event, int] = {}
     for part, times in _leaves(event, 1):
         counts[part] = counts.get(part, 0) + times

@@ -1,4 +1,4 @@
-"""One instance of every event, small enough to price in a blink: for the table event x accountant, and for
+"""One example of every event, each of which every accountant prices quickly: for `api.table` and for
 tests."""
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Privacy filters: may one more event be admitted, when events are chosen after seeing earlier answers?
 
-Composition theorems price a plan that was fixed in advance. A curator does not have one: what is asked next,
-and at which price, depends on what was answered before. A filter is a rule that keeps the promise anyway. It
-adds up prices in a few *lanes* (the pure epsilons, the Rényi divergences at some fixed orders) and goes on
-while at least one lane is within its limit. Filters are values; what was spent is another value, a function
-of the list of events alone, so that anybody who holds the list can recompute and check it. The theorems are
-in docs/filters.md.
+Composition theorems price a plan that was fixed in advance. A curator has no such plan: the next query and
+its price may depend on earlier answers. A privacy filter is a stopping rule that keeps the budget's guarantee
+all the same. It adds up prices in a few *lanes* (one for the pure epsilons, one for the Rényi divergences at
+each of some fixed orders), and admits an event if afterwards at least one lane is within its limit. Besides,
+it adds up the events' *own deltas*, the probabilities with which they fail (see `normal`), against a limit of
+their own. A filter is an immutable value. What was spent is another value, `lanes.Spent`: a function of the
+list of events alone, so that anybody who has the list can recompute and check it. The theorems are in
+docs/filters.md.
 """
 
 from __future__ import annotations
@@ -25,20 +27,23 @@ from .conversion import rdp_to_epsilon
 from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
-# By which the total may exceed a budget, relatively: decimals are not exact in binary. No
-# measurement on record: it is 2^13 times the rounding of one float.
+# The relative amount by which the total may exceed a budget, because decimals such as 0.1 are not exact in
+# binary. 2^-40 is 2^13 times the rounding of one float; no measurement is on record. It is part of the
+# guarantee (`Filter.certified`) and is stored in ledgers as `slack`.
 ROUNDING_ALLOWANCE = Fraction(1, 2**40)
-# parts of epsilon; see default_orders
+# The parts of epsilon that `default_orders` leaves for Rényi divergences, one order per part. Accounts derive
+# their orders from the budget with these, and ledgers store a total per order: they must not change.
 _PARTS = (0.15, 0.3, 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPreview:
-    """What an event would do to a budget: free to ask, since it is a function of prices only.
+    """The effect that an event would have on a budget. It costs nothing, because it is a function of prices
+    only, not of data.
 
-    `before` and `after` are in the filter's own unit (epsilon, rho, ...), as is `limit`; `delta_left` is what
-    remains for the events' own deltas if it is admitted. `fits` counts how many more such events could follow
-    each other; None is no limit.
+    `before`, `after` and `limit` are in the filter's own unit (epsilon, rho, ...). `delta_left` is what
+    remains for the own deltas of later events if this one is admitted. `fits` is how many such events in a
+    row would be admitted; None means any number.
     """
 
     admitted: bool
@@ -50,8 +55,8 @@ class FilterPreview:
 
 
 class BudgetFilter:
-    """What all filters share: lanes with limits, a limit for own deltas, and the rule 'go on while some lane
-    is within its limit'."""
+    """Base class of the filters: lanes with limits, a limit for own deltas, and the rule that an event is
+    admitted if afterwards some lane and the own deltas are within their limits."""
 
     __slots__ = ()
     neighbors: Neighbors
@@ -60,12 +65,12 @@ class BudgetFilter:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """What the lanes are called."""
+        """The names of the lanes."""
         raise NotImplementedError
 
     @property
     def limits(self) -> tuple[Fraction, ...]:
-        """The limit of each lane; a negative one can never hold."""
+        """The limit of each lane; a lane with a negative limit never admits an event."""
         raise NotImplementedError
 
     @property
@@ -75,11 +80,11 @@ class BudgetFilter:
 
     @property
     def total(self) -> Fraction:
-        """The budget in the filter's own unit, as certified."""
+        """The budget in the filter's own unit, with the rounding allowance: the amount that is guaranteed."""
         raise NotImplementedError
 
     def price(self, event: Item) -> Spent:
-        """Return what an event adds to each lane, rounded up."""
+        """Return what an event adds to each lane and to the own deltas, rounded up."""
         raise NotImplementedError
 
     def start(self) -> Spent:
@@ -87,12 +92,12 @@ class BudgetFilter:
         return Spent(sums=(Fraction(0),) * len(self.lanes))
 
     def admits(self, spent: Spent | Iterable[Item], event: Item) -> bool:
-        """Return whether `event` may follow what was spent (or the list of events that were run)."""
+        """Return whether `event` may be run next; `spent` is what was spent, or the list of events run so
+        far."""
         return self._holds(self._state(spent).plus(self.price(event)))
 
     def charge(self, spent: Spent | Iterable[Item], event: Item) -> Spent:
-        """Return what is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does
-        not admit it."""
+        """Return what is spent after `event`; raises BudgetExceeded if the filter does not admit it."""
         before = self._state(spent)
         after = before.plus(self.price(event))
         if not self._holds(after):
@@ -100,19 +105,19 @@ class BudgetFilter:
         return after
 
     def replay(self, events: Iterable[Item]) -> Spent:
-        """Return what a list of events has spent, each admitted in turn; raises BudgetExceeded at the first
-        that should not have been."""
+        """Return what a list of events has spent; raises BudgetExceeded at the first event that the filter
+        does not admit after the earlier ones."""
         spent = self.start()
         for event in events:
             spent = self.charge(spent, event)
         return spent
 
     def used(self, spent: Spent | Iterable[Item]) -> float:
-        """Return how much of the budget is gone: the least budget whose limits, moved down in parallel, would
-        still hold. Rounded up, and once more where it is shown.
+        """Return how much of the budget is used: the total minus the remaining amount of the lane that has
+        most left. It is rounded up, and a second time, to few digits, where it is printed.
 
-        This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at
-        answers, is an `Odometer`'s.
+        This number is for bookkeeping. It is not a bound on the privacy loss so far at a time that was chosen
+        by looking at answers; for that use an `Odometer`.
         """
         state = self._state(spent)
         if state.delta > self.delta_limit:
@@ -125,7 +130,7 @@ class BudgetFilter:
         )
 
     def preview(self, spent: Spent | Iterable[Item], event: Item) -> FilterPreview:
-        """Return what `event` would cost here, and how many of it fit."""
+        """Return the effect of `event` on the budget, without charging it, and how many such events fit."""
         before = self._state(spent)
         price = self.price(event)
         after = before.plus(price)
@@ -141,51 +146,53 @@ class BudgetFilter:
         )
 
     def report(self, spent: Spent | Iterable[Item]) -> list[tuple[str, float, float]]:
-        """Return every lane with its sum and its limit, for people to look at."""
+        """Return (name, sum, limit) of every lane, for display."""
         state = self._state(spent)
         rows = zip(self.lanes, state.sums, self.limits, strict=True)
         return [(name, _round.up(total), _round.down(limit)) for name, total, limit in rows]
 
     def _state(self, spent: Spent | Iterable[Item]) -> Spent:
+        """Return what was spent, from itself or from a list of events."""
         state = spent if isinstance(spent, Spent) else self.replay(spent)
         if len(state.sums) != len(self.lanes):
             raise _require.fail("spent", state, f"what this filter's own {len(self.lanes)} lanes added up")
         return state
 
     def _holds(self, state: Spent) -> bool:
+        """Return whether some lane and the own deltas are within their limits."""
         within = any(total <= limit for total, limit in zip(state.sums, self.limits, strict=True))
         return within and state.delta <= self.delta_limit
 
     def _fits(self, before: Spent, price: Spent, item: Item) -> int | None:
-        """Count copies: capped ones while the pure lane and own deltas hold them, then the same release as it
-        is."""
+        """Return how many copies of an item are admitted in a row: for a capped item as many caps as the pure
+        lane and the own deltas allow, and after them copies of the same event at its own price."""
         if not isinstance(item, Capped):
             return self._copies(before, price)
-        remaining = _copies(self.limits[0] - before.sums[0], price.sums[0])
-        capped = min(remaining, _copies(self.delta_limit - before.delta, price.delta))
+        remaining = _whole_times(self.limits[0] - before.sums[0], price.sums[0])
+        capped = min(remaining, _whole_times(self.delta_limit - before.delta, price.delta))
         if math.isinf(capped):
             return None
         try:
-            rest = self._copies(before.plus(price, int(capped)), self.price(item.event))
+            uncapped = self._copies(before.plus(price, int(capped)), self.price(item.event))
         except Unsupported:
-            rest = 0
-        return None if rest is None else int(capped) + rest
+            uncapped = 0
+        return None if uncapped is None else int(capped) + uncapped
 
     def _copies(self, before: Spent, price: Spent) -> int | None:
-        """Return how many copies are admitted: n if own deltas allow n and some lane allows n; both are
-        divisions."""
+        """Return how many copies at this price are admitted in a row: the least of the number that the own
+        deltas allow and the number that the best lane allows."""
         by_lane = [
-            _copies(limit - total, cost)
+            _whole_times(limit - total, cost)
             for limit, total, cost in zip(self.limits, before.sums, price.sums, strict=True)
             if total <= limit
         ]
-        by_delta = _copies(self.delta_limit - before.delta, price.delta)
+        by_delta = _whole_times(self.delta_limit - before.delta, price.delta)
         by_best_lane = max(by_lane, default=0)
         fits = min(by_best_lane, by_delta)
         return None if math.isinf(fits) else int(fits)
 
     def _refusal(self, before: Spent, after: Spent) -> str:
-        """Say what would exceed the budget, and by how much."""
+        """Return the message that says what would exceed the budget, and by how much."""
         if after.delta > self.delta_limit:
             return (
                 f"this would raise the sum of the releases' own deltas from {float(before.delta):g} "
@@ -195,6 +202,7 @@ class BudgetFilter:
                 f"Ask for a release that fails less often, or ask the steward for more."
             )
         old, new, limit = self.used(before), self.used(after), float(self.total)
+        # More digits where four would print the same number for both.
         digits = 4 if f"{new:.4g}" != f"{limit:.4g}" else 12
         return (
             f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the "
@@ -204,23 +212,27 @@ class BudgetFilter:
         )
 
     def _delta(self) -> float:
+        """Return the delta that messages show."""
         return float(self.delta_limit)
 
     @property
     def _allowance(self) -> Fraction:
-        """The factor 1 + slack, exact also where slack was given as a float."""
+        """The factor 1 + slack as an exact fraction, also where slack was given as a float."""
         return 1 + _require.exact(self.slack, "slack")
 
     def _settle(self) -> None:
+        """Replace the name of a neighbor relation by the relation itself."""
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     def _check(self, event: Item) -> None:
+        """Refuse anything but an event or a cap of the filter's own neighbor relation."""
         if not isinstance(event, Event | Capped):
             raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 
-def _copies(remaining: Exact, one: Exact) -> float:
+def _whole_times(remaining: Exact, one: Exact) -> float:
+    """Return how many times a price of `one` fits into what remains; infinite for a price of 0."""
     if remaining < 0 or math.isinf(one):
         return 0
     return math.inf if one == 0 else remaining // one
@@ -237,13 +249,13 @@ class Filter(BudgetFilter):
                arXiv:2008.11193, Theorem 3.1; Rogers et al. 2016 for pure epsilons; a union bound over which
                lane holds at the end, and a coupling for own deltas. Interactive mechanisms, also interleaved:
                Haney et al. 2023, arXiv:2309.05901.
-    Assumes:   every event is a true price of what was run, and refusals are the only thing that depends on
-               this object.
+    Assumes:   the mechanism that was run is at least as private as its event says, and the filter affects the
+               analyst only through refusals.
 
-    `own_delta` (default: half) is the share of delta kept for events that can fail by themselves. The rest is
-    split evenly over `orders`, which are fixed here and now: the default is chosen from epsilon and delta
-    alone. `slack` is a relative allowance for rounding, because ten times 0.1 is more than 1 in binary; it
-    keeps the name under which ledgers store it.
+    `own_delta` (default: half) is the share of delta for events that can fail with a probability of their
+    own. The rest is split evenly over `orders`, which are fixed when the filter is made; the default orders
+    depend on epsilon and delta alone. `slack` is a relative allowance for rounding, because ten times 0.1 is
+    more than 1 in binary. Ledgers store it under this name.
 
     >>> from .events import PureDP
     >>> budget = Filter(epsilon=3, delta=1e-6)
@@ -266,6 +278,7 @@ class Filter(BudgetFilter):
         _require.probability(own_delta=own)
         if own > self.delta:
             raise _require.fail("own_delta", own, f"at most delta = {self.delta:g}")
+        # The part of delta that is split over the orders.
         composing = float(Fraction(self.delta) - Fraction(own))
         orders = default_orders(self.epsilon, composing) if self.orders is None else tuple(self.orders)
         for order in orders:
@@ -280,7 +293,7 @@ class Filter(BudgetFilter):
 
     @property
     def certified(self) -> tuple[Fraction, Fraction]:
-        """The (epsilon, delta) that is guaranteed, exactly."""
+        """The (epsilon, delta) that is guaranteed, as exact fractions."""
         return self.total, Fraction(self.delta) * self._allowance
 
     @property
@@ -294,7 +307,8 @@ class Filter(BudgetFilter):
 
     @property
     def share(self) -> float:
-        """The delta of each order: what is left of delta, over the number of orders; rounded down."""
+        """The delta of each order: delta without the share for own deltas, over the number of orders; rounded
+        down."""
         assert self.orders is not None
         delta = self.certified[1] - self.delta_limit
         return _round.down(delta / len(self.orders)) if self.orders else 0.0
@@ -320,12 +334,12 @@ class Filter(BudgetFilter):
 
 @_require.check_options
 def at_once(plan: Event, *, delta: float) -> Event:
-    """Return a plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
-    tightest accountant.
+    """Return the event of a plan, whose steps and prices are fixed in advance, as one (epsilon, delta)-DP
+    release priced by the tightest accountant.
 
-    Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges it to
-               the pure lane and to own deltas instead of order by order: better for one long training that
-               takes most of a budget.
+    Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges that
+               event to the pure lane and to own deltas instead of order by order, which is better for one
+               long training that takes most of a budget.
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
     from .api import epsilon
@@ -341,16 +355,18 @@ def at_once(plan: Event, *, delta: float) -> Event:
 
 @lru_cache(maxsize=256)
 def _limits(total: Fraction, orders: tuple[float, ...], share: float) -> tuple[Fraction, ...]:
-    """Return epsilon for the pure lane; for each order epsilon minus what converting to delta = share costs
-    there, rounded down."""
+    """Return the limits of the lanes: epsilon for the pure lane, and for each order epsilon minus the part of
+    it that conversion from Rényi DP to delta = share takes (`rdp_to_epsilon` at divergence 0), rounded
+    down."""
     return (total, *(total - Fraction(rdp_to_epsilon(order, 0.0, share)) for order in orders))
 
 
 @lru_cache(maxsize=4096)
 def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
-    """Return the pure epsilon, Rényi divergences, own delta.
+    """Return the price of an item: its pure epsilon, its Rényi divergences at `orders`, and its own delta.
 
-    A run at total-variation distance d from its price is charged (1 + e^eps) d.
+    A mechanism within total-variation distance d of the one that is priced (see `normal`) is charged an own
+    delta of (1 + e^epsilon) d more, where epsilon is the budget's `total`.
     """
     bare, own, distance = split(event_of(item))
     if isinstance(item, Capped):
@@ -369,21 +385,23 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
 
 
 def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
-    """Return a few orders, functions of the budget only: those at which conversion to delta leaves a given
-    part of epsilon.
+    """Return a few orders that depend on the budget only: those at which the conversion to delta leaves the
+    parts `_PARTS` of epsilon for Rényi divergences.
 
-    Half of epsilon is best for Gaussian noise. Lower orders, which leave less, serve what is sampled; higher
-    ones what is nearly pure. More orders would each get less of delta.
+    Half of epsilon is best for Gaussian noise. Lower orders, which leave less, are better for sampled events;
+    higher ones for events that are nearly pure. With more orders each would get less of delta.
     """
-    if delta == 0 or epsilon == 0:
+    share = delta / len(_PARTS)
+    # A delta whose shares are below the smallest float has no orders either.
+    if share == 0 or epsilon == 0:
         return ()
-    share, total = delta / len(_PARTS), float(epsilon)
+    total = float(epsilon)
     return tuple(sorted({_tidy(_leaving(part * total, total, share)) for part in _PARTS}))
 
 
 def _leaving(remaining: float, total: float, share: float) -> float:
-    """Return the order at which epsilon minus the conversion term is about `remaining`: bisection in the
-    logarithm of order - 1."""
+    """Return the order at which the conversion to delta = share leaves about `remaining` of the epsilon
+    `total`, by bisection over the logarithm of order - 1."""
     low, high = -20.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -393,6 +411,6 @@ def _leaving(remaining: float, total: float, share: float) -> float:
 
 
 def _tidy(order: float) -> float:
-    """Round to few digits; to integers where that is close enough, because several Rényi bounds are tight
-    only there."""
+    """Return the order rounded to three digits, or from 20 on to an integer, because several Rényi bounds are
+    tight at integers only."""
     return float(round(order)) if order >= 20 else 1 + float(f"{order - 1:.3g}")

@@ -1,8 +1,9 @@
 """Gaussian differential privacy: an event is mu-GDP if telling two neighboring tables apart is at least as
-hard as telling N(0, 1) from N(mu, 1) with one draw. Exact for Gaussians, whose mus add up in squares.
+hard as telling N(0, 1) from N(mu, 1) with one draw. This is exact for Gaussian noise; in a composition the
+squares of the mus add up.
 
-The central-limit estimate for sampled training lives here too. It is *below* the truth where it matters, so
-it is not an accountant: it returns an `ApproximateEpsilon`, which is not a number one could charge.
+The central-limit estimate for sampled training is in this module too. It is often *below* the true epsilon,
+so it is not an accountant: it returns an `ApproximateEpsilon`, which is not a number and cannot be charged.
 """
 
 from __future__ import annotations
@@ -27,20 +28,23 @@ _NORMAL = NormalDist()
 
 
 def _of_gaussian(e: ev.Gaussian) -> float:
+    """Return the mu of Gaussian noise, 1 / noise_multiplier, rounded up."""
     return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
 
 
 def of_pure(epsilon: float) -> float:
     """Return the mu of an epsilon-DP event: 2 Phi^{-1}(e^eps / (1 + e^eps)), rounded up.
 
-    Guarantee: every epsilon-DP mechanism is mu-GDP with this mu, and no smaller one would do.
-    Proof:     the trade-off function of epsilon-DP is two straight lines that meet at a = 1/(1 + e^eps); that
-               of N(mu, 1) is convex, passes through the same three points, and so lies below them.
+    Guarantee: every epsilon-DP mechanism is mu-GDP with this mu; some are not with a smaller one.
+    Proof:     the trade-off function of epsilon-DP is two straight lines from (0, 1) to (a, a) to (1, 0),
+               with a = 1/(1 + e^eps). That of N(0, 1) against N(mu, 1) is convex and passes through the same
+               three points, so it lies below the lines.
     """
     if epsilon == 0:
         return 0.0
     if epsilon > 700:
         return math.inf
+    # The last summand covers the rounding of the probability near 1/2, for small epsilons.
     return -2 * _NORMAL.inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
 
 
@@ -52,8 +56,8 @@ _MU: dict[type[Event], Callable[[Any], float]] = {
 
 
 def mu(event: Event) -> float:
-    """Return the mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383,
-    Corollary 3.3), rounded up.
+    """Return the mu of a whole event: the root of the sum of the squared mus of its parts (Dong, Roth & Su
+    2022, arXiv:1905.02383, Corollary 3.3), rounded up. Own deltas are not included.
 
     >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
     1.0000000000000004
@@ -94,7 +98,8 @@ def delta(event: Event, epsilon: float) -> float:
 
 
 def tradeoff(mu: float, alpha: float) -> float:
-    """Return the least type II error of any test with type I error alpha: Phi(Phi^{-1}(1 - alpha) - mu).
+    """Return the least type II error of any test with type I error alpha on a mu-GDP event: Phi(Phi^{-1}(1 -
+    alpha) - mu), up to the rounding of a few floats.
 
     >>> round(tradeoff(1.0, 0.05), 4)
     0.7405
@@ -108,7 +113,8 @@ def tradeoff(mu: float, alpha: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ApproximateEpsilon:
-    """An approximation, too low or too high: to look at, never to charge with. Read `.approximately`."""
+    """An estimate of epsilon that may be too low or too high: for display, never for charging. The number is
+    `.approximately`."""
 
     approximately: float
     method: str
@@ -118,10 +124,10 @@ class ApproximateEpsilon:
 
 
 def clt_estimate(event: Event, delta: float) -> ApproximateEpsilon:
-    """Return the epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps
-    (e^{1/s²} - 1)).
+    """Return an estimate of epsilon for Poisson-sampled Gaussians by the central limit theorem: that of
+    mu-GDP with mu = rate sqrt(steps (e^{1/s²} - 1)), s the noise multiplier.
 
-    Bu, Dong, Long & Su 2020, arXiv:1911.11607. Typically below the truth.
+    Bu, Dong, Long & Su 2020, arXiv:1911.11607. It is typically below the true epsilon.
     """
     total = 0.0
     for part, times in normal(event).parts.items():

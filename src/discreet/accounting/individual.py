@@ -1,9 +1,9 @@
-"""Individual accounting: every record pays for its own gradient norms, and is left out once its own budget is
-gone.
+"""Individual accounting: every record is charged for its own gradient norms, and is left out of the training
+once its own budget is used up.
 
-Most records' gradients are far shorter than the clip, so they could stay much longer than the worst case
-allows. What each has paid depends on the data: it is private, is never shown, and nothing may halt visibly on
-it. The ledger is charged the fixed price.
+Most records' gradients are far shorter than the clip, so these records can take part in many more steps than
+the worst case allows. What each record has spent depends on the data. It is private: it is never shown, and
+neither errors nor the end of a run may depend on it. The ledger is charged a price that is fixed in advance.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from .choice_events import RDPPoint
 from .events import ZCDP, Event
 
 _Array = np.ndarray[Any, Any]
-# Covers the rounding of a cost: far more than the few operations lose, and nothing that a budget would
-# notice.
+# Covers the rounding of the few operations of a cost, with a wide margin; the number is a convention.
 _UP = 1 + 1e-12
 
 
 class _Filter:
-    """What both filters share: spent per record, and which are still in."""
+    """Base class of both filters: what each record has spent, and which records still take part.
+
+    `clip` is the largest norm of a contribution, `budget` what each record may spend, in the unit of the
+    subclass.
+    """
 
     __slots__ = ("_active", "_budget", "_clip", "_spent")
 
@@ -40,26 +43,28 @@ class _Filter:
         return f"<{type(self).__name__}: what each record has spent is private and not shown>"
 
     def _costs(self, norms: _Array) -> _Array:
+        """Return the cost of one step for contributions with these norms."""
         raise NotImplementedError
 
     def admit(self, norms: Any) -> _Array:
-        """Return which records may enter this step, given the norms of their (clipped) contributions; those
-        are charged, others dropped for good.
+        """Return which records may take part in this step, given the norms of their clipped contributions.
 
-        The answer is private: use it to zero contributions before the noisy sum, and for nothing else.
+        Those records are charged for it. A record whose budget does not allow the step is left out of this
+        and all later steps. The answer is private: use it to set contributions to zero before the noisy sum,
+        and for nothing else.
         """
         checked_norms = np.asarray(norms, dtype=np.float64)
         if checked_norms.shape != self._spent.shape:
             raise _require.fail(
                 "norms", f"an array of shape {checked_norms.shape}", f"of shape {self._spent.shape}"
             )
-        # A bad norm must not raise: an error would tell that a record has one. It is treated as the longest
-        # possible.
+        # An invalid norm must not raise an error, because the error would reveal that some record has one. It
+        # counts as the clip, the largest possible norm.
         checked_norms = np.where(
             (checked_norms >= 0) & (checked_norms <= self._clip), checked_norms, self._clip
         )
         costs = self._costs(checked_norms) * _UP
-        # Rounded up, however many steps are added: a cost far below what was spent would otherwise vanish.
+        # Rounded up at every step: otherwise a cost far below what was already spent would be rounded away.
         after = np.where(costs > 0, np.nextafter(self._spent + costs, math.inf), self._spent)
         self._active = self._active & (after <= self._budget)
         self._spent = np.where(self._active, after, self._spent)
@@ -70,14 +75,16 @@ class _Filter:
 
 
 class FullBatchFilter(_Filter):
-    """For noisy gradient descent on all records: record i pays norm_i² / (2 deviation²) in zCDP per step.
+    """The filter for noisy gradient descent on all records: record i spends norm_i² / (2 deviation²) in zCDP
+    per step.
 
-    Guarantee: the whole run, however long and however adaptive, is budget-zCDP: charge `event` once, in
-               advance.
+    Guarantee: the whole run, however long and adaptive, is `budget`-zCDP, for add/remove and zero-out: charge
+               `event` once, in advance.
     Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter and private gradient
-               descent), at every order at once because a Gaussian's divergence is a multiple of the order.
-               For add/remove and zero-out.
-    Assumes:   Gaussian noise of this deviation on the sum; dropped records contribute exactly zero.
+               descent). It applies to all orders at once, because the divergence of Gaussian noise is
+               proportional to the order.
+    Assumes:   Gaussian noise with standard deviation `deviation` on the sum; records that are left out
+               contribute exactly zero.
     """
 
     __slots__ = ("_deviation",)
@@ -97,15 +104,15 @@ class FullBatchFilter(_Filter):
 
 
 class SampledFilter(_Filter):
-    """For DP-SGD with Poisson batches: record i pays, at one fixed order, for a sampled Gaussian of its own
-    sensitivity every step.
+    """The filter for DP-SGD with Poisson batches: at every step record i spends the Rényi divergence, at one
+    fixed order, of a Poisson-sampled Gaussian with sensitivity norm_i.
 
     Guarantee: the whole run is (order, budget)-RDP: charge `event` once, in advance.
-    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter); the price of one step is
-               that of Mironov, Talwar & Zhang 2019 at noise deviation / norm, with the norm rounded up to one
-               of 256 levels.
-    Assumes:   norms are given for every record at every step, sampled or not: which were sampled must not
-               enter the price.
+    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter). The cost of one step is
+               that of Mironov, Talwar & Zhang 2019 at noise multiplier deviation / norm, with the norm
+               rounded up to one of 256 levels.
+    Assumes:   norms are given for every record at every step, sampled or not, because the cost must not
+               depend on which records were sampled.
     """
 
     __slots__ = ("_levels", "_order")
@@ -118,9 +125,10 @@ class SampledFilter(_Filter):
         _require.open_probability(rate=rate)
         _require.integer(order=order, at_least=2)
         self._order = int(order)
-        steps = [self._clip * k / 256 for k in range(1, 257)]
-        prices = [rdp_sampled.gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in steps]
-        self._levels = np.array([0.0, *prices])
+        # Costs of the norms 0, clip / 256, 2 clip / 256, ..., clip.
+        norms = [self._clip * k / 256 for k in range(1, 257)]
+        costs = [rdp_sampled.gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in norms]
+        self._levels = np.array([0.0, *costs])
 
     def _costs(self, norms: _Array) -> _Array:
         level = np.minimum(np.ceil(norms / self._clip * 256 * (1 + 1e-14)), 256).astype(np.int64)
@@ -133,7 +141,8 @@ class SampledFilter(_Filter):
 
 
 def steps_at_full_price(clip: float, deviation: float, budget: float) -> int:
-    """Return how many full-batch steps a record whose norm is always the clip takes part in: a public number,
-    for planning."""
+    """Return how many steps of a `FullBatchFilter` a record takes part in whose norm is always the clip: a
+    public number, for planning."""
     _require.positive(clip=clip, deviation=deviation, budget=budget)
-    return math.floor(budget / ((clip / deviation) ** 2 / 2 * _UP))
+    ratio = _require.exact(clip, "clip") / _require.exact(deviation, "deviation")
+    return math.floor(_require.exact(budget, "budget") / (ratio**2 / 2 * _require.exact(_UP, "margin")))

@@ -1,9 +1,9 @@
-"""Lanes: what one event adds to each of the sums that filters and odometers keep.
+"""Lanes: the sums that filters and odometers keep, and what one event adds to each of them.
 
-A lane is the pure epsilon, or the Rényi divergence at one fixed order. An event may be priced as it is, or
-*capped*: read as a release of pure epsilon e that fails with a small probability, as (epsilon, delta) was
-asked for. Both are true prices of the same release (docs/filters.md, "Capped prices"); which one is charged
-is decided before the release and recorded.
+There is one lane for the pure epsilon, and one for the Rényi divergence at each of some fixed orders. An
+event is charged at its own price, or *capped*: as a release with a pure epsilon that fails with a small
+probability delta. Both are valid prices of the same release (docs/filters.md, "Capped prices"). Which one is
+charged is decided before the release (see `caps`) and recorded.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from .events import Event, PureDP
 from .normal import normal
 from .rdp import curve
 
-# A rational, or infinity.
+# A fraction, or the float infinity.
 Exact = Fraction | float
 
-# Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
+# Prices are rounded up to multiples of 1 / GRID. So sums are exact, do not depend on the order of the events,
+# and stay short in JSON. The value must not change: ledgers store such sums.
 GRID = 2**128
-# By how much the same price may differ, relatively, where it is computed again on another machine.
+# The relative amount by which the same price may differ when another machine computes it again.
 LAST_DIGITS = Fraction(1, 2**30)
 
 
 def on_grid(value: Exact | int) -> Exact:
-    """Return `value`, rounded up to the grid of prices."""
+    """Return `value`, rounded up to a multiple of 1 / GRID."""
     if isinstance(value, float) and math.isinf(value):
         return math.inf
     return Fraction(_round.ceil_div(Fraction(value) * GRID, 1), GRID)
@@ -43,10 +44,10 @@ def on_grid(value: Exact | int) -> Exact:
 @described("accounting.Spent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What was spent, in the lanes of one filter or odometer: a function of the events, whatever their order.
+    """What was spent in the lanes of one filter or odometer; it does not depend on the order of the events.
 
-    `sums` has one entry per lane, `delta` is the sum of the events' own deltas, `events` how many were
-    charged.
+    `sums` has one entry per lane, `delta` is the sum of the events' own deltas, `events` is the number of
+    events charged.
     """
 
     sums: tuple[Exact, ...]
@@ -62,15 +63,15 @@ class Spent:
         _require.integer(events=self.events, at_least=0)
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Return the sum of both; `other` may count several times."""
+        """Return the sum of both, with `other` counted `times` times."""
         pairs = zip(self.sums, other.sums, strict=True)
         sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
         delta = self.delta if times == 0 else self.delta + times * other.delta
         return Spent(sums=sums, delta=delta, events=self.events + times * other.events)
 
     def agrees_with(self, other: Spent) -> bool:
-        """Return whether both are the same but for the last digits of prices, which differ between processors
-        and versions of numpy."""
+        """Return whether both are equal up to the last digits of prices (`LAST_DIGITS`), which differ between
+        processors and versions of numpy."""
         if self.events != other.events or len(self.sums) != len(other.sums):
             return False
         pairs = zip((*self.sums, self.delta), (*other.sums, other.delta), strict=True)
@@ -78,24 +79,22 @@ class Spent:
 
 
 def _same_price(a: Exact, b: Exact) -> bool:
-    """Return whether two prices differ in their last digits at most."""
+    """Return whether two prices differ by at most `LAST_DIGITS`, relatively."""
     if isinstance(a, float) or isinstance(b, float):
-        # infinity, which has no digits
+        # A float is infinity.
         return a == b
     return abs(a - b) <= LAST_DIGITS * max(a, b)
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """Return the event where it does not fail; its own delta; its distance.
-
-    Interactive events become their dominating pair.
-    """
+    """Return (the event without its failures, its own delta, its distance in total variation), as defined in
+    `normal`."""
     form = normal(event)
     return form.event, Fraction(form.delta), Fraction(form.distance)
 
 
 def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
-    """Return the pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
+    """Return the pure epsilon and the Rényi divergences at `orders` of an event without own delta."""
     exact = pure.epsilon_of(bare)
     # A Rényi divergence never exceeds the pure epsilon.
     largest = math.inf if exact is None else exact
@@ -107,9 +106,9 @@ def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
             raise
         renyi = [largest] * len(orders)
     except ArithmeticError:
-        # what leaves the range of floats: nothing is claimed for it
+        # The computation left the range of floats: only the pure epsilon is claimed.
         renyi = [largest] * len(orders)
-    # `value < largest` and not `min`: what is no number must not count as 0
+    # `value < largest` and not `min`: a NaN must count as `largest`.
     sums = (
         on_grid(largest),
         *(on_grid(max(0.0, value) if value < largest else largest) for value in renyi),
@@ -119,16 +118,17 @@ def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capped:
-    """An event read as a release of pure epsilon `epsilon` that fails with probability `delta`, beside its
-    own deltas.
+    """An event that is charged as a release with the pure epsilon `epsilon` that fails with probability
+    `delta`; its own deltas are charged besides.
 
-    Guarantee: for every pair of neighbors the distributions of the bare event are (1 - delta) M_1 + delta M_2
-               and (1 - delta) M_1' + delta M_2', where (M_1, M_1') has a log-ratio of at most `epsilon` and,
-               at every order and in both directions, a Rényi divergence of at most that of the bare event and
-               of at most that of randomized response at `epsilon`.
+    Guarantee: let the bare event be the event without its failures (`split`). For every pair of neighbors the
+               distributions of its output are (1 - delta) M_1 + delta M_2 and (1 - delta) M_1' + delta M_2',
+               where the log-ratio of M_1 and M_1' is at most `epsilon`. At every order and in both directions
+               their Rényi divergence is at most that of the bare event, and at most that of randomized
+               response at `epsilon`.
     Proof:     docs/filters.md, "Capped prices".
-    Assumes:   the bare event is (epsilon, delta)-DP, which `holds` certifies; filters charge nothing that it
-               does not hold for.
+    Assumes:   the bare event is (epsilon, delta)-DP. `holds` certifies that; filters refuse a cap for which
+               `holds` is false.
     """
 
     event: Event
@@ -147,7 +147,7 @@ class Capped:
 
     @property
     def holds(self) -> bool:
-        """Whether the accountant certifies that the bare event is (epsilon, delta)-DP."""
+        """Whether the tightest accountant certifies that the bare event is (epsilon, delta)-DP."""
         return certified_epsilon(self.event, self.delta) <= self.epsilon
 
 
@@ -155,14 +155,14 @@ Item = Event | Capped
 
 
 def event_of(item: Item) -> Event:
-    """Return the event that was run, however it is priced."""
+    """Return the event that was run: that of a cap, or the item itself."""
     return item.event if isinstance(item, Capped) else item
 
 
 @lru_cache(maxsize=1024)
 def certified_epsilon(event: Event, delta: float) -> float:
-    """Return the epsilon that is certified for the event without its own deltas at `delta`; infinite where
-    none is known."""
+    """Return the epsilon at `delta` of the event without its failures (`split`) by the tightest accountant;
+    infinite where none has a theorem for it."""
     bare, _, _ = split(event)
     try:
         return api.epsilon(bare, delta=delta)
@@ -171,7 +171,8 @@ def certified_epsilon(event: Event, delta: float) -> float:
 
 
 def capped_prices(item: Capped, orders: tuple[float, ...]) -> Spent:
-    """Return what the part of a capped event that does not fail adds to each lane."""
+    """Return what a capped event adds to each lane: the lesser of its own price and that of its `epsilon`.
+    Own deltas are not included."""
     bare, _, _ = split(item.event)
     limits = lane_prices(PureDP(epsilon=item.epsilon, neighbors=item.neighbors), orders).sums
     try:

@@ -1,8 +1,12 @@
-"""The moments accountant as it was published in 2016, and the closed-form rows that lectures put beside it.
+"""The moments accountant as it was published in 2016, and the closed-form bounds that lectures compare with
+it.
 
-For teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the sampled
-Gaussian, each with the conditions under which it holds, enforced. To charge, use `rdp` or the privacy loss
-distribution.
+It is for teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the
+sampled Gaussian. Each formula checks the conditions under which it holds. For charging, use `rdp` or the
+privacy loss distribution.
+
+Symbols: q is the sampling rate, s the noise multiplier, l a moment, and alpha(l) the logarithm of the larger
+of E1 and E2 at moment l.
 """
 
 from __future__ import annotations
@@ -16,16 +20,16 @@ from .. import _require
 from .._errors import InvalidInput
 from .gdp import ApproximateEpsilon
 
-# the moments that Abadi et al. tried
+# The largest moment that Abadi et al. tried.
 LARGEST = 32
-# The grid of the integrals is a fraction of the noise wide: for less noise than this it takes memory, and
-# every moment is above the largest float anyway.
+# The step of the integration grid is a fraction of the noise. With less noise than this the grid would take
+# too much memory, and every moment is above the largest float anyway.
 _LEAST_NOISE = 1e-3
 
 
 class MomentPair(NamedTuple):
-    """The two integrals at one moment: E1 bounds what adding a unit shows, E2 what removing one does; the
-    accountant takes the larger."""
+    """The two integrals at one moment: E1 for adding a unit, E2 for removing one; the accountant takes the
+    larger."""
 
     e1: float
     e2: float
@@ -60,7 +64,7 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
         log_ratio = np.logaddexp(
             np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s)
         )
-    # what overflows is infinite: that moment bounds nothing
+    # A moment that overflows is infinite, and then gives no bound.
     with np.errstate(over="ignore"):
         e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
         e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
@@ -68,8 +72,8 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
 
 
 def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Return the least (steps * alpha(l) + ln(1/delta)) / l over moments l = 1 .. 32 (Abadi et al. 2016,
-    Theorem 2).
+    """Return the epsilon at delta: the least (steps * alpha(l) + ln(1/delta)) / l over the moments l = 1 ..
+    32 (Abadi et al. 2016, arXiv:1607.00133, Theorem 2).
 
     >>> round(epsilon(0.01, 4.0, 10_000, 1e-5), 2)
     1.26
@@ -84,28 +88,33 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 
 def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> float:
-    """Return the least exp(steps * alpha(l) - l * epsilon) over moments: the delta at an epsilon."""
+    """Return the delta at an epsilon: the least exp(steps * alpha(l) - l * epsilon) over the moments l = 1 ..
+    32."""
+    _require.integer(steps=steps, at_least=1)
     _require.positive(epsilon=epsilon)
     exponents = [
         steps * integrals(moment, rate, noise_multiplier).log_larger - moment * epsilon
         for moment in range(1, LARGEST + 1)
     ]
-    # the last summand for what underflows: a delta of 0 would be a claim of pure DP
+    # The smallest float is added because the exponential may underflow to 0: a delta of 0 would claim pure
+    # DP.
     return min(1.0, math.exp(min(0.0, *exponents)) + 5e-324)
 
 
-def _demand(holds: bool, what: str, row: str) -> None:
+def _demand(holds: bool, condition: str, bound: str) -> None:
+    """Raise an error that names the bound and its condition, unless the condition holds."""
     if not holds:
         raise InvalidInput(
-            f"the {row} bound holds only for {what}. Nothing was computed; use accounting.rdp.curve."
+            f"the {bound} bound holds only for {condition}. Nothing was computed; use accounting.rdp.curve."
         )
 
 
 def abadi(order: float, rate: float, noise_multiplier: float) -> ApproximateEpsilon:
-    """Return q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
+    """Return an estimate q² order / ((1 - q) s²) of the Rényi divergence, for q < 1/(16 s), s >= 1, order <=
+    1 + s² ln(1/(q s)).
 
-    Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated
-    constant, so this is an estimate and not a bound.
+    It is the leading term of Abadi et al. 2016, arXiv:1607.00133, Lemma 3. The further term O(q³ order³ / s³)
+    has no stated constant, so this is not a bound.
     """
     q, s = rate, noise_multiplier
     _demand(s >= 1 and 0 < q < 1 / (16 * s), "noise at least 1 and rate below 1/(16 noise)", "Abadi et al.")
@@ -114,10 +123,11 @@ def abadi(order: float, rate: float, noise_multiplier: float) -> ApproximateEpsi
 
 
 def bun(order: float, rate: float, noise_multiplier: float) -> float:
-    """Return 6 q² order / s² for a fixed-size sample, for q <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
+    """Return the bound 6 q² order / s² of the Rényi divergence on a fixed-size sample, under replace, for q
+    <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
 
-    Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as tabulated by Mironov, Talwar & Zhang
-    2019. For replace.
+    Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as in the table of Mironov, Talwar &
+    Zhang 2019, arXiv:1908.10530.
 
     >>> bun(4.0, 0.01, 4.0)
     0.00015000000000000004
@@ -129,21 +139,26 @@ def bun(order: float, rate: float, noise_multiplier: float) -> float:
 
 
 def mironov(order: float, rate: float, noise_multiplier: float) -> float:
-    """Return 2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019,
-    arXiv:1908.10530.
+    """Return the bound 2 q² order / s² of the Rényi divergence on a Poisson sample, under add/remove.
 
-    q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) +
-    1/(2 s²)), where L = ln(1 + 1/(q (order - 1))). For add/remove.
+    It holds under the conditions of Mironov, Talwar & Zhang 2019, arXiv:1908.10530: q < 1/5, s >= 4, order <=
+    s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) + 1/(2 s²)), where L = ln(1 +
+    1/(q (order - 1))) is the variable `log_term`.
     """
     q, s = rate, noise_multiplier
     _demand(0 < q < 0.2 and s >= 4, "rates below 1/5 and noise of at least 4", "Mironov et al.")
     _demand(order > 1, "orders above 1", "Mironov et al.")
-    big = math.log1p(1 / (q * (order - 1)))
-    _demand(order <= s * s * big / 2 - 2 * math.log(s), "orders up to s² L / 2 - 2 ln s", "Mironov et al.")
-    top = s * s * big * big / 2 - math.log(5) - 2 * math.log(s)
+    log_term = math.log1p(1 / (q * (order - 1)))
     _demand(
-        order * (big + math.log(q * order) + 1 / (2 * s * s)) <= top,
-        "orders within its second condition",
+        order <= s * s * log_term / 2 - 2 * math.log(s),
+        "orders up to s² L / 2 - 2 ln s, L = ln(1 + 1/(q (order - 1)))",
+        "Mironov et al.",
+    )
+    limit = s * s * log_term * log_term / 2 - math.log(5) - 2 * math.log(s)
+    _demand(
+        order * (log_term + math.log(q * order) + 1 / (2 * s * s)) <= limit,
+        "orders with order (L + ln(q order) + 1/(2 s²)) <= s² L² / 2 - ln 5 - 2 ln s, "
+        "L = ln(1 + 1/(q (order - 1)))",
         "Mironov et al.",
     )
     return 2 * q * q * order / (s * s) * (1 + 4e-16)

@@ -1,10 +1,14 @@
-"""The normal form of an event: what it is composed of, in the few kinds of events that accountants have rules
-for. Every rewriting here is part of the privacy proof; the cache alone is there for speed.
+"""The normal form of an event: the parts that it is composed of, in the few kinds of events that accountants
+have rules for.
 
-An event with the price of another becomes that event (a matrix mechanism is one Gaussian, sparse vector is
-pure). What can fail with some probability is split in two: the event that holds otherwise, and a `delta` of
-its own that no accountant can improve. Truncated Poisson samples become Poisson samples at a total-variation
-`distance`, paid for at the end.
+An event with the same price as another is rewritten to that one (a matrix mechanism is one Gaussian, sparse
+vector is pure DP). An event that can fail with some probability is split in two: the event that holds if it
+does not fail, and its *own delta*, the failure probability, which every accountant adds as it is. A truncated
+Poisson sample becomes an untruncated one, together with their *distance* in total variation. Replacing a
+mechanism by one at distance d costs (1 + e^epsilon) d in delta, which is added at the end.
+
+Every rewriting in this module is part of the privacy proof of every accountant; only the cache is there for
+speed.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ from .events import Event
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Holds the parts of an event with their counts, its own failure probability `delta`, and the distance in
-    total variation to what was really run (both rounded up)."""
+    """Holds the normal form of an event: its parts with their counts, its own delta `delta`, and the
+    `distance` in total variation between the mechanism that was run and its parts (both rounded up)."""
 
     parts: dict[Event, int]
     delta: float
@@ -43,16 +47,18 @@ class Normal:
         return ev.compose(repeated_parts) if repeated_parts else ev.NoOp(neighbors=self.neighbors)
 
     def remaining_delta(self, delta: float, epsilon: float) -> float:
-        """Return how much of `delta` remains for the parts at this epsilon; negative if nothing does.
+        """Return the delta that the parts may have at this epsilon, if the whole event is to have `delta`; it
+        is negative if there is none.
 
-        delta_total(x) <= own_delta + (1 - own_delta) delta_parts(x) + (1 + e^x) distance.
+        At every epsilon x: delta_total(x) <= own_delta + (1 - own_delta) delta_parts(x) + (1 + e^x) distance.
         """
         remaining = delta - self.delta - self._distance_delta(epsilon)
         remaining = remaining / (1 - self.delta) if self.delta < 1 else -1.0
         return remaining * (1 - 1e-14) if remaining > 0 else remaining
 
     def total_delta(self, delta: float, epsilon: float) -> float:
-        """Return the delta of the whole event, rounded up, when the parts have `delta` at this epsilon."""
+        """Return the delta of the whole event, rounded up, if the parts have `delta` at this epsilon. The
+        factor (1 - own_delta) of `remaining_delta` is left out, which can only raise the result."""
         total = self.delta + delta + self._distance_delta(epsilon)
         return min(1.0, total * (1 + 1e-14))
 
@@ -60,7 +66,7 @@ class Normal:
         """Return (1 + e^epsilon) distance, rounded up: the delta that the distance costs."""
         if self.distance == 0:
             return 0.0
-        # Beyond, e^epsilon is near the largest float or above it, and nothing is claimed.
+        # Above 700, e^epsilon is near the largest float or above it, and nothing is claimed.
         if epsilon > 700:
             return math.inf
         return (1 + math.exp(epsilon)) * self.distance * (1 + 1e-12)
@@ -68,9 +74,11 @@ class Normal:
 
 @functools.lru_cache(maxsize=64)
 def normal(event: Event) -> Normal:
-    """Return the normal form. Refuses amplification that is not proved for the event's relation.
+    """Return the normal form of an event. Raises WrongRelation for amplification that is not proved for the
+    event's neighbor relation.
 
-    The last few are cached, since several accountants often ask for the same one: do not change `parts`.
+    The last results are cached, because several accountants often ask for the same event. So callers must not
+    change `parts` of the result.
 
     >>> normal(ce.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
     2e-09
@@ -85,13 +93,18 @@ def normal(event: Event) -> Normal:
     return Normal(parts, min(1.0, _round.up(own_delta)), min(1.0, _round.up(distance)), event.neighbors)
 
 
+# (part, its count, own delta per copy, distance per copy)
 _Piece = tuple[Event, int, Fraction, Fraction]
-# The delta or the distance of a rewriting that gives up nothing.
+# The own delta or the distance of a rewriting that has none.
 _ZERO = Fraction(0)
 
 
 def _reduce(event: Event, times: int) -> list[_Piece]:
-    """Return the pieces of an event in normal form, with the delta and distance that each gives up."""
+    """Return the pieces of `times` copies of an event in normal form.
+
+    Every leaf is rewritten by its rule in `_STEPS` until no rule changes it. The own delta and the distance
+    of a rewriting are put on a `NoOp` of their own, since its result may have several pieces.
+    """
     pieces: list[_Piece] = []
     for part, count in ev.leaves(event).items():
         step = _STEPS.get(type(part))
@@ -108,16 +121,18 @@ def _reduce(event: Event, times: int) -> list[_Piece]:
     return pieces
 
 
+# The result of one rewriting: (new event, own delta, distance).
 _Step = tuple[Event, Fraction, Fraction]
 
 
 def _equal_price(event: Event) -> _Step:
-    """Return the rewriting to an event of the same price: no delta and no distance are given up."""
+    """Return the rewriting to an event of the same price, without own delta or distance."""
     return event, _ZERO, _ZERO
 
 
 def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
-    """Return the step that takes the delta of an event out of it."""
+    """Return the rewriting of an event with a field `delta` to bare(event), with that delta as its own
+    delta."""
 
     def step(event: Any) -> _Step:
         if event.delta == 0 and isinstance(event, ev.ZCDP):
@@ -142,20 +157,21 @@ def _sparse_vector(e: ce.SparseVector) -> _Step:
 
 def _poisson(e: ev.PoissonSampled) -> _Step:
     """Reduce an event on a Poisson sample."""
-    # a rate that no float tells from 1 gets no credit for the sample
+    # A rate that rounds up to the float 1 is not amplified.
     if _round.up(e.rate) == 1:
         return _equal_price(e.event)
     if e.rate == 0:
         return _equal_price(ev.NoOp(neighbors=e.neighbors))
     require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
-    # What fails with probability d inside fails with probability rate * d on a sample: D_h(Q || (1-q)Q + qP)
-    # and its mirror image are a positive part with weight at most q (Balle, Barthe & Gaboardi 2018,
-    # arXiv:1807.01647, Theorem 8, order by order).
+    # An event with own delta d has own delta rate * d on a sample: with P the output if the unit is in the
+    # sample, Q if it is not, and q the rate, the hockey-stick divergences between Q and (1-q) Q + q P, in
+    # both directions, are at most q times one between P and Q (Balle, Barthe & Gaboardi 2018,
+    # arXiv:1807.01647, Theorem 8).
     inner = normal(e.event)
     lost_delta = _require.exact(e.rate, "rate") * Fraction(inner.delta)
-    plain = _extreme(inner)
-    if plain is not None and inner.distance == 0:
-        return plain, lost_delta, _ZERO
+    extreme = _extreme(inner)
+    if extreme is not None and inner.distance == 0:
+        return extreme, lost_delta, _ZERO
     bare = _one_gaussian(inner) or inner.event
     if inner.distance > 0 or bare == e.event:
         return _equal_price(e)
@@ -163,8 +179,8 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
 
 
 def _extreme(form: Normal) -> Event | None:
-    """Return the event on a sample for the two extremes: what looks at nothing costs nothing; what shows
-    everything gets no credit for the sample."""
+    """Return the price on a sample of the two extremes: an event that does not depend on the data costs
+    nothing, and one without noise is not amplified. None for other events."""
     if not form.parts:
         return ev.NoOp(neighbors=form.neighbors)
     return ev.NonPrivate(neighbors=form.neighbors) if any(map(is_noiseless, form.parts)) else None
@@ -176,8 +192,12 @@ def is_noiseless(part: Event) -> bool:
 
 
 def _one_gaussian(form: Normal) -> Event | None:
-    """Merge several Gaussians on one sample into one: their squared shifts add up, and the noise multiplier
-    is rounded down."""
+    """Return one Gaussian with the price of several Gaussians on one sample, or None if there is only one
+    part or another kind of part.
+
+    The squares of the inverse noise multipliers add up; the multiplier returned is rounded down.
+    """
+    # One part with count one.
     if len(form.parts) + max(form.parts.values(), default=0) <= 2:
         return None
     total = Fraction(0)
@@ -190,15 +210,15 @@ def _one_gaussian(form: Normal) -> Event | None:
 
 
 def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
-    """Reduce an event on a sample of fixed size."""
+    """Reduce an event on a sample of fixed size without replacement."""
     if e.sample == e.size:
         return _equal_price(e.event)
     if e.sample == 0:
         return _equal_price(ev.NoOp(neighbors=e.neighbors))
     inner = normal(e.event)
-    plain = _extreme(inner)
-    if plain is not None and inner.distance == 0:
-        return plain, e.rate * Fraction(inner.delta), _ZERO
+    extreme = _extreme(inner)
+    if extreme is not None and inner.distance == 0:
+        return extreme, e.rate * Fraction(inner.delta), _ZERO
     total = pure.epsilon_of(inner.event)
     if inner.delta == 0 or inner.distance > 0 or total is None:
         return _equal_price(e)
@@ -208,7 +228,8 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
 
 
 def _split_truncated(e: se.TruncatedPoisson) -> _Step:
-    """Reduce a truncated Poisson sample to a Poisson sample, at the distance of an overflow."""
+    """Reduce a truncated Poisson sample to a Poisson sample; their distance is at most the probability that
+    the sample is larger than the limit."""
     return ev.PoissonSampled(event=e.event, rate=e.rate), _ZERO, Fraction(overflow(e.size, e.rate, e.limit))
 
 
@@ -216,7 +237,9 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
-    # P[B > k] = I_rate(k + 1, n - k), which falls with its first argument and grows with the others
+    # For B ~ Binomial(n, rate), P[B > k] is the regularized incomplete beta function I_rate(k + 1, n - k). It
+    # falls with its first argument and grows with the second and with the rate: hence the rounding
+    # directions.
     from scipy.special import betainc
 
     tail = float(betainc(_round.down(limit + 1), _round.up(size - limit), min(1.0, _round.up(rate))))
@@ -225,8 +248,8 @@ def overflow(size: int, rate: Any, limit: int) -> float:
 
 
 def _allocation(e: se.RandomAllocation) -> _Step:
-    """Reduce random allocation: several passes where a unit is selected several times, the event itself where
-    there is one step."""
+    """Reduce random allocation: to several passes where a unit takes part in several steps, and to the event
+    itself where there is only one step."""
     if is_noiseless(e.event):
         return _equal_price(ev.NonPrivate(neighbors=e.neighbors))
     if e.selected > 1:
@@ -243,8 +266,9 @@ def _group(e: ev.Group) -> _Step:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
         return _equal_price(ev.compose(grouped))
     if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
-        # Its passes are a composition given the blocks of one unit (`sampled_events.parts`). Units of a group
-        # have blocks of their own, so that the group sees no composition: only bounds for the whole hold.
+        # The passes are a composition only for given blocks of steps of one unit (`sampled_events.parts`).
+        # The units of a group have different blocks, so for a group they are no composition: it is not
+        # rewritten, and only bounds for the whole event hold.
         return _equal_price(e)
     reduced, lost_delta, part_distance = _STEPS.get(type(e.event), _equal_price)(e.event)
     if reduced is not e.event and not lost_delta and not part_distance:
@@ -258,9 +282,9 @@ def _divided_down(value: Any, size: int) -> float:
     return _round.down(_require.exact(value, "noise") / size)
 
 
-# A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities,
-# and for guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on
-# group privacy.
+# The price for a group of k units, as an event. A group changes an answer by at most k times the sensitivity
+# of one unit (triangle inequality); for events that are guarantees: Dwork & Roth 2014, Theorem 2.2; Bun &
+# Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on group privacy.
 _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ev.NoOp: lambda e, k: e,
     ev.NonPrivate: lambda e, k: e,
@@ -294,9 +318,14 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 }
 
 
+# Groups up to this size are summed term by term; a larger one by a closed form, which takes no time. Both are
+# upper bounds. The number is a convention.
+_LONG_SUM = 10**5
+
+
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """Return delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of
-    Vadhan 2017; rounded up."""
+    """Return the delta of a group of k = `size` units, at epsilon k eps, of an (eps, delta)-DP event: delta
+    times the sum of e^{i eps} over i = 0 .. k - 1 (Vadhan 2017, on group privacy); rounded up."""
     if delta == 0:
         return 0.0
     k = _require.float_or_inf(size)
@@ -304,21 +333,21 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     log_largest = (k - 1) * epsilon + math.log(_round.up(delta))
     if log_largest >= 0:
         return 1.0
-    if (k - 1) * epsilon <= 700:
+    if (k - 1) * epsilon <= 700 and size <= _LONG_SUM:
         return min(1.0, math.fsum(math.exp(i * epsilon) for i in range(size)) * delta * (1 + 1e-12))
-    # e^{(k - 1) eps} may be no float: the sum over its last term is (1 - e^{-k eps}) / (1 - e^{-eps})
-    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon)
+    # e^{(k - 1) eps} may overflow: the sum divided by its last term is (1 - e^{-k eps}) / (1 - e^{-eps})
+    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon) if epsilon else k
     return min(1.0, math.exp(log_largest) * terms * (1 + 1e-12) + 5e-324)
 
 
 def _pure_group(e: Any, size: int) -> Event:
-    """Return what a group of k can see of any epsilon-DP mechanism: discrete Laplace noise of scale
-    1/epsilon, moved by k.
+    """Return the price of any epsilon-DP mechanism for a group of k = `size` units: that of discrete Laplace
+    noise of scale 1/epsilon with sensitivity k.
 
     Proof: the trade-off function of a group is the k-fold 1 - (1 - f) o ... o (1 - f) (Dong, Roth & Su 2022,
-    arXiv:1905.02383, on group privacy); for the f of epsilon-DP, which is that of discrete Laplace noise
-    moved by 1, it is that of the noise moved by k (see `DiscreteLaplace`). So it is attained. Its largest
-    loss is k epsilon, but most of the time it is less.
+    arXiv:1905.02383, on group privacy). The f of epsilon-DP is that of discrete Laplace noise shifted by 1,
+    and then the k-fold one is that of the noise shifted by k (see `DiscreteLaplace`). So the price is
+    attained. Its largest privacy loss is k epsilon, but most outputs have a smaller one.
     """
     epsilon = _require.exact(e.epsilon, "epsilon")
     if epsilon == 0:
@@ -327,12 +356,14 @@ def _pure_group(e: Any, size: int) -> Event:
 
 
 def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
-    """Return the approximate DP of a group: epsilon times its size, and `group_delta`."""
+    """Return the price of an (epsilon, delta)-DP mechanism for a group: epsilon times its size, and
+    `group_delta`."""
     delta = group_delta(_round.up(e.epsilon), e.delta, size)
     epsilon = _require.exact(_round.up(e.epsilon), "epsilon") * size
     return ev.ApproximateDP(epsilon=epsilon, delta=delta, neighbors=e.neighbors)
 
 
+# The rewriting of each kind of event; kinds without an entry are parts of a normal form as they are.
 _STEPS: dict[type[Event], Callable[[Any], _Step]] = {
     ev.ApproximateDP: _own_delta(lambda e: ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors)),
     ev.ZCDP: _own_delta(lambda e: ev.ZCDP(rho=e.rho, neighbors=e.neighbors)),

@@ -1,8 +1,8 @@
-"""Odometers: how much has been spent so far, in numbers that stay true whenever one looks.
+"""Privacy odometers: running bounds on the privacy loss so far.
 
-A filter guards a budget that was named beforehand. An odometer has none: it gives a running bound on the
-privacy loss that holds at all times together, so one may also stop *because* of what it shows. That costs a
-little more than a bound for a fixed time.
+A filter guards a budget that was fixed in advance. An odometer has no budget: its bound on the privacy loss
+holds at all times at once, so that an analyst may also stop *because* of what it shows. For that it is a
+little larger than a bound that holds at one fixed time only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .events import Event
 from .lanes import Spent, lane_prices, on_grid, split
 from .refusal import refuse
 
-# Orders of the mixture, from 1.25 to 513: the bound holds for any list, and a factor of two between neighbors
-# loses little.
+# The default orders of the mixture, from 1.25 to 513; order - 1 doubles from one to the next. The bound holds
+# for any list of orders. Not measured.
 _ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
 
 
 class Reading(NamedTuple):
-    """What an odometer shows: both rounded up."""
+    """The epsilon and delta that an odometer shows, both rounded up."""
 
     epsilon: float
     delta: float
@@ -35,14 +35,15 @@ class Reading(NamedTuple):
 @described("accounting.Odometer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
-    """A running bound on what adaptively chosen events have spent; `delta` is the chance that it is ever
-    wrong.
+    """A running bound on the privacy loss of adaptively chosen events; it is wrong at some time with
+    probability at most `delta`.
 
     Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything
-               seen, the readings included. For all fixed epsilon and delta', the part of the interaction that
-               stops with e <= epsilon and d <= delta' is (epsilon, delta')-DP: P[A and that] <= exp(epsilon)
-               P'[A and that] + delta'. If no event has a delta of its own, more is true: with probability 1 -
-               delta, the privacy loss never exceeds the reading, at any time.
+               seen, the readings included. For fixed epsilon and delta' let B be the event that it stops with
+               e <= epsilon and d <= delta'. Then for every set A of transcripts, and with P and P' the
+               distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no event
+               has an own delta (see `normal`), more is true: with probability 1 - delta, the privacy loss
+               never exceeds the reading, at any time.
     Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and
                Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
 
@@ -70,7 +71,8 @@ class Odometer:
         return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
 
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
-        """Return what is spent after `event`. An odometer refuses nothing that it has a price for."""
+        """Return what is spent after `event`. An odometer has no limit: it refuses only events that it has no
+        price for."""
         if not isinstance(event, Event):
             raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this odometer")
@@ -82,14 +84,15 @@ class Odometer:
         return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
 
     def read(self, spent: Spent | Iterable[Event]) -> Reading:
-        """Return the bound now: the pure sum, or the largest loss that the mixture of all orders allows."""
+        """Return the bound at this time: the lesser of the sum of the pure epsilons and the bound of the
+        mixture of all orders."""
         state = self._state(spent)
         exact, renyi = state.sums[0], state.sums[1:]
         epsilon = min(_round.up(exact), self._mixture([_round.up(value) for value in renyi]))
         return Reading(epsilon, min(1.0, _round.up(Fraction(self.delta) + Fraction(state.delta))))
 
     def _state(self, spent: Spent | Iterable[Event]) -> Spent:
-        """Return what was spent, from the odometer's own sums or from a list of events."""
+        """Return what was spent, from itself or from a list of events."""
         if isinstance(spent, Spent):
             if len(spent.sums) != 1 + len(self.orders):
                 raise _require.fail(
@@ -102,15 +105,16 @@ class Odometer:
         return state
 
     def _mixture(self, sums: list[float]) -> float:
-        """Return the loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta;
-        rounded up."""
+        """Return the loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta,
+        rounded up; `sums` holds the sum of Rényi divergences at each order. Orders with an infinite sum count
+        as zero in the average. In the code, `rate` is order - 1."""
         terms = [
             (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
         ]
         if not terms:
             return math.inf
         needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
-        # at this loss one order reaches the bound alone
+        # At this loss one order alone reaches the value that is needed.
         high = min(total + needed / rate for rate, total in terms)
         low = high - needed / min(rate for rate, _ in terms) - 1.0
         for _ in range(200):
@@ -122,6 +126,7 @@ class Odometer:
 
 
 def _log_sum(terms: list[tuple[float, float]], loss: float) -> float:
+    """Return ln of the sum of exp(rate (loss - total)) over the terms (rate, total)."""
     powers = [rate * (loss - total) for rate, total in terms]
     largest = max(powers)
     return largest + math.log(math.fsum(math.exp(power - largest) for power in powers))

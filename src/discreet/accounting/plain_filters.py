@@ -1,7 +1,8 @@
-"""Filters with a single lane: concentrated privacy, and Gaussian privacy for Gaussian noise.
+"""Privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for Gaussian DP.
 
-Here nothing is split: the one sum that plain composition would take is also what a fully adaptive analyst has
-to keep.
+`filters.Filter` splits its delta over several lanes. That is not needed here: for these two definitions, the
+sum that composition of a fixed plan takes also holds when an analyst chooses every event after seeing earlier
+answers.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from .totals import zcdp
 @described("accounting.ZCDPFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDPFilter(BudgetFilter):
-    """The filter of a zCDP budget: go on while the rhos add up to at most `rho`, and own deltas to at most
-    `delta`.
+    """The filter of a zCDP budget: an event is admitted while the rhos add up to at most `rho`, and the own
+    deltas (see `normal`) to at most `delta`.
 
     Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they
-               were chosen; `slack` is the allowance for rounding of `Filter`.
+               were chosen; `slack` is the allowance for rounding, as in `Filter`.
     Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
                3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
                al. 2023, arXiv:2203.05481.
@@ -83,14 +84,15 @@ class ZCDPFilter(BudgetFilter):
 @described("accounting.GaussianFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianFilter(BudgetFilter):
-    """The filter of a Gaussian budget, for unsampled Gaussian noise only: go on while the squares add up to
-    at most mu².
+    """The filter of a Gaussian DP budget, for unsampled Gaussian noise only: an event is admitted while the
+    squares of the events' mus add up to at most mu².
 
-    Guarantee: all releases together are mu sqrt(1 + slack)-GDP: no easier to tell apart than N(0, 1) from
-               N(that, 1).
+    Guarantee: all releases together are m-GDP with m = mu sqrt(1 + slack): two neighbors are no easier to
+               tell apart than N(0, 1) and N(m, 1); `slack` is the allowance for rounding, as in `Filter`.
     Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela
                2023, arXiv:2209.15596.
-    Assumes:   continuous Gaussian noise; the discrete one is not rotation-invariant and has a `ZCDPFilter`.
+    Assumes:   continuous Gaussian noise. For the discrete Gaussian, which is not rotation-invariant, use a
+               `ZCDPFilter`.
 
     >>> GaussianFilter(mu=1).preview([], Gaussian(noise_multiplier=20.0)).fits
     400
@@ -139,7 +141,7 @@ class GaussianFilter(BudgetFilter):
 
 
 def _square(part: Event) -> Fraction | float:
-    """Return mu² of one release."""
+    """Return mu² of one part: 1 / noise_multiplier² of a Gaussian; parts of other kinds are refused."""
     from .events import NonPrivate, NoOp
 
     if isinstance(part, NoOp):
@@ -156,14 +158,15 @@ def _square(part: Event) -> Fraction | float:
 
 @_require.check_options
 def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
-    """Return the largest Gaussian budget that is within (epsilon, delta), to 1e-12 and never above.
+    """Return the filter with the largest mu for which mu-GDP implies (epsilon, delta)-DP, up to a relative
+    1e-12 and never above it.
 
     >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
     0.647727
     """
     _require.price(epsilon=epsilon)
     _require.open_probability(delta=_require.float_or_inf(delta))
-    # the margin of 1e-12 on mu covers the filter's rounding allowance: sqrt(1 + 2^-40) is less
+    # The margin of 1e-12 on mu covers the filter's rounding allowance, because sqrt(1 + 2^-40) < 1 + 1e-12.
     limit = float(epsilon)
     low, high = 0.0, 1.0
     while gaussian_delta(high * (1 + 1e-12), limit) <= delta:

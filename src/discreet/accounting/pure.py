@@ -1,4 +1,4 @@
-"""Pure differential privacy: the largest privacy loss an event can have, where it is finite."""
+"""Pure differential privacy: the largest privacy loss that an event can have, where that is finite."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def amplified(epsilon: float, rate: Any) -> float:
         return epsilon
     if epsilon <= 700:
         return min(epsilon, math.log1p(q * math.expm1(epsilon)) * (1 + 1e-14) + 1e-300)
-    # e^epsilon is no float from 709 on: ln(1 + e^x) with x = epsilon + ln(rate), rounded up. The two cancel
-    # in x where the rate is tiny, so the room for rounding goes with each of them and not with their sum.
+    # e^epsilon overflows from 709 on. The result is ln(1 + e^x) with x = epsilon + ln(rate), rounded up. The
+    # two summands cancel where the rate is tiny, so the margin for rounding is a multiple of the magnitude of
+    # each and not of their sum.
     x = epsilon + math.log(q)
     x += 1e-15 * (epsilon - math.log(q))
     result = x + math.exp(-x) if x > 40 else math.log1p(math.exp(x))
@@ -38,7 +39,7 @@ def amplified(epsilon: float, rate: Any) -> float:
 
 
 def _of_laplace(e: Any) -> float:
-    """Return sensitivity over scale."""
+    """Return 1 / noise_multiplier, the sensitivity over the scale, rounded up."""
     return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
 
 
@@ -49,8 +50,8 @@ def _of_sampled(e: Any) -> float:
 
 
 def _of_poisson(e: ev.PoissonSampled) -> float:
-    """Return the amplified epsilon; refused where the amplification is not proved, also inside an event that
-    `normal` does not take apart."""
+    """Return the amplified epsilon. Raises WrongRelation where amplification is not proved for the relation;
+    `normal` checks that too, but not inside every event."""
     if e.rate not in (0, 1):
         require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
     return _of_sampled(e)
@@ -67,8 +68,8 @@ def _of_group(e: ev.Group) -> float:
 
 
 def _of_selected(e: ce.RepeatAndSelect) -> float:
-    """Return (2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders
-    infinite; Poisson trials have none."""
+    """Return (2 + shape) epsilon, Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 with both of its
+    orders infinite; with Poisson trials there is no pure epsilon."""
     inner_epsilon = epsilon_of(e.event)
     if (
         inner_epsilon is None
@@ -79,6 +80,7 @@ def _of_selected(e: ce.RepeatAndSelect) -> float:
     return _round.up(_require.exact(inner_epsilon, "epsilon") * (2 + _require.exact(e.trials.shape, "shape")))
 
 
+# The pure epsilon of each kind of event, rounded up; kinds without an entry have none.
 _RULES: dict[type[Event], Callable[[Any], float]] = {
     ev.NoOp: lambda e: 0.0,
     # Dwork, McSherry, Nissim & Smith 2006, Prop. 1

@@ -1,8 +1,8 @@
-"""The Rényi accountant: add up Rényi divergences order by order, convert at the best order.
+"""The Rényi accountant: adds up Rényi divergences order by order, and converts to epsilon at the best order.
 
-Every order gives a valid epsilon, so the search over orders only has to be good: powers of two first, then a
-narrowing of the valley around the best. Order infinity, the sum of pure epsilons, is always among the
-candidates.
+Every order gives a valid epsilon, so a search that misses the best order is still valid. The search tries the
+orders 1 + 2^k first and then narrows the interval around the best of them. Order infinity, at which
+divergences are pure epsilons, is always tried too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from .events import Event
 from .normal import Normal, normal
 from .rdp_rules import Moment, of_parts
 
+# The values of order - 1 at which the search starts.
 _COARSE = [2.0**k for k in range(14)]
 
 
 class AtOrder(NamedTuple):
-    """A price and the Rényi order that proved it."""
+    """An epsilon or a delta, and the Rényi order at which it is proved."""
 
     value: float
     order: float
 
 
 def curve(event: Event, orders: Iterable[float]) -> list[float]:
-    """Return the Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas)
-    must be asked for by `epsilon`.
+    """Return the Rényi divergence of the whole event at each order, rounded up.
+
+    An event that can fail with some probability (own delta, see `normal`) is refused, because its divergence
+    is infinite; `epsilon` prices it.
 
     >>> from .events import Gaussian
     >>> [round(r, 9) for r in curve(Gaussian(noise_multiplier=2.0).repeated(4), [2, 8.5])]
@@ -42,16 +45,16 @@ def curve(event: Event, orders: Iterable[float]) -> list[float]:
 
         raise refuse(event, "rdp", "it can fail with some probability, so its Rényi divergence is infinite")
     moment = of_parts(form.parts)
-    moments = []
+    divergences = []
     for order in orders:
         if not order > 1:
             raise _require.fail("order", order, "above 1")
-        moments.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
-    return moments
+        divergences.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
+    return divergences
 
 
 def epsilon(event: Event, delta: float, *, classic: bool = False) -> float:
-    """Return the least epsilon over all orders."""
+    """Return the least epsilon at delta over all orders; `classic` selects `rdp_to_epsilon_classic`."""
     return best(event, delta, classic=classic).value
 
 
@@ -66,6 +69,7 @@ def best(event: Event, delta: float, *, classic: bool = False) -> AtOrder:
 
 
 def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
+    """Return what `best` returns, for a normal form."""
     moment = of_parts(form.parts)
     convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
 
@@ -97,17 +101,22 @@ def delta(event: Event, epsilon: float) -> float:
 
 
 def _pure(form: Normal) -> float:
+    """Return the pure epsilon of the parts, which is the divergence at order infinity; infinite if none."""
     total = pure.epsilon_of(form.event)
     return math.inf if total is None else total
 
 
 def _search(price: Callable[[float], float]) -> AtOrder:
-    """Search orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of
-    (1, 3] if that is order 2."""
+    """Return the least price(order) that a search over orders finds.
+
+    The orders 1 + 2^k are tried first, which are integers and quick; then the interval around the best of
+    them, or (1, 3] if that is order 2; then the two integers beside the best. `log_excess` is ln(order - 1).
+    """
     seen: dict[float, float] = {}
 
     def epsilon_at(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
+        # Large orders are rounded to integers, at which several rules are exact.
         if order > 256:
             order = float(round(order))
         if order not in seen:
@@ -126,7 +135,8 @@ def _search(price: Callable[[float], float]) -> AtOrder:
 
 
 def _integers(order: float) -> list[float]:
-    """Return the integers beside an order: where moments known by chords touch the truth."""
+    """Return the integers beside an order: some moments are exact at integers and bounded by chords between
+    them (`rdp_sampled.chord`)."""
     return [float(n) for n in (math.floor(order), math.ceil(order)) if n >= 2]
 
 

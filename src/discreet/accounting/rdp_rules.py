@@ -1,9 +1,13 @@
-"""Rényi divergences of single events: (order - 1) times the divergence, as a function of the order, one
-theorem per row.
+"""Rényi divergences of single events, one theorem per entry of `RULES`.
 
-Written as log(1 + something computed without cancellation) wherever the pair of output distributions has a
-mirror symmetry: then sum p^a q^{1-a} - 1 = sum sqrt(pq) (cosh((a - 1/2) L) - cosh(L / 2)), L the privacy
-loss, has only positive terms. A tiny loss repeated ten million times keeps its digits that way.
+The *moment* of an event at an order is (order - 1) times its Rényi divergence, that is ln of the sum of
+p^order q^{1 - order} over outputs, for the worst pair of output distributions p and q. A `Moment` is that
+function of the order, as an upper bound.
+
+Moments are computed as ln(1 + x), with x computed without cancellation, wherever some relabeling of outputs
+swaps p and q. Then x = sum p^a q^{1-a} - 1 = sum sqrt(p q) (cosh((a - 1/2) L) - cosh(L / 2)), with a the
+order and L = ln(p / q) the privacy loss, has only positive terms. So a tiny loss keeps its digits, also when
+it is repeated ten million times.
 """
 
 from __future__ import annotations
@@ -26,25 +30,27 @@ _UP = 1 + 1e-13
 
 
 def _ratio(value: Any, other: Any) -> float:
-    """Return value / other as a float, through rationals: infinite where it overflows, and no 0 where it is
-    none."""
+    """Return value / other as a float, computed with fractions: infinite where it overflows, and the smallest
+    float instead of an underflow to 0."""
     ratio = _require.exact(value, "parameter") / _require.exact(other, "parameter")
     return max(_require.float_or_inf(ratio), 5e-324) if ratio else 0.0
 
 
 def gap(order: float, loss: float) -> float:
-    """Return cosh((order - 1/2) loss) - cosh(loss / 2), without cancellation; infinite where it overflows."""
+    """Return cosh((order - 1/2) loss) - cosh(loss / 2), the summand of the module's docstring, without
+    cancellation; infinite where it overflows."""
     a, b = order * loss / 2, (order - 1) * loss / 2
     return 2 * math.sinh(a) * math.sinh(b) if a + b < 700 else math.inf
 
 
 def _log1p(value: float) -> float:
+    """Return ln(1 + value), rounded up."""
     return math.log1p(value) * _UP
 
 
 def gaussian(mu_squared: float) -> Moment:
-    """Return the moments of Gaussian noise, order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop.
-    7)."""
+    """Return the moment order (order - 1) mu² / 2 of Gaussian noise, mu being the sensitivity over the
+    standard deviation (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
     return lambda order: order * (order - 1) / 2 * mu_squared * _UP
 
 
@@ -55,9 +61,11 @@ def pure_dp(epsilon: float) -> Moment:
 
 
 def randomized_response(epsilon: float, categories: int) -> Moment:
+    """Return the moments of randomized response: two answers have loss +-epsilon, the others have loss 0."""
+
     def moment(order: float) -> float:
         if order * epsilon > 350:
-            # the divergence never exceeds epsilon
+            # `gap` would soon overflow. The divergence never exceeds epsilon.
             return (order - 1) * epsilon * _UP
         weight = 2 * math.exp(epsilon / 2) / (math.exp(epsilon) + categories - 1)
         return _log1p(weight * gap(order, epsilon))
@@ -66,8 +74,11 @@ def randomized_response(epsilon: float, categories: int) -> Moment:
 
 
 def laplace(epsilon: float) -> Moment:
-    """Return the moments of Laplace noise (Mironov 2017, arXiv:1702.07476, Table II, regrouped): the flat
-    ends of the loss, and the slope between them."""
+    """Return the moments of Laplace noise (Mironov 2017, arXiv:1702.07476, Table II, its terms regrouped).
+
+    The first summand is for outputs outside the interval between the two means, where the loss is +-epsilon;
+    the second for outputs between them, where the loss is linear.
+    """
 
     def moment(order: float) -> float:
         if order * epsilon > 350:
@@ -79,8 +90,8 @@ def laplace(epsilon: float) -> Moment:
 
 
 def _slope(c: float, epsilon: float) -> float:
-    """Return sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of
-    positive terms."""
+    """Return sinh(c eps) / c - 2 sinh(eps / 2) with c = order - 1/2: the integral over losses L in [0, eps]
+    of cosh(c L) - cosh(L / 2); for small c eps by its power series, whose terms are positive."""
     if c < _NEAR_ORDER_1:
         return _slope_near_order_1(c, epsilon)
     if c * epsilon > 1:
@@ -93,18 +104,18 @@ def _slope(c: float, epsilon: float) -> float:
     return total * (1 + 1e-12)
 
 
-# Below it, orders under 1.001, the two terms of `_slope` are almost equal, and their difference has lost
+# Below this c, at orders under 1.001, the two terms of `_slope` are almost equal and their difference loses
 # digits.
 _NEAR_ORDER_1 = 0.501
 
 
 def _slope_near_order_1(c: float, epsilon: float) -> float:
-    """Return the same as `_slope`, from products instead of differences of almost equal numbers."""
+    """Return the same as `_slope`, without differences of almost equal numbers."""
     above = c - 0.5
     if c * epsilon > 1:
         rise = math.cosh((c + 0.5) * epsilon / 2) * math.sinh(above * epsilon / 2)
         return 2 * (rise - above * math.sinh(epsilon / 2)) / c
-    # c^2j - (1/2)^2j, each from the one before
+    # `difference` is c^{2j} - (1/2)^{2j} and `quarters` is (1/2)^{2j}, each computed from those of j - 1.
     total, term, difference, quarters = 0.0, epsilon, 0.0, 1.0
     for j in range(1, 12):
         term *= epsilon * epsilon / ((2 * j) * (2 * j + 1))
@@ -114,11 +125,15 @@ def _slope_near_order_1(c: float, epsilon: float) -> float:
 
 
 def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
-    """Return the moments of discrete Laplace noise, the sum over the integers regrouped: flat ends with mass
-    1/(1+a) each way, and constant sqrt(pq) in between."""
+    """Return the moments of discrete Laplace noise on two integers that differ by the sensitivity.
+
+    The sum over the integers is regrouped as in `laplace`: outside the interval between the two integers
+    (ends included) the loss is +-epsilon, with probability 1/(1+a) on each side, a = e^{-1/scale}; between
+    them sqrt(p q) is constant.
+    """
     epsilon = pure.epsilon_of(e)
     if epsilon is None:
-        # so little noise that sensitivity over scale is no float
+        # So little noise that the sensitivity over the scale overflows.
         return _infinite
     shift, scale = e.sensitivity, float(e.scale)
     a = math.exp(-1 / scale)
@@ -135,8 +150,11 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
 
 
 def _sum_between(order: float, shift: int, scale: float) -> float:
-    """Return the gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each
-    at its larger end."""
+    """Return the sum of `gap` over the losses (shift - 2x) / scale, x = 1 .. shift - 1.
+
+    Losses of opposite sign have the same gap, so half of them are summed, twice. Long sums are bounded by
+    2048 blocks, each with the gap of its largest loss.
+    """
     middle = shift // 2
     if middle <= 2048:
         losses = [(shift - 2 * x) / scale for x in range(1, middle + (shift % 2))]
@@ -150,9 +168,11 @@ def bounded_range(epsilon: float) -> Moment:
     """Return the moments of the worst pair of an epsilon-bounded-range mechanism, in closed form (Dong,
     Durfee & Rogers 2020, arXiv:1909.13830).
 
-    With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A /
-    B. Never above order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used
-    where the closed form would lose digits.
+    The worst pair has only two losses, t and t - eps. With a the order, u = e^t, A = (1 - e^{-a eps}) / (1 -
+    e^{-eps}) and B = e^{-eps} (1 - e^{-(a-1) eps}) / (1 - e^{-eps}), sum p^a q^{1-a} = u^{a-1} (A - u B), and
+    the u of the worst pair is (1 - 1/a) A / B. The divergence is never above order * epsilon² / 8 (Cesar &
+    Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used where the closed form would lose digits. In the
+    code, `top` and e^log_drop are A and B without their denominators.
     """
 
     def moment(order: float) -> float:
@@ -164,7 +184,7 @@ def bounded_range(epsilon: float) -> Moment:
         log_u = min(max(math.log1p(-1 / order) + math.log(top) - log_drop, 0.0), epsilon)
         inside = top - math.exp(log_u + log_drop)
         if inside <= 0:
-            # Lost to rounding, at orders times epsilon that no budget holds.
+            # The difference was lost to rounding, which happens only at very large order times epsilon.
             return min(concentrated, (order - 1) * epsilon * _UP)
         value = (order - 1) * log_u + math.log(inside) - math.log(-math.expm1(-epsilon))
         return min(concentrated, (value + 1e-13 * (1 + order * epsilon)) * _UP, (order - 1) * epsilon * _UP)
@@ -173,15 +193,15 @@ def bounded_range(epsilon: float) -> Moment:
 
 
 def point(e: ce.RDPPoint) -> Moment:
-    """Return the moments from one order: divergences grow with the order, so below it its value holds, and
-    above nothing is known."""
+    """Return the moments of a mechanism whose divergence is known at one order only. Divergences do not fall
+    with the order, so its value holds at lower orders too; at higher ones nothing is known."""
     order0, value = float(e.order), float(e.epsilon)
     return lambda order: (order - 1) * value * _UP if order <= order0 else math.inf
 
 
 def group(e: ev.Group) -> Moment:
-    """Return the moments of a group, halving the order for every doubling, at three times the price (Mironov
-    2017, arXiv:1702.07476, Prop. 2)."""
+    """Return the moments of a group: for a group of 2^c units, the divergence at order a >= 2 is at most 3^c
+    times that of one unit at order a 2^c (Mironov 2017, arXiv:1702.07476, Prop. 2)."""
     doublings = (e.size - 1).bit_length()
     inner = moments(e.event)
 
@@ -198,7 +218,8 @@ def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
 
 
 def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
-    """Return the moment function of the best of `trials` runs whose own is `inner`.
+    """Return the moments of the best of a random number of runs with distribution `trials`; `inner` are the
+    moments of one run.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence, in either direction if `inner` is
                one.
@@ -212,15 +233,16 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
     shape, gamma = float(trials.shape), float(trials.gamma)
     log_mean = _log_mean(shape, gamma)
 
-    # (1 - 1/a) rdp(a) = moment(a) / a
-    def second(t: float) -> float:
-        other = 1 + math.exp(t)
-        return (inner(other) - math.log(gamma)) / other
+    # The theorem has a second order, any a >= 1, at which it charges (1 - 1/a) rdp(a) + ln(1/gamma) / a,
+    # where (1 - 1/a) rdp(a) = inner(a) / a. The best a = 1 + e^t is searched.
+    def second_order_price(t: float) -> float:
+        second_order = 1 + math.exp(t)
+        return (inner(second_order) - math.log(gamma)) / second_order
 
     grid = [k / 2 for k in range(-12, 28)]
-    near = min(grid, key=second)
-    # the last is the limit of order 1
-    extra = min(_valley(second, near), -math.log(gamma))
+    start = min(grid, key=second_order_price)
+    # ln(1/gamma) is the price at a = 1.
+    extra = min(_minimum_near(second_order_price, start), -math.log(gamma))
 
     def moment(order: float) -> float:
         return (inner(order) + (order - 1) * (1 + shape) * extra + log_mean) * _UP
@@ -228,15 +250,16 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
     return moment
 
 
-def _valley(price: Callable[[float], float], near: float) -> float:
+def _minimum_near(price: Callable[[float], float], start: float) -> float:
+    """Return the least price found within 1/2 of `start`."""
     from .conversion import minimum
 
-    return min(price(near), minimum(price, near - 0.5, near + 0.5, 24)[1])
+    return min(price(start), minimum(price, start - 0.5, start + 0.5, 24)[1])
 
 
 def _log_mean(shape: float, gamma: float) -> float:
-    """Return ln E[K] of the truncated negative binomial, rounded up: never negative, because there is at
-    least one trial."""
+    """Return ln E[K] for K with the truncated negative binomial distribution, rounded up. It is never
+    negative, because there is at least one trial."""
     log_gamma = math.log(gamma)
     log_odds = math.log1p(-gamma) - log_gamma
     # (1 - gamma^shape) / shape, with its limit ln(1/gamma) at shape 0
@@ -246,21 +269,21 @@ def _log_mean(shape: float, gamma: float) -> float:
 
 
 def _poisson_trials(inner: Moment, mean: float) -> Moment:
-    """Return ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where the base is (ln(1 +
-    1/(order-1)), delta')-DP.
+    """Return ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where one trial has Rényi
+    divergence rdp at the order, and is (ln(1 + 1/(order-1)), delta')-DP.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence of the best of a Poisson number of
                trials, never negative.
     Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 6 and the lemma on generating functions
-               before it. With f(x) = e^{mean (x - 1)} and q, q' the chances that a trial is no better than y,
-               the best is no better than y with chance f(q), so the outputs y together add at most
-               e^{(order-1) rdp} max f'(q)^order f'(q')^{1-order} <= mean e^x to the moment. "No trial" is an
-               outcome too; its chance e^{-mean} is the same on both tables and is its summand. The theorem as
-               stated leaves it out, which for means below 1 is less than the truth, and can be less than
-               nothing.
+               before it. Let f(x) = e^{mean (x - 1)}, and let q and q' be the probabilities, on the two
+               tables, that a trial is no better than y. The best trial is no better than y with probability
+               f(q), so all outputs y together add at most e^{(order-1) rdp} max f'(q)^order f'(q')^{1-order}
+               <= mean e^x to the sum of p^order q^{1-order}. "No trial" is an outcome too: its probability
+               e^{-mean} is the same on both tables, and is the first summand. The theorem as stated leaves it
+               out. For means below 1 that is too small, and the bound can be negative.
     """
-    # e^-m + m e^x = 1 + (e^-m - 1 + m) + m (e^x - 1): both summands are positive, so that tiny means keep
-    # their digits
+    # e^-m + m e^x = 1 + (e^-m - 1 + m) + m (e^x - 1), where both brackets are positive, so that tiny means
+    # keep their digits. `idle` is the first bracket.
     idle = max(0.0, math.expm1(-mean) + mean) if mean > 1e-3 else mean * mean / 2
 
     def moment(order: float) -> float:
@@ -274,7 +297,7 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
 
 def best_delta(moment: Moment, epsilon: float) -> float:
-    """Return the least delta at an epsilon over a grid of orders."""
+    """Return the least delta at an epsilon, over a grid of orders, of an event with these moments."""
     from .conversion import rdp_to_delta
 
     orders = [1 + math.exp(k / 3) for k in range(-12, 31)]
@@ -283,7 +306,7 @@ def best_delta(moment: Moment, epsilon: float) -> float:
 
 def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     """Return the moments of an event on a Poisson sample."""
-    # a rate that is too small for a float is taken as the least one
+    # A rate that is too small for a float is taken as the smallest float.
     rate = float(e.rate) or 5e-324
     inner = e.event
     if isinstance(inner, ev.Gaussian):
@@ -292,9 +315,8 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-# A relabeling of outputs (x -> s - x for noise that moves by s) swaps the two distributions of a pair that
-# dominates each of these, whatever was asked before; so does relabeling every output of a composition of such
-# pairs.
+# Each of these events has one dominating pair, and some relabeling of outputs swaps its two distributions (x
+# -> s - x for noise that is shifted by s). In a composition the outputs of all such pairs are relabeled.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,
@@ -303,8 +325,9 @@ _MIRRORED = {
     ev.PureDP,
     ev.DiscreteGaussian,
 }
-# No one pair dominates this one: its own two distributions are swapped by x -> s - x, entry by entry. In a
-# composition s may depend on other answers, which the relabeling changes.
+# This event has no single dominating pair. For a given shift s, x -> s - x in every entry swaps its two
+# distributions. In a composition s may depend on earlier answers, which the relabeling changes, so the
+# argument holds for the event alone only.
 _MIRRORED_ALONE = {ev.VectorDiscreteGaussian}
 
 
@@ -330,9 +353,9 @@ def _infinite(order: float) -> float:
     return math.inf
 
 
-# Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an
-# upper bound at others, because a theta function is largest at its center (the proof of Canonne, Kamath &
-# Steinke 2020, Theorem 14).
+# The moments of each kind of event. Those of the discrete Gaussian are those of the continuous one: exact at
+# orders where order times sensitivity is an integer, an upper bound at others, because a theta function is
+# largest at its center (the proof of Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
 RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NoOp: lambda e: lambda order: 0.0,
     ev.NonPrivate: lambda e: _infinite,
@@ -358,8 +381,7 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
 
 
 def moments(event: Event) -> Moment:
-    """Return the moment function of a whole event without a delta of its own; what has no rule is refused by
-    name."""
+    """Return the moments of a whole event without own delta; an event without a rule is refused by name."""
     from .normal import normal
     from .refusal import refuse
 
@@ -372,8 +394,8 @@ def moments(event: Event) -> Moment:
 
 
 def of_parts(parts: dict[Event, int]) -> Moment:
-    """Return the sum of the parts' moments (Mironov 2017, arXiv:1702.07476, Prop. 1), for adaptively chosen
-    events too."""
+    """Return the moments of a composition of parts with counts: the sum of the parts' moments, also where
+    events are chosen adaptively (Mironov 2017, arXiv:1702.07476, Prop. 1)."""
     from .refusal import refuse
 
     terms: list[tuple[Moment, int]] = []

@@ -1,9 +1,11 @@
-"""Rényi divergences under sampling: sums over how often the sampled unit is counted, in the log domain, all
-terms positive.
+"""Rényi divergences under sampling, by binomial expansions in the log domain, all of whose terms are
+positive.
 
-Orders between integers are bounded by the chord: the moment function (order - 1) D_order is convex and zero
-at order 1 (van Erven & Harremoës 2014, arXiv:1206.2459), so a straight line between two known orders lies
-above it.
+The *moment* of an event at an order is (order - 1) D_order, D_order its Rényi divergence. At an integer order
+n it is the logarithm of the expansion of E[(1 - q + q R)^n] in powers of q R, with q the sampling rate and R
+the likelihood ratio of the unsampled event. Between integers it is bounded by the chord: the moment is a
+convex function of the order and zero at order 1 (van Erven & Harremoës 2014, arXiv:1206.2459), so a straight
+line between two orders lies above it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from . import sampled_events as se
 
 Moment = Callable[[float], float]
 WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
-# orders above need no sum: they are never best where sampling helps
+# The largest order that is computed: larger ones are not best where sampling helps. Infinite moments are
+# claimed above it.
 LARGEST = 1 << 14
 # The distance from 1 to the next float: bounds on rounding errors are multiples of it.
 _EPS = 2.0**-52
@@ -27,6 +30,7 @@ _Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @lru_cache(maxsize=1)
 def _table() -> _Array:
+    """Return ln(i!) for i = 0 .. LARGEST + 1."""
     return np.array([math.lgamma(i + 1) for i in range(LARGEST + 2)])
 
 
@@ -37,8 +41,8 @@ def log_binomials(n: int) -> _Array:
 
 
 def log_sum(terms: _Array, size: float) -> float:
-    """Return the logarithm of the sum of exponentials, rounded up: each exponent was computed from numbers of
-    at most `size`."""
+    """Return the logarithm of the sum of e^term, rounded up; `size` bounds the magnitude of the numbers that
+    each term was computed from, and so its rounding error."""
     top = float(np.max(terms))
     if math.isinf(top):
         return top
@@ -52,9 +56,9 @@ def log1p_exp(x: float) -> float:
 
 
 def chord(at_integers: Moment) -> Moment:
-    """Return a moment function known at integers from 2 on, extended by chords.
+    """Return the moments at all orders, from those at integers from 2 on, by chords.
 
-    Above `LARGEST` nothing is claimed.
+    Above `LARGEST` they are infinite.
     """
     moments: dict[int, float] = {1: 0.0}
 
@@ -76,12 +80,13 @@ def chord(at_integers: Moment) -> Moment:
 
 
 def gaussian(rate: float, noise: float) -> Moment:
-    """Return the moments of the Poisson-sampled Gaussian, at any order.
+    """Return the moments of the Gaussian on a Poisson sample, at any order; `noise` is the noise multiplier.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
     Proof:     Mironov, Talwar & Zhang 2019, arXiv:1908.10530 (which direction is worse; Section 3.3: the
-               series); at integers the terms 0 and 1 are subtracted exactly, so tiny rates keep their digits.
+               series between integers). At integers the 1 in the expansion is taken out
+               exactly (`_gaussian_integer`), so that tiny rates keep their digits.
     """
     if noise == 0:
         return lambda order: math.inf
@@ -96,8 +101,9 @@ def gaussian(rate: float, noise: float) -> Moment:
 
 
 def _gaussian_integer(order: int, rate: float, noise: float) -> float:
-    """Return the moment of the Gaussian on a Poisson sample at an integer order, by its binomial
-    expansion."""
+    """Return the moment of the Gaussian on a Poisson sample at an integer order n, by its binomial expansion:
+    ln(1 + sum of C(n, i) q^i (1-q)^{n-i} (e^{i(i-1) / (2 s²)} - 1) over i = 2 .. n), q the rate, s the
+    noise."""
     i = np.arange(2, order + 1, dtype=np.float64)
     growth = i * (i - 1) / (2 * noise * noise)
     weights = log_binomials(order)[2:] + i * math.log(rate) + (order - i) * math.log1p(-rate)
@@ -107,25 +113,29 @@ def _gaussian_integer(order: int, rate: float, noise: float) -> float:
 
 
 def _gaussian_series(order: float, rate: float, noise: float) -> float:
-    """Return both halves of the split integral as binomial series, scaled by their largest term.
+    """Return the moment of the Gaussian on a Poisson sample at an order that is not an integer (Mironov,
+    Talwar & Zhang 2019, Section 3.3).
 
-    Term i is C(order, i) times the integral of a ratio in [0, 1] to the power i: past the order the terms
-    alternate and shrink, so the sum may stop anywhere there and the last term bounds the rest. Positive terms
-    are taken larger, negative ones smaller.
+    The integral is split at `split`, where (1 - rate) p0 = rate p1 for the densities p0 and p1 of the
+    Gaussian without and with the unit. Each half is a binomial series: term i is C(order, i) times the
+    integral of a ratio in [0, 1] to the power i. For i above the order the terms alternate in sign and
+    shrink, so the sum may stop anywhere there, and the last term bounds the rest. Terms are scaled by the
+    largest; positive ones are rounded up in magnitude, negative ones down.
     """
     split = noise * noise * math.log(1 / rate - 1) + 0.5
-    log_rate, log_rest, wide = math.log(rate), math.log1p(-rate), 2 * noise * noise
+    log_rate, log_other, twice_variance = math.log(rate), math.log1p(-rate), 2 * noise * noise
     terms: list[tuple[float, float, float]] = []
     sign, log_binomial, top = 1.0, 0.0, -math.inf
     for i in range(math.ceil(order) + 60):
         j = order - i
-        low = log_binomial + i * log_rate + j * log_rest + (i * i - i) / wide
-        high = log_binomial + j * log_rate + i * log_rest + (j * j - j) / wide
+        low = log_binomial + i * log_rate + j * log_other + (i * i - i) / twice_variance
+        high = log_binomial + j * log_rate + i * log_other + (j * j - j) / twice_variance
         first = low + _log_half_erfc((i - split) / (noise * math.sqrt(2)))
         second = high + _log_half_erfc((split - j) / (noise * math.sqrt(2)))
         both = max(first, second) + math.log1p(math.exp(-abs(first - second)))
         terms.append((both, sign, 16 * _EPS * (abs(low) + abs(high) + abs(log_binomial) + i + 40)))
         top = max(top, both)
+        # Smaller terms than e^-38 of the largest are below its rounding.
         if i > order and both < top - 38:
             break
         ratio = j / (i + 1)
@@ -137,7 +147,7 @@ def _gaussian_series(order: float, rate: float, noise: float) -> float:
 
 
 def _log_half_erfc(x: float) -> float:
-    """Return ln(erfc(x) / 2); far out by its asymptotic series, whose error is below the first term left
+    """Return ln(erfc(x) / 2); for large x by the asymptotic series, whose error is below the first term left
     out."""
     if x < 25:
         return math.log(math.erfc(x) / 2)
@@ -146,21 +156,23 @@ def _log_half_erfc(x: float) -> float:
 
 
 def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
-    """Return the moments of any mechanism on a Poisson sample, at integer orders, from its own moments.
+    """Return the moments of any mechanism on a Poisson sample, from its own moments `inner` at integer
+    orders.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
     Proof:     if some relabeling of outputs swaps the pair of output distributions (`mirrored`: Laplace,
-               randomized response), removing is the worse direction and its binomial expansion is exact
-               (Mironov, Talwar & Zhang 2019); otherwise Zhu & Wang 2019, Theorem 5, with the factor 3 on
-               every moment from the third on.
+               randomized response), removing a unit is the worse direction and its binomial expansion is
+               exact (Mironov, Talwar & Zhang 2019); otherwise Zhu & Wang 2019, Theorem 5, with the factor 3
+               on every moment from the third on.
     """
 
     def log_term(n: int, i: int, log_binomial: float, log_moment: float) -> float:
         if mirrored or i == 2:
             extra = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
         else:
-            # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
+            # ln(3 e^g - 1), g the moment: the sum of C(n, i) q^i (1-q)^{n-i} over all i is 1 and is the 1 in
+            # ln(1 + ...), so it is subtracted from every term.
             extra = log_moment + math.log(3 - math.exp(-log_moment))
         return log_binomial + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
 
@@ -170,36 +182,38 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
 def _binomial_expansion(
     rate: float, inner: Moment, log_term: Callable[[int, int, float, float], float]
 ) -> Moment:
-    """Return the moments log(1 + sum over i of e^log_term(n, i, log binomial, i-th moment)), i from 2 to the
-    order n; the mechanism's own moments are computed once for all orders."""
-    moment_at = cache(inner)
+    """Return the moments ln(1 + sum of e^log_term(n, i, ln C(n, i), inner(i)) over i = 2 .. n), for orders n
+    up to 1024; the mechanism's own moments `inner` are computed once for all orders."""
+    inner_at = cache(inner)
 
-    def rdp_at(order: float) -> float:
+    def moment_at(order: float) -> float:
         n = int(order)
         log_c = log_binomials(n)
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for i in range(2, n + 1):
-            log_moment = moment_at(float(i))
+            log_moment = inner_at(float(i))
             if math.isinf(log_moment):
                 return math.inf
             terms[i - 2] = log_term(n, i, log_c[i], log_moment)
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
-    return _limit_order(chord(rdp_at), 1024)
+    return _limit_order(chord(moment_at), 1024)
 
 
 def _limit_order(moment: Moment, largest: int) -> Moment:
-    """Return the same moments, infinite above the largest order that is computed."""
+    """Return the same moments up to the order `largest`, and infinite above it."""
     return lambda order: moment(order) if order <= largest else math.inf
 
 
 def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) -> Moment:
-    """Return the moments on a fixed-size sample without replacement, under replace, at integer orders.
+    """Return the moments of any mechanism on a fixed-size sample without replacement, under replace, from its
+    own moments `inner` at integer orders and its pure epsilon, if it has one.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 9.
     """
+    # ln(e^epsilon - 1) for the pure epsilon
     worst = (
         math.inf
         if pure_epsilon is None
@@ -217,8 +231,8 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     return _binomial_expansion(rate, inner, log_term)
 
 
-# Above this mu the central moments are not tried: from mu = 1.2 on they are more than half of the plain ones
-# and gain nothing, and the memory of their grid grows with mu.
+# Above this mu the central moments of `gaussian_without_replacement` are not tried: from mu = 1.2 on they are
+# more than half of the plain moments and gain nothing, and the memory of their grid grows with mu.
 _NO_GAIN = 20.0
 
 
@@ -226,9 +240,10 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
     """Return the moments of the Gaussian on a fixed-size sample without replacement, under replace, at
     integer orders up to 512.
 
-    Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions
-    is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q -
-    1)^i], instead of twice the j-th moment.
+    Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions p
+    and q is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), with the
+    central moments B(i) = E_q[(p/q - 1)^i], instead of twice the j-th moment. For Gaussians ln B(i) is
+    `log_central_moment(i, mu)`.
     """
     if noise == 0:
         return lambda order: math.inf
@@ -238,7 +253,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
         return plain
     even = cache(lambda order: log_central_moment(order, mu))
 
-    def rdp_at(order: float) -> float:
+    def moment_at(order: float) -> float:
         n = int(order)
         j = np.arange(2, n + 1, dtype=np.float64)
         log_moments = j * (j - 1) / 2 * mu * mu
@@ -252,19 +267,20 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
             log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(log_moments[-1]))
         )
 
-    sharp = _limit_order(chord(rdp_at), 512)
+    sharp = _limit_order(chord(moment_at), 512)
     return lambda order: min(plain(order), sharp(order))
 
 
 def log_central_moment(order: int, mu: float) -> float:
     """Return ln E[(e^{mu z - mu²/2} - 1)^order] for a standard normal z and an even order, rounded up.
 
-    By the trapezoidal rule: the integrand is positive, analytic, and falls off like a Gaussian.
+    It is computed by the trapezoidal rule with step 1/16, which is accurate because the integrand is
+    positive, analytic, and falls off like a Gaussian. The 1e-9 that is added covers its error.
     """
     reach = 16 + 2 * math.sqrt(order)
     z = np.arange(-reach, reach + mu * order, 1 / 16)
     loss = mu * z - mu * mu / 2
-    # From 40 on ln(e^loss - 1) is loss, rounded up: little noise has losses whose exponential is no float.
+    # From 40 on ln(e^loss - 1) is replaced by the loss, which is larger: with little noise e^loss overflows.
     with np.errstate(divide="ignore"):
         ratios = np.where(loss > 40, loss, np.log(np.abs(np.expm1(np.minimum(loss, 40.0)))))
     logs = order * ratios - z * z / 2
@@ -273,31 +289,33 @@ def log_central_moment(order: int, mu: float) -> float:
 
 
 def allocation(steps: int, noise: float) -> Moment:
-    """Return the moments of Gaussian steps of which one, drawn uniformly, holds the unit.
+    """Return the moments of `steps` Gaussian steps, one of which, drawn uniformly, holds the unit.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
-    Proof:     the pair is the mean of N(e_i, s²I) over i against N(0, s²I) (Feldman & Shenfeld 2025,
-               arXiv:2502.08202; Chua et al. 2024, arXiv:2412.16802). Removing: the multinomial expansion at
-               integer orders, collected by a power series. Adding: by Jensen the likelihood ratio is at least
-               e^{mean of the (x_i - 1/2)/s²}, a Gaussian loss.
+    Proof:     the pair is the mean of N(e_i, s² I) over i against N(0, s² I), with e_i the i-th unit vector
+               and s the noise multiplier (Feldman & Shenfeld 2025, arXiv:2502.08202; Chua et al. 2024,
+               arXiv:2412.16802). Removing a unit: the multinomial expansion at integer orders
+               (`allocation_moments`). Adding a unit: by Jensen's inequality the likelihood ratio of an output
+               x is at least e^{mean of (x_i - 1/2) / s² over i}, whose logarithm is normal.
     """
     if noise == 0:
         return lambda order: math.inf
     mu2 = 1 / (noise * noise)
     moments: dict[int, _Array] = {}
 
-    def rdp_at(order: float) -> float:
+    def moment_at(order: float) -> float:
+        # Moments are computed in blocks: up to order 16, 64 or 256.
         limit = next(size for size in (16, 64, 256) if order <= size)
         if limit not in moments:
             moments[limit] = allocation_moments(limit, steps, mu2)
         return float(moments[limit][int(order)])
 
-    removing = _limit_order(chord(rdp_at), 256)
+    removing = _limit_order(chord(moment_at), 256)
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)
-        # if it is revealed which step holds the unit, it is one Gaussian
+        # Revealing which step holds the unit can only raise the divergence, and gives one Gaussian.
         revealed = order * (order - 1) / 2 * mu2 * (1 + 8 * _EPS)
         return min(revealed, max(removing(order), adding))
 
@@ -305,21 +323,21 @@ def allocation(steps: int, noise: float) -> Moment:
 
 
 def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
-    """Return, for n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2
-    / 2} / k!)^steps.
+    """Return, for n = 0 .. limit, the moment of removing a unit at order n: ln of n! / steps^n times the
+    coefficient of z^n in (sum over k of z^k e^{k(k-1) mu2 / 2} / k!)^steps, where mu2 is 1 / noise².
 
-    The power is taken by squaring, where all terms are positive.
+    The power is computed by repeated squaring; all terms are positive.
     """
     k = np.arange(limit + 1, dtype=np.float64)
     log_base = k * (k - 1) / 2 * mu2 - _table()[: limit + 1] - k * math.log(steps)
     result = np.full(limit + 1, -math.inf)
     result[0] = 0.0
-    power, left = log_base, steps
-    while left:
-        if left & 1:
+    power, exponent = log_base, steps
+    while exponent:
+        if exponent & 1:
             result = _log_convolve(result, power)
-        left >>= 1
-        if left:
+        exponent >>= 1
+        if exponent:
             power = _log_convolve(power, power)
     sizes = _table()[: limit + 1] + np.maximum.accumulate(np.abs(log_base))
     rounding_error = _EPS * (16 * sizes + 8 * k) * max(1, 2 * steps.bit_length())

@@ -1,8 +1,8 @@
-"""Events in which chance hides who was looked at: fixed-size samples, truncated Poisson samples, random
-allocation, shuffling.
+"""Events on random samples (of fixed size, or truncated Poisson samples), random allocation, shuffling, and
+matrix mechanisms with the steps in which a unit may take part.
 
-Every amplification theorem is proved for one neighbor relation. The event refuses to be built for another,
-because the same mechanism has a different price there and nothing downstream could notice.
+Every amplification theorem is proved for certain neighbor relations. Its event cannot be made for another
+relation, because the same mechanism has a different price there, and no later check would notice.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .events import Event, Gaussian, inherit
 @described("accounting.SampledWithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWithoutReplacement(Event):
-    """`event` on `sample` units drawn uniformly, without replacement, from exactly `size`.
+    """`event` on a sample of `sample` units, drawn uniformly without replacement from exactly `size` units.
 
     For `replace` only (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Wang, Balle &
-    Kasiviswanathan 2019): the size is public there. `event` is priced for `replace` too: a Gaussian's noise
-    multiplier is over the replace-one sensitivity.
+    Kasiviswanathan 2019), where the size is public. `event` is for `replace` too: the noise multiplier of a
+    Gaussian is relative to the sensitivity to replacing one unit.
     """
 
     event: Event
@@ -43,19 +43,19 @@ class SampledWithoutReplacement(Event):
 
     @property
     def rate(self) -> Fraction:
-        """The chance that a given unit is in the sample."""
+        """The probability that a given unit is in the sample."""
         return Fraction(self.sample, self.size)
 
 
 @described("accounting.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Event):
-    """`event` on a Poisson sample with `rate` of exactly `size` units, of which a random `limit` are kept
-    when there are more.
+    """`event` on a Poisson sample, with rate `rate`, of exactly `size` units; if it has more than `limit`
+    units, a random `limit` of them are used.
 
     For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run differs from the
-    untruncated one only if some sample has more than `limit` units, so the total-variation distance of the
-    two is charged.
+    untruncated one only if the sample has more than `limit` units. So the price is that of the untruncated
+    sample plus the cost of their distance in total variation (see `normal`).
     """
 
     event: Event
@@ -79,8 +79,8 @@ class RandomAllocation(Event):
     uniformly.
 
     With `selected=1` this is balls-in-bins batching (Chua et al. 2024, arXiv:2412.16802), one pass over the
-    data. For `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202). The event is the whole
-    pass, not one step. Gaussian noise only.
+    data. For `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202). This event is the whole
+    pass; `event` is one step of it, which must be a Gaussian.
     """
 
     event: Event
@@ -101,6 +101,7 @@ class RandomAllocation(Event):
         require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
 
 
+# The name of `RandomAllocation` with `selected=1` in the literature.
 BallsInBins = RandomAllocation
 
 
@@ -110,10 +111,10 @@ class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random
     permutation.
 
-    For `replace`: one sender's value is changed, the number of senders is public. Holds for any adaptively
-    chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). Their later,
-    stronger bound (arXiv:2208.04591) holds, by its errata, for a restricted class of randomizers only and is
-    not used.
+    For `replace`: one sender's value is changed, and the number of senders is public. The price holds for any
+    adaptively chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). The
+    stronger bound of their later paper (arXiv:2208.04591) is not used, because by its errata it holds for a
+    restricted class of randomizers only.
     """
 
     epsilon: Real
@@ -128,7 +129,7 @@ class Shuffled(Event):
 
 
 class Participation:
-    """Base of the participation patterns: in which steps one unit may take part."""
+    """Base class of the participation patterns, which say in which steps one unit may take part."""
 
     __slots__ = ()
 
@@ -142,8 +143,8 @@ class SingleEpoch(Participation):
 @described("accounting.MinSeparated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinSeparated(Participation):
-    """At most `times` steps, any two at least `separation` steps apart (Choquette-Choo et al. 2023,
-    arXiv:2211.06530)."""
+    """Every unit takes part in at most `times` steps, any two of them at least `separation` steps apart
+    (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
 
     separation: int
     times: int
@@ -156,11 +157,11 @@ class MinSeparated(Participation):
 @described("accounting.Banded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banded(Participation):
-    """At most `times` steps, under a strategy whose columns have `bands` bands and whose steps are at least
-    that far apart.
+    """Every unit takes part in at most `times` steps, any two of them at least `bands` steps apart, and the
+    strategy matrix has at most `bands` nonzero diagonals.
 
-    Columns of one unit are then orthogonal and their squared norms add up (Choquette-Choo et al. 2023,
-    arXiv:2306.08153).
+    The columns of the steps of one unit are then orthogonal, and their squared norms add up (Choquette-Choo
+    et al. 2023, arXiv:2306.08153).
     """
 
     bands: int
@@ -174,8 +175,8 @@ class Banded(Participation):
 @described("accounting.TreeRestarts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRestarts(Participation):
-    """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each
-    tree (Kairouz et al. 2021, arXiv:2103.00039)."""
+    """Tree aggregation: `restarts` + 1 binary trees one after the other, each over `leaves` steps; a unit
+    takes part in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
 
     leaves: int
     restarts: int = 0
@@ -188,14 +189,15 @@ class TreeRestarts(Participation):
 @described("accounting.CorrelatedGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatedGaussian(Event):
-    """All `steps` answers of a matrix mechanism: independent Gaussian noise, mixed by a strategy before it
-    leaves.
+    """All `steps` answers of a matrix mechanism: independent Gaussian noise is added to the answers of a
+    strategy matrix, so that the noise of the released answers is correlated.
 
-    `noise_multiplier` is the deviation of the independent noise over the largest l2 change that one unit can
-    make in the strategy's answers *under `participation`*. Guarantee: as private as one Gaussian with that
-    noise multiplier, also when questions are chosen adaptively. Proof: Denisov et al. 2022, arXiv:2202.08312,
-    Theorem 2.1 (Gaussian noise only).
-    Assumes: the sensitivity was computed for this very pattern, and that the data respects it.
+    `noise_multiplier` is the standard deviation of the independent noise over the largest l2 change that one
+    unit can make in the strategy's answers *under `participation`*.
+    Guarantee: as private as one Gaussian with that noise multiplier, also when the inputs of later steps are
+               chosen adaptively.
+    Proof:     Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1 (Gaussian noise only).
+    Assumes:   the sensitivity was computed for this participation pattern, and the data respects the pattern.
     """
 
     noise_multiplier: float
@@ -221,10 +223,12 @@ class CorrelatedGaussian(Event):
 
 
 def parts(event: Any) -> Event:
-    """Return the event whose `selected`-fold composition dominates a random allocation with more than one
-    selected step.
+    """Return the event whose `selected`-fold composition is at most as private as a random allocation with
+    more than one selected step.
 
-    A uniform choice of k of t steps is: k blocks of floor(t/k) random steps each, then one step from each
-    block; given the blocks, that is a k-fold composition (Feldman & Shenfeld 2025).
+    Let k be the number of selected steps and t the number of steps. A uniform choice of k of t steps is the
+    same as k disjoint random blocks of floor(t/k) steps each, and then one uniform step from each block. For
+    given blocks that is a k-fold composition of allocations with one selected step (Feldman & Shenfeld 2025,
+    arXiv:2502.08202).
     """
     return RandomAllocation(event=event.event, steps=event.steps // event.selected)

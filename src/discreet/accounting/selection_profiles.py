@@ -1,7 +1,7 @@
-"""The price of private selection from the whole privacy profile of a run (Koskela, Redberg & Wang 2024,
-arXiv:2402.06701): often below what Rényi divergences give.
+"""The price of private selection, computed from the privacy profile of one run: its delta as a function of
+epsilon (Koskela, Redberg & Wang 2024, arXiv:2402.06701). It is often below the price by Rényi divergences.
 
-For one search alone. In compositions a `RepeatAndSelect` is charged by its Rényi bound.
+It holds for one selection alone. In a composition a `RepeatAndSelect` is charged by its Rényi bound.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from .rdp_rules import _log_mean
 
 # Covers the rounding of a delta and of its interpolation.
 _UP = 1 + 1e-9
-# Epsilons that the profile of a run is computed at: between them it is bounded by chords, so that more of
-# them change the third digit only.
+# The number of epsilons at which the profile of a run is computed. Between them it is bounded by chords; more
+# points change the third digit only.
 _POINTS = 48
-# The delta at which the profile of a run ends: beyond its epsilon the value there holds. A run with a larger
-# delta of its own has no epsilon there, and the next is tried.
+# The profile of a run is computed up to the epsilon at which its delta is the first of these; for larger
+# epsilons the last value is used. A run with a larger own delta has no such epsilon, and the next delta is
+# tried.
 _LEAST = (1e-16, 1e-13, 1e-10, 1e-7, 1e-4)
 
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """delta(epsilon) of a run, from above: a convex function of e^epsilon lies below its chords."""
+    """An upper bound of delta as a function of epsilon for one run, from its values at some epsilons. Delta
+    is a convex function of e^epsilon, so it lies below the chords between them."""
 
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
@@ -50,11 +52,12 @@ class _Profile:
 
 @lru_cache(maxsize=16)
 def _profile(event: Event) -> _Profile:
-    """Return an upper bound of delta at some epsilons, for interpolation."""
+    """Return the privacy profile of one run, computed at `_POINTS` epsilons."""
     prices = (float(api.epsilon(event, delta=delta)) for delta in _LEAST)
-    # an infinite price at each of these deltas: what is known is known up to here
-    far = max(1e-6, next((price for price in prices if math.isfinite(price)), math.inf))
-    grid = np.concatenate([[0.0], np.geomspace(min(far, 600.0) / 200, min(far, 600.0), _POINTS - 1)])
+    # Without a finite epsilon at any of these deltas, and for larger epsilons, the profile ends at 600: e^600
+    # is still a float.
+    largest = min(max(1e-6, next((price for price in prices if math.isfinite(price)), math.inf)), 600.0)
+    grid = np.concatenate([[0.0], np.geomspace(largest / 200, largest, _POINTS - 1)])
     deltas = [min(1.0, float(api.delta(event, epsilon=float(x))) * _UP) for x in grid]
     return _Profile(tuple(grid.tolist()), tuple(deltas))
 
@@ -64,45 +67,47 @@ def selection_delta(event: RepeatAndSelect, *, epsilon: float) -> float:
     """Return a delta at which private selection is (epsilon, delta)-DP, from the profile of one run.
 
     Guarantee: an upper bound of the hockey-stick divergence at e^epsilon, in both directions.
-    Proof:     with f the generating function of the number of trials, and z, z' the chance that a run of
-               either table is worse than y (ties broken by a uniform number), the best run has the densities
-               q(y) f'(z) and q'(y) f'(z') (Papernot & Steinke 2022, arXiv:2110.03620, Lemma 7). A run is
-               (e1, d1)-DP, so 1 - z' <= e^e1 (1 - z) + d1. For truncated negative binomial trials f'(z) is
+    Proof:     let f be the generating function of the number K of trials, f' its derivative, q and q' the
+               densities of a run's output y on the two tables, and z and z' the probabilities that a run is
+               worse than y (ties broken by a uniform number). The best run has the densities q(y) f'(z) and
+               q'(y) f'(z') (Papernot & Steinke 2022, arXiv:2110.03620, Lemma 7). A run is (e1, d1)-DP, so
+               1 - z' <= e^e1 (1 - z) + d1. For truncated negative binomial trials f'(z) is
                proportional to (1 - (1 - gamma) z)^-(shape + 1), hence f'(z) <= C f'(z') with
                C = (e^e1 + (1 - gamma) / gamma d1)^(shape + 1); for Poisson trials f'(z) / f'(z') =
                exp(mean (z - z')), at most C = exp(mean (e^e1 - 1 + d1)). So the positive part of
                q f'(z) - e^epsilon q' f'(z') is at most f'(1) = E[K] times that of q - e^epsilon / C q', and
-               delta <= E[K] delta_run(epsilon - log C), for every e1 >= 0. That there is no trial (Poisson)
-               is equally likely in both tables.
+               delta <= E[K] delta_run(epsilon - ln C), for every e1 >= 0. With Poisson trials there may be no
+               trial, which is equally likely on both tables. In the code e1 is `run_epsilon`, d1 `run_delta`,
+               and ln C `log_factor`.
     """
     if not isinstance(event, RepeatAndSelect):
         raise _require.fail("event", type(event).__name__, "a RepeatAndSelect")
     _require.non_negative(epsilon=epsilon)
     trials, profile, best = event.trials, _profile(event.event), 1.0
-    for inner, failure in zip(profile.epsilons, profile.deltas, strict=True):
+    for run_epsilon, run_delta in zip(profile.epsilons, profile.deltas, strict=True):
         if isinstance(trials, PoissonTrials):
             mean = float(trials.mean)
-            log_factor, log_mean = mean * (math.expm1(min(inner, 600.0)) + failure), math.log(mean)
+            log_factor, log_mean = mean * (math.expm1(min(run_epsilon, 600.0)) + run_delta), math.log(mean)
         else:
             assert isinstance(trials, NegativeBinomialTrials)
             shape, gamma = float(trials.shape), float(trials.gamma)
-            grown_epsilon = math.log1p(math.expm1(min(inner, 600.0)) + (1 - gamma) / gamma * failure)
+            grown_epsilon = math.log1p(math.expm1(min(run_epsilon, 600.0)) + (1 - gamma) / gamma * run_delta)
             log_factor, log_mean = (1 + shape) * grown_epsilon, _log_mean(shape, gamma)
-        left = epsilon - log_factor * (1 + 1e-12)
-        if left >= 0:
-            best = min(best, math.exp(log_mean) * profile(left) * _UP)
+        remaining = epsilon - log_factor * (1 + 1e-12)
+        if remaining >= 0:
+            best = min(best, math.exp(log_mean) * profile(remaining) * _UP)
     return best
 
 
 @_require.check_options
 def selection_epsilon(event: RepeatAndSelect, *, delta: float) -> float:
-    """Return an epsilon at which private selection is (epsilon, delta)-DP: the smaller of what the profile of
-    a run gives (`selection_delta`) and of the tightest that `epsilon` knows."""
+    """Return an epsilon at which private selection is (epsilon, delta)-DP: the lesser of the one that
+    `selection_delta` gives and the one of the tightest accountant (`api.epsilon`)."""
     _require.open_probability(delta=delta)
     try:
         high = float(api.epsilon(event, delta=delta))
     except Unsupported:
-        # no Rényi bound, as for a run with a delta of its own: the profile alone decides
+        # No Rényi bound, as for a run with an own delta: only the profile gives a bound.
         high = math.inf
     if selection_delta(event, epsilon=min(high, 1e6)) > delta:
         return high

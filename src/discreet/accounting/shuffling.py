@@ -1,10 +1,13 @@
-"""Amplification by shuffling: each of n senders is hidden among the others who, by the noise of their own
-reports, look alike.
+"""Amplification by shuffling: each of n senders is hidden among the others, because the noise of their
+reports makes them look alike.
 
-Whatever the local randomizers, an epsilon0-DP report is with chance e^{-epsilon0} a fresh copy ("clone") of
-either of the two reports one wants to tell apart. With C clones, C ~ Bin(n-1, e^{-epsilon0}), and A of them
-of the first kind, A ~ Bin(C, 1/2), the adversary sees at best (A + D, C - A + 1 - D) against (A + 1 - D, C -
-A + D), D ~ Bernoulli(e^{epsilon0} / (1 + e^{epsilon0})).
+Each sender's report is epsilon0-DP. An adversary wants to tell apart two values of one sender. With
+probability e^{-epsilon0} each other report is distributed like one of this sender's two possible reports: it
+is a "clone" of the first or of the second kind. The number of clones is C ~ Bin(n-1, e^{-epsilon0}), and A ~
+Bin(C, 1/2) of them are of the first kind. The sender's own report counts for the kind of its value if D = 1,
+with D ~ Bernoulli(e^{epsilon0} / (1 + e^{epsilon0})), else for the other kind. So the adversary sees at best
+the numbers of reports of both kinds: (A + D, C - A + 1 - D) for the first value against (A + 1 - D, C - A +
+D) for the second. P and Q are these two distributions, a is the first number, and m = C + 1 the sum of both.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from .. import _require
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-# Above it e^epsilon0 is near the largest float or beyond it, and no clones are counted on.
+# Above this epsilon0, e^epsilon0 is near the largest float or above it, and no amplification is claimed.
 _LARGEST = 700.0
 
 
 def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
-    """Return the epsilon of shuffled reports by exact summation over clones, rounded up.
+    """Return the epsilon at delta of `reports` shuffled reports by summation over the number of clones,
+    rounded up.
 
     Guarantee: (epsilon, delta)-DP under replace, for any adaptively chosen local_epsilon-DP local
                randomizers.
@@ -44,6 +48,9 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
         return 0.0
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
+        # No float lies between the smallest ones.
+        if not low < middle < high:
+            break
         low, high = (low, middle) if delta_at(local_epsilon, reports, middle) <= delta else (middle, high)
     return high
 
@@ -62,12 +69,13 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
 
 
 def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
-    """Return a formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8
-    e^{eps0} / n)).
+    """Return the epsilon of shuffled reports by a closed formula: simpler than `epsilon`, and in general
+    larger.
 
-    Here b = 1 - e^{-eps0} and d = 1 + e^{-eps0} / (1 + the last bracket).
+    With eps0 the local epsilon, n the number of reports, and x = 8 sqrt(e^{eps0} ln(4/delta) / n) + 8
+    e^{eps0} / n (`spread`), it is ln(1 + x (1 - e^{-eps0}) / (1 + e^{-eps0} / (1 + x))).
     Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors'
-    own code, for eps0 <= ln(n / (16 ln(4/delta))); beyond that the local epsilon itself is returned.
+    own code, for eps0 <= ln(n / (16 ln(4/delta))); for larger eps0 the local epsilon itself is returned.
 
     >>> round(closed_form(4.0, 100_000, 1e-6), 4)
     0.5378
@@ -84,8 +92,8 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
 
 
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
-    """Return (order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021,
-    Section 3, by the same reduction)."""
+    """Return (order - 1) times the Rényi divergence of shuffled reports as a function of the order: that of
+    the pair P and Q (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, by the same reduction)."""
     if local_epsilon > _LARGEST:
         return lambda order: (order - 1) * local_epsilon * (1 + 1e-14)
     clones = _edges(local_epsilon, reports, 64)
@@ -106,8 +114,12 @@ def _check_arguments(local_epsilon: float, reports: int) -> None:
 
 
 def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
-    """Return the numbers of clones that start the buckets: more clones only help (one can always add a
-    clone), so a bucket is priced at its start."""
+    """Return the numbers of clones at which the buckets start, about `pieces` of them.
+
+    More clones can only lower the divergence, because a clone could always be added afterwards. So every
+    bucket is priced at the number of clones at its start. Buckets cover 12 standard deviations below the mean
+    and 6 above it; the first starts at 0 and the last has no end, so no number of clones is left out.
+    """
     n, p = reports - 1, math.exp(-local_epsilon)
     center, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
     spread = center + deviation * np.linspace(-12, 6, pieces)
@@ -115,8 +127,8 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
 
 
 def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int) -> float:
-    """Return an upper bound of the mean of a falling function of the number of clones, by summation by parts:
-    all terms positive."""
+    """Return an upper bound of the mean of a falling function of the number of clones, from its values at the
+    starts of the buckets; by summation by parts, so that all terms are positive."""
     from scipy.special import betaincc
 
     n, p = reports - 1, math.exp(-local_epsilon)
@@ -129,13 +141,15 @@ def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int)
 
 
 def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array:
-    """Return P(a >= k) - e^eps Q(a >= k), where k is the first count at which P(a) > e^eps Q(a)."""
+    """Return the hockey-stick divergence for each number of clones: P(a >= k) - e^epsilon Q(a >= k), where k
+    is the least a with P(a) > e^epsilon Q(a); rounded up."""
     from scipy.special import betainc
 
     e, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
     m = clones + 1
-    # (e a + m - a) > e^eps (a + e (m - a))
-    first = np.clip(np.ceil(m * (exp_epsilon * e - 1) / ((e - 1) * (1 + exp_epsilon))), 0, m + 1)
+    # With e = e^local_epsilon, P(a) > e^epsilon Q(a) is: (e a + m - a) > e^epsilon (a + e (m - a)).
+    threshold = math.expm1(-local_epsilon - epsilon) / math.expm1(-local_epsilon) / (1 + math.exp(-epsilon))
+    first = np.clip(np.ceil(m * threshold), 0, m + 1)
 
     # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
     def tail(k: _Array) -> _Array:
@@ -150,11 +164,12 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
 
 
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
-    """Return the privacy losses at the likely counts, with weights sqrt(P Q) that are at most slightly too
-    large.
+    """Return |ln(P(a) / Q(a))| and sqrt(P(a) Q(a)), rounded up, for the likely counts a.
 
-    The binomial weights come from their ratios and are scaled to total one within 20 deviations: the true
-    ones total less.
+    With e = e^local_epsilon, P(a) is the binomial probability of a in m trials of probability 1/2, times
+    2 (e a + m - a) / ((1 + e) m), and Q(a) the same with a and m - a exchanged in the factor. The binomial
+    probabilities are computed from their ratios and scaled to total one within 20 standard deviations, which
+    can only raise them.
     """
     m = clones + 1
     e = math.exp(local_epsilon)
@@ -170,8 +185,9 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
 
 
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
-    """Return the sum of sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations
-    (Hoeffding: 2 e^{-200})."""
+    """Return an upper bound of the sum of sqrt(P Q) (cosh((order - 1/2) L) - cosh(L / 2)) over counts, L the
+    losses (see `rdp_rules`). Counts beyond 20 standard deviations have a probability of at most 2 e^{-200} by
+    Hoeffding's inequality, and are charged the largest loss."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
     beyond = (
         2

@@ -1,7 +1,8 @@
-"""The two oldest totals, in closed form: basic composition of (epsilon, delta), and zero-concentrated
-privacy.
+"""The two oldest accountants, in closed form: basic composition of (epsilon, delta), and zero-concentrated
+DP.
 
-Each accountant is a table from event type to rule, one theorem per row. What has no row is refused by name.
+Basic composition uses the pure epsilons of `pure`; zCDP has a table from the class of an event to its rule,
+one theorem per entry. An event without a rule is refused by name.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from .refusal import refuse
 
 
 class Cost(NamedTuple):
-    """A price with its failure probability: (epsilon, delta), or (rho, delta) of approximate zCDP. Rounded
-    up."""
+    """A price, rounded up: `value` is epsilon of (epsilon, delta)-DP, or rho of delta-approximate
+    rho-zCDP."""
 
     value: float
     delta: float
 
 
 def _exact(value: Any) -> Fraction:
+    """Return a parameter as an exact fraction."""
     return _require.exact(value, "parameter")
 
 
@@ -36,10 +38,11 @@ def _gaussian(e: ev.Gaussian) -> float:
     return math.inf if e.noise_multiplier == 0 else _round.up(1 / (2 * _exact(e.noise_multiplier) ** 2))
 
 
+# The rho of each kind of event, rounded up; others with a pure epsilon get epsilon² / 2 (`_rho`).
 _ZCDP: dict[type[Event], Callable[[Any], float]] = {
     # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
     ev.Gaussian: _gaussian,
-    # as below, one entry
+    # as the next entry, for a vector with one entry
     ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),
     # CKS 2020, Theorem 14
     ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),
@@ -50,8 +53,8 @@ _ZCDP: dict[type[Event], Callable[[Any], float]] = {
 
 
 def basic(event: Event) -> Cost:
-    """Return epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events
-    that have a fixed pair.
+    """Return the sums of the epsilons and of the deltas (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16),
+    for events that are (epsilon, delta)-DP with one fixed pair, which a Gaussian is not.
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3))
     Cost(value=3.0, delta=0.0)
@@ -73,8 +76,8 @@ def basic(event: Event) -> Cost:
 
 
 def zcdp(event: Event) -> Cost:
-    """Return the zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only
-    approximately so.
+    """Return the sum of the zCDP parameters rho (Bun & Steinke 2016, arXiv:1605.02065, Lemma 1.7), and the
+    own delta of the event (see `normal`): it is delta-approximately rho-zCDP.
 
     >>> zcdp(ev.Gaussian(noise_multiplier=1.0).repeated(4)).value
     2.0
@@ -103,19 +106,19 @@ def _rho(part: Event) -> float:
         # Bun & Steinke 2016, Prop. 1.4
         return _round.up(_exact(epsilon) ** 2 / 2)
     if isinstance(part, ev.Laplace):
-        # without noise, or with so little that its epsilon is no float
+        # Laplace noise of scale 0, or so small that its epsilon overflows.
         return math.inf
     raise refuse(part, "zcdp", "its Rényi divergence is not bounded by a multiple of the order")
 
 
 def zcdp_epsilon(event: Event, delta: float) -> float:
-    """Return the epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop.
-    12), own deltas added."""
+    """Return the epsilon at delta of the event's zCDP bound by the tight conversion (Canonne, Kamath &
+    Steinke 2020, arXiv:2004.00010v4, Prop. 12); own deltas are subtracted from delta first."""
     rho, own = zcdp(event)
     if math.isinf(rho) or rho == 0:
         return rho if own <= delta else math.inf
-    left = Normal({}, own, 0.0, event.neighbors).remaining_delta(delta, 0.0)
-    return zcdp_to_epsilon(rho, left) if left > 0 else math.inf
+    remaining = Normal({}, own, 0.0, event.neighbors).remaining_delta(delta, 0.0)
+    return zcdp_to_epsilon(rho, remaining) if remaining > 0 else math.inf
 
 
 def zcdp_delta(event: Event, epsilon: float) -> float:

@@ -1,2 +1,3 @@
-"""Where discreet meets people: the command line, the server with its client, and the demo. Parsing, printing
-and drawing only."""
+"""The user interfaces of discreet: the command line, the server with its client, and the demo.
+
+They parse, print and draw only; every privacy decision is made below, in `session` and `curator`."""

@@ -1,5 +1,5 @@
-"""Pictures of adaptive analysis: what a holdout promises and what fresh people hold; how far luck climbs on
-leaderboards.
+"""Plots of adaptive analysis: accuracy on a holdout set that is used again and again beside accuracy on fresh
+data, and how far random submissions climb on leaderboards.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -17,9 +17,12 @@ ALARM, CALM = "#c0392b", "#3c8d53"
 
 
 def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
-    """Draw the figure of the Science paper: accuracy against the number of attributes.
+    """Draw the figure of Dwork et al. 2015 in Science ("The reusable holdout"): accuracy against the number
+    of attributes in the classifier.
 
-    `outcomes` by (signal, reusable).
+    `outcomes` has for each pair (signal, reusable) one experiment: `signal` says whether any attribute is
+    correlated with the label, `reusable` whether the holdout answers through the private mechanism
+    (`adaptive.Thresholdout`) or exactly. Each figure row is one `signal`.
     """
     signals = sorted({signal for signal, _ in outcomes})
     figure, grid = load_pyplot().subplots(
@@ -35,8 +38,8 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
             lines = []
             for label, color, values in (
                 ("training", GRAY, outcome.training),
-                ("holdout says", ALARM if not reusable else ACCENT, outcome.holdout),
-                ("fresh people", CALM, outcome.fresh),
+                ("holdout", ALARM if not reusable else ACCENT, outcome.holdout),
+                ("fresh data", CALM, outcome.fresh),
             ):
                 mean, spread = values.mean(axis=0), values.std(axis=0)
                 axes.plot(outcome.sizes, mean, color=color, linewidth=2)
@@ -58,8 +61,12 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
 
 
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
-    """Draw how well random submissions, voted together, fit the hidden labels of each board; the truth about
-    them is one half."""
+    """Draw the boosting attack on leaderboards: the accuracy, on the hidden labels, of the majority vote over
+    the random submissions that a board scored above one half.
+
+    `counts` are numbers of submissions, `curves` has for each board the accuracy after each of them. The
+    dotted line is the true accuracy of random submissions, one half. At most five curves are drawn.
+    """
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     style_axes(
         axes,

@@ -1,12 +1,12 @@
-"""`dp.connect`: a session over HTTP, with the verbs of a local one.
+"""`dp.connect`: a session over HTTP, with the methods of a local session.
 
     people = dp.connect("https://data.example.org", token=...)["health"]
     people.preview("SELECT COUNT(*) AS n FROM health", epsilon=0.1)
     people.sql("SELECT COUNT(*) AS n FROM health", epsilon=0.1)
 
-Everything that has a JSON description can be sent. Callables and modules cannot: they run only in the
-steward's own process. Nothing that comes back is unpickled: answers are descriptions, models JSON or
-safetensors.
+Everything that has a JSON description (`_registry`) can be sent. Callables and torch modules cannot: they run
+only in the process of the steward, who holds the data. No reply is unpickled: answers are JSON descriptions,
+models are JSON or safetensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from .. import _errors, _registry, _require
 from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtra
@@ -27,18 +27,22 @@ if TYPE_CHECKING:
     from .remote import RemoteSession
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-# bytes of one answer: a synthetic copy's tables are the largest
+# The largest reply that is read, in bytes (512 MiB, not measured): the tables of a synthetic copy are the
+# largest replies.
 LARGEST = 1 << 29
 
 
 class ServerError(DiscreetError, RuntimeError):
-    """The server refused for a reason of its own: a token, a rate, a time limit."""
+    """Raised where the server itself refuses (token, rate limit, time limit), cannot be reached, or sends a
+    reply that cannot be read."""
 
 
 def connect(url: str, token: str, *, dataset: str | None = None, timeout: float = 120.0) -> Any:
-    """Connect to a server: with `dataset` (or if there is one only) its session, else the server.
+    """Connect to a server, and return the session of `dataset`; without `dataset` that of the only dataset
+    granted to the token, or the `Server` if there are several.
 
-    The token travels with every request, so that an address without TLS is refused unless it is this machine.
+    The token travels with every request. So an address without TLS is refused, unless it is this machine's.
+    `timeout` is in seconds, for each request.
     """
     server = Server(url, token, timeout)
     if dataset is not None:
@@ -48,7 +52,7 @@ def connect(url: str, token: str, *, dataset: str | None = None, timeout: float 
 
 
 class Server:
-    """A server, as one token sees it: `server["health"]` is the session of a dataset."""
+    """A server, as the holder of one token sees it: `server["health"]` is the session of a dataset."""
 
     def __init__(self, url: str, token: str, timeout: float = 120.0) -> None:
         try:
@@ -56,25 +60,24 @@ class Server:
         except ImportError:
             raise MissingExtra.of("server", "dp.connect needs httpx") from None
         _require.text(url=url)
+        _require.finite(timeout=timeout)
+        _require.positive(timeout=timeout)
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
-            # the token itself is a secret, and is not repeated
+            # The token is a secret: the message does not repeat it.
             raise InvalidInput(
                 "the token must be the text that the server printed, dsc_... Nothing was sent."
             )
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise InvalidInput(f"{url!r} is not the address of a server, such as https://data.example.org.")
-        if address.scheme == "http" and address.hostname not in _LOCAL:
-            raise InvalidInput(
-                f"{url!r} is without TLS: the token could be read on the way. Nothing was sent. Use https."
+        _check_address(url)
+        try:
+            self._http = httpx.Client(
+                base_url=f"{url.rstrip('/')}/api/v1",
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=timeout,
+                follow_redirects=False,
             )
-        self._http = httpx.Client(
-            base_url=f"{url.rstrip('/')}/api/v1",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=timeout,
-            follow_redirects=False,
-        )
-        # connections end with the last session that uses them
+        except (httpx.InvalidURL, ValueError):
+            raise _not_an_address(url) from None
+        # Connections are closed when the last session that uses this server is garbage-collected.
         weakref.finalize(self, self._http.close)
 
     def __repr__(self) -> str:
@@ -82,7 +85,7 @@ class Server:
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets that were granted."""
+        """The names of the datasets that are granted to the token."""
         names: list[str] = self.call("GET", "/datasets")["datasets"]
         return names
 
@@ -92,8 +95,11 @@ class Server:
         return RemoteSession(self, dataset)
 
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Send a request; an error comes back as the one that a local session would raise, but a `QueryError`
-        as the `InvalidInput` that it is."""
+        """Send a request, and return the reply.
+
+        `path` begins after /api/v1. An error in the reply is raised as the exception that a local session
+        would raise; a `QueryError`, which needs the text of the query, as its base class `InvalidInput`.
+        """
         import httpx
 
         try:
@@ -104,10 +110,12 @@ class Server:
                 f"({type(error).__name__}): nothing was asked, and nothing was charged. Is the server "
                 f'running there? It says "discreet serves at ..." once it listens.'
             ) from None
+        except (httpx.InvalidURL, UnicodeError):
+            raise _not_an_address(str(self._http.base_url.host)) from None
         except httpx.HTTPError as error:
             raise ServerError(
-                f"the server did not answer ({type(error).__name__}). What was charged stays charged; the "
-                f"same question again is free once it was answered."
+                f"the server did not answer ({type(error).__name__}). What was charged stays charged. Ask "
+                f"again: if the server has answered the question, the same answer is free."
             ) from None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and status >= 400:
             raise _error_of(answer["error"])
@@ -116,24 +124,70 @@ class Server:
         return Reply(answer)
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Return the status and the JSON of an answer that is not too large."""
-        with self._http.stream(method, path, json=body) as reply:
-            parts, total = [], 0
-            for part in reply.iter_bytes():
-                parts.append(part)
-                total += len(part)
+        """Return the HTTP status and the decoded JSON of the reply; one of more than `LARGEST` bytes is
+        refused."""
+        try:
+            content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidInput(
+                f"the request cannot be written as JSON ({error}). Nothing was sent or charged. Give finite "
+                f"numbers and texts."
+            ) from None
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        with self._http.stream(method, path, content=content, headers=headers) as reply:
+            chunks, total = [], 0
+            for chunk in reply.iter_bytes():
+                chunks.append(chunk)
+                total += len(chunk)
                 if total > LARGEST:
                     raise ServerError(
                         f"the server's answer has more than {LARGEST:,} bytes. It was not read to its end."
                     )
         try:
-            return reply.status_code, json.loads(b"".join(parts))
+            return reply.status_code, json.loads(b"".join(chunks))
         except (ValueError, RecursionError):
-            raise ServerError(f"the server's answer is no JSON (status {reply.status_code}).") from None
+            raise ServerError(f"the server's answer is not JSON (status {reply.status_code}).") from None
+
+
+def _check_address(url: str) -> None:
+    """Refuse an address that is not one of a server, holds a password, or would send the token without
+    TLS."""
+    try:
+        address = urlsplit(url)
+    except ValueError:
+        raise _not_an_address(url) from None
+    if address.username is not None or address.password is not None:
+        # The message repeats neither.
+        raise InvalidInput(
+            "the address of the server has a user name or password in it. Nothing was sent. Leave it out: "
+            "the token says who you are."
+        )
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise _not_an_address(url)
+    if address.scheme == "http" and address.hostname not in _LOCAL:
+        raise InvalidInput(
+            f"{url!r} is without TLS: the token could be read on the way. Nothing was sent. Use https."
+        )
+
+
+def _not_an_address(url: str) -> InvalidInput:
+    return InvalidInput(
+        f"{url!r} is not the address of a server, such as https://data.example.org. Nothing was sent."
+    )
+
+
+def dataset_path(name: str) -> str:
+    """Return the path of a dataset on a server; a name with a slash or a question mark stays one segment."""
+    _require.text(dataset=name)
+    # "." and ".." are resolved by HTTP clients even when quoted, and name no dataset.
+    if name in ("", ".", ".."):
+        raise InvalidInput(f"{name!r} is not the name of a dataset. Nothing was sent.")
+    return f"/datasets/{quote(name, safe='', errors='replace')}"
 
 
 class Reply(dict[str, Any]):
-    """What a server sent: where a part is missing, a `ServerError` says that the server is at fault."""
+    """The JSON object that a server sent; a key that is missing raises a `ServerError`, as the server is at
+    fault."""
 
     def __missing__(self, key: str) -> Any:
         raise ServerError(f"the server's answer has no {key!r}: is it a discreet server of this version?")
@@ -143,7 +197,8 @@ _Result = TypeVar("_Result")
 
 
 def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Decorate a function that reads what a server sent: whatever it cannot read becomes a `ServerError`."""
+    """Decorate a function that decodes a server's reply: whatever exception the reply causes becomes a
+    `ServerError`."""
 
     @functools.wraps(function)
     def reading(*arguments: Any, **named: Any) -> _Result:
@@ -161,7 +216,7 @@ def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
             ValueError,
         ) as error:
             raise ServerError(
-                f"the server's answer cannot be made out ({type(error).__name__}): is it a discreet server "
+                f"the server's answer cannot be read ({type(error).__name__}): is it a discreet server "
                 f"of this version?"
             ) from None
 
@@ -169,11 +224,16 @@ def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 
 def _printable(text: str) -> str:
-    """Return a message without what a terminal would obey."""
-    return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text[:4000])
+    """Return the first 4000 characters of a server's message; control characters, which a terminal would
+    obey, are replaced."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd" for character in text[:4000]
+    )
 
 
 def _error_of(error: Mapping[str, Any]) -> DiscreetError:
+    """Return the exception that a reply describes by the name of its class ("kind") and its message; a
+    `ServerError` where there is no such class."""
     kind = getattr(_errors, str(error.get("kind")), None)
     message = _printable(str(error.get("message")))
     if error.get("kind") == "QueryError":
@@ -184,7 +244,7 @@ def _error_of(error: Mapping[str, Any]) -> DiscreetError:
 
 
 def described(thing: Any) -> Any:
-    """Return the JSON description of what is sent; refused, with the way out, where it has none."""
+    """Return the JSON description of an object that is to be sent; one that has none is refused."""
     try:
         return _registry.to_json(thing)
     except DescriptionError:
@@ -197,21 +257,25 @@ def described(thing: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Long work on the server."""
+    """Work that runs on the server in the background, such as fitting a model."""
 
     server: Server
     id: str
 
     @property
     def state(self) -> dict[str, Any]:
+        """Return the job as the server describes it now: its "state", its "result" once it has ended, and its
+        progress."""
         return self.server.call("GET", f"/jobs/{self.id}")
 
     def cancel(self) -> bool:
-        """End it; what it was charged stays charged."""
+        """Cancel the job, and return whether it was still waiting or running; what it was charged stays
+        charged."""
         return bool(self.server.call("DELETE", f"/jobs/{self.id}")["cancelled"])
 
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Wait for the result."""
+        """Return the result once the job is done; `progress` is called about once per second with its
+        state."""
         while True:
             facts = self.state
             if facts["state"] == "done":

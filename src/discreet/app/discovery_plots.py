@@ -1,5 +1,5 @@
-"""Plots of discovery: false findings and power against epsilon, and what an alarm costs in false alarms
-and in delay.
+"""Plots of private discovery: the false discovery rate and the power of multiple tests against epsilon, and
+the delay of an alarm against its probability of a false alarm.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -14,15 +14,19 @@ from .demo.stage import ACCENT, INK
 from .plots import GRAY, label_ends, load_pyplot, plain_ticks, save_figure, style_axes
 
 ALARM, CALM = "#c0392b", "#3c8d53"
-# points of (chance of a false alarm, median delay)
+# points (probability of a false alarm, median delay of the alarm in time steps)
 Curve = Sequence[tuple[float, float]]
 
 
 def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Path:
-    """Draw the share of false findings and the share of signals found, by epsilon, with 95% intervals;
-    `target` is the promised rate."""
+    """Draw the share of false findings among all findings and the share of true signals that were found,
+    against epsilon.
+
+    `trials` maps epsilon to the measured shares; each share is (mean, half width of its 95% interval).
+    `target` is the promised bound on the false discovery rate.
+    """
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    style_axes(axes, "What is found, and how much of it is false", "epsilon", "share")
+    style_axes(axes, "Power and false discovery rate", "epsilon", "share")
     xs = sorted(trials)
     lines = []
     for label, color, measure in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
@@ -46,9 +50,10 @@ def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Pat
 
 
 def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
-    """Draw the median delay of the alarm against the chance of a false one, a curve for each label."""
+    """Draw the median delay of an alarm against the probability of a false alarm, one curve per label; at
+    most five curves are drawn."""
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    style_axes(axes, "Alarms: early or sure", "chance of a false alarm", "median delay")
+    style_axes(axes, "Alarms: early or reliable", "probability of a false alarm", "median delay")
     lines = []
     for color, (label, curve) in zip((ACCENT, "#e29c27", CALM, ALARM, INK), curves.items(), strict=False):
         x, y = zip(*sorted(curve), strict=True)

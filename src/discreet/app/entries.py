@@ -1,5 +1,4 @@
-"""Entries of a ledger in words, and the part of a ledger that is an analyst's own: for the shell and the
-server."""
+"""Ledger entries as texts, and the entries that one analyst may see: for the command line and the server."""
 
 from __future__ import annotations
 
@@ -8,17 +7,23 @@ from typing import Any
 
 from .. import accounting as acc
 from .._errors import Unsupported
+from .._round import UpperAmount
 from ..accounting import events
 from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
 
-# what a charge says of the dataset's account: it depends on what others have spent
+# Fields of a charge about the dataset's account. They depend on what other analysts have spent.
 _OF_ALL = ("spent", "first", "cap", "cap of total")
 
 
 def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
-    """Return the entries that an analyst caused: their charges and served answers, and what points to
-    these."""
+    """Return the entries that an analyst caused: their charges and served answers, and later entries about
+    these (releases, failures, states).
+
+    Of the entries that book a charge on an account, only those of the account that limits this analyst: their
+    own, or the dataset's where they have no budget of their own.
+    """
+    # the owner of that account; None is the dataset
     owner = None if books.policy_of(opened).of(analyst) is None else analyst
     own: dict[int, Entry] = {}
     for entry in opened.entries():
@@ -26,6 +31,7 @@ def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
         if "analyst" in body:
             is_own = body["analyst"] == analyst
         else:
+            # the number of the entry that this one is about
             about = body.get("charge", body.get("release"))
             is_own = (
                 isinstance(about, int) and about in own and (entry.kind != "account" or body["of"] == owner)
@@ -36,8 +42,11 @@ def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
 
 
 def without_totals(entry: Entry) -> dict[str, Any]:
-    """Return an entry without what all have spent of the dataset's budget, and so without the hash and the
-    signature of the whole."""
+    """Return an entry as JSON without the totals that all analysts together have spent.
+
+    Hash, signature and seal are left out too: they cover the totals, so a guess of the totals could be
+    checked against them.
+    """
     facts = {
         name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")
     }
@@ -45,7 +54,7 @@ def without_totals(entry: Entry) -> dict[str, Any]:
 
 
 def what(entry: Entry) -> str:
-    """Return what an entry records, in words."""
+    """Return a sentence that says what an entry records."""
     body: dict[str, Any] = entry.body
     if entry.kind == books.SPENDING:
         described = body.get("mechanism")
@@ -89,12 +98,14 @@ def what(entry: Entry) -> str:
 
 
 def _during(body: dict[str, Any]) -> str:
+    """Return the periods of a charge, with a blank before them; empty where budgets are not per period."""
     periods = body.get("periods")
     return f" during {', '.join(periods['in'])}" if periods else ""
 
 
 def price(body: dict[str, Any], delta: float) -> str:
-    """Return the epsilon of the charge alone, and what exactly was done."""
+    """Return the epsilon of one charge by itself, and its events, such as "epsilon 0.1:
+    DiscreteLaplace(...)"; empty for an entry that charges nothing."""
     if "event" not in body:
         return ""
     event = events.from_json(body["event"])
@@ -106,18 +117,20 @@ def price(body: dict[str, Any], delta: float) -> str:
 
 
 def epsilon_text(event: events.Event, delta: float) -> str:
+    """Return the epsilon of an event, rounded up: the pure one if it is finite, else that at `delta`; empty
+    where no finite one is known."""
     for shown_delta in (0.0, delta):
         try:
             value = acc.epsilon(event, delta=shown_delta)
         except Unsupported:
             continue
         if math.isfinite(value):
-            return f"epsilon {value:.4g}{f' at delta {shown_delta:g}' if shown_delta else ''}: "
+            return f"epsilon {UpperAmount(value):.4g}{f' at delta {shown_delta:g}' if shown_delta else ''}: "
     return ""
 
 
 def _event_text(event: dict[str, Any]) -> str:
-    """Return an event as one would write it."""
+    """Return the JSON of an event as a constructor call, such as "Gaussian(noise_multiplier 2)"."""
     fields = []
     for key, value in event.items():
         if key in ("type", "neighbors"):
@@ -128,7 +141,8 @@ def _event_text(event: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
+    """Return a field's value; numbers with four digits."""
     if isinstance(value, dict) and "fraction" in value:
-        top, bottom = value["fraction"].split("/")
-        return f"{int(top) / int(bottom):.4g}"
+        numerator, denominator = value["fraction"].split("/")
+        return f"{int(numerator) / int(denominator):.4g}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,7 @@
-"""The price of trusting nobody, measured: the error of one count in the central, the shuffle and the local
-model.
+"""The error of one count in the central, the shuffle and the local model of differential privacy, measured
+and drawn.
 
-Needs matplotlib (`discreet[plots]`) to draw; the measurement needs nothing.
+Drawing needs matplotlib (`discreet[plots]`); measuring does not.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
 
 
 def local_epsilon(epsilon: float, people: int, delta: float) -> float:
-    """Return the local epsilon whose shuffled reports cost at most `epsilon` at `delta`: at least epsilon
-    itself."""
-    low, high = epsilon, 16.0
+    """Return a local epsilon with which the shuffled reports of `people` cost at most `epsilon` at `delta`.
+
+    It is `epsilon` or more, as shuffling never costs more than the reports themselves; the search by
+    bisection ends at 16, or at `epsilon` where that is more.
+    """
+    low, high = epsilon, max(16.0, epsilon)
     for _ in range(20):
         middle = (low + high) / 2
         low, high = (
@@ -43,8 +46,12 @@ def measure(
     delta: float = 1e-6,
     share: float = 0.3,
 ) -> Curves:
-    """Measure the root mean squared error of a count of "yes" among so many people, in people, for each
-    model."""
+    """Return, for each model, the root mean squared error of a count of "yes" over `runs` runs, for each
+    number of people in `counts`.
+
+    A `share` of the people says yes. In each model the whole count costs `epsilon` (in the shuffle model at
+    `delta`); the error is in people.
+    """
     curves: Curves = {"central": [], "shuffled": [], "local": []}
     for people in counts:
         values = (np.arange(people) < share * people).astype(np.int64)
@@ -64,9 +71,10 @@ def measure(
 def against_central(
     path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
 ) -> Path:
-    """Draw measured errors as points, and the standard deviations by formula as lines, both axes logarithmic.
+    """Draw measured errors as points; dashed lines are exact standard deviations where there is a formula.
 
-    These are about sqrt(N) / epsilon and sqrt(2) / epsilon where epsilon is small.
+    For n people and small epsilon these are about sqrt(n) / epsilon in the local model and sqrt(2) / epsilon
+    in the central one. The dotted line joins the measured points of the shuffle model.
     """
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
     style_axes(

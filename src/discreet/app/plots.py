@@ -1,4 +1,6 @@
-"""Pictures of privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
+"""Plots of an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
+
+An event (`accounting.events`) describes what was released, and so its privacy loss.
 
 Every function saves one PNG and returns its path. Lines are labelled where they end. Needs matplotlib
 (`discreet[plots]`).
@@ -30,12 +32,13 @@ COLORS = {
     "basic": "#9aa5b1",
 }
 Axes = Any
-# label, color, x, y
+# one line of a plot: label, color, x values, y values
 Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
 def load_pyplot() -> Any:
-    """Import matplotlib without a screen; name the extra where it is missing."""
+    """Import matplotlib with a backend that needs no display; an error names the extra where it is
+    missing."""
     try:
         import matplotlib
     except ImportError:
@@ -56,7 +59,7 @@ def save_figure(figure: Any, path: Path) -> Path:
 
 
 def one_picture(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
-    """Draw on one pair of axes, and save it."""
+    """Make a figure with one pair of axes, let `draw` draw on it, and save it; `size` is in inches."""
     figure, axes = load_pyplot().subplots(figsize=size, layout="constrained")
     draw(axes)
     return save_figure(figure, path)
@@ -77,8 +80,10 @@ def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
 def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
+    # least distance of two labels, as a share of the height of the axes (not measured)
     gap = 0.06
     heights = [height for height, _, _ in ends]
+    # upwards: push each label above the one below it; then downwards: pull all below the top of the axes
     for k in range(1, len(heights)):
         heights[k] = max(heights[k], heights[k - 1] + gap)
     ceiling = 1.0 + gap
@@ -111,7 +116,7 @@ def plain_ticks(axis: Any, low: float, high: float) -> None:
 
 
 def _height(axes: Axes, value: float) -> float:
-    """Return where a value is between the bottom (0) and the top (1) of the axes."""
+    """Return the height of a y value on the axes, from the bottom (0) to the top (1)."""
     return float(
         axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[1], value)))[1]
     )
@@ -121,7 +126,8 @@ def _height(axes: Axes, value: float) -> float:
 
 
 def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
-    """Return epsilon after each count by one accountant; None where it has no theorem."""
+    """Return the line of epsilon against the number of repetitions, by one accountant; None where the
+    accountant has no theorem for the event, or every epsilon is infinite."""
     xs, ys = [], []
     for count in counts:
         try:
@@ -135,7 +141,7 @@ def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: floa
 
 
 def _counts(largest: int, points: int = 24) -> list[int]:
-    """Return counts from 1 to the largest, evenly spaced on a logarithmic scale."""
+    """Return at most `points` integers from 1 to `largest`, evenly spaced on a logarithmic scale."""
     return sorted({max(1, round(largest ** (k / (points - 1)))) for k in range(points)})
 
 
@@ -148,6 +154,7 @@ def _repeated_step(event: acc.Event) -> tuple[acc.Event, int]:
 def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
+    """Draw epsilon at `delta` against the number of steps, one line per accountant that has a theorem."""
     step_event, largest = _repeated_step(event)
     curves = [_price_curve(name, step_event, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
@@ -173,14 +180,14 @@ def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Return the strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100
-    epochs.
+    """Return the epsilon of the strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34
+    after 100 epochs.
 
-    A picture, not a bound.
+    For the figure only, not a valid bound: to charge, use the `advanced` accountant.
 
-    Each step is taken as (rate e, rate d)-DP with e = sqrt(2 ln(1.25/d)) / noise; half of delta pays for the
-    d, half for the composition theorem. The factor `rate` on e is right only for small e; to charge, use the
-    `advanced` accountant.
+    One Gaussian step is (e, d)-DP with e = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
+    A step on a sample is taken as (rate e, rate d)-DP; its first part is `each`. The factor `rate` on e is
+    right only for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem.
     """
     step_delta = delta / (2 * steps * rate)
     each = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
@@ -190,23 +197,29 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
 def published_moments(
     rate: float, noise_multiplier: float, counts: Sequence[int], delta: float
 ) -> list[float]:
-    """Return the moments accountant of 2016 after each of `counts` steps; its integrals are computed once."""
+    """Return the epsilon of the moments accountant of Abadi et al. 2016 after each of `counts` steps.
+
+    `logs` has the log moment of one step for each order k; it is computed once for all counts.
+    """
     logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
     return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
 
 
 def draw_abadi(axes: Axes, epochs: int = 400) -> None:
+    """Draw three bounds on epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016;
+    `epochs` is at least 100, where the values are written beside the lines."""
     rate, noise, delta = 0.01, 4.0, 1e-5
     step_event = acc.Gaussian(noise_multiplier=noise).sampled(rate)
-    each = round(1 / rate)
+    steps_per_epoch = round(1 / rate)
     epochs_shown = sorted({1, 2, 5, *range(10, epochs + 1, 10)})
-    counts = [epoch * each for epoch in epochs_shown]
+    counts = [epoch * steps_per_epoch for epoch in epochs_shown]
     strong = [strong_composition(rate, noise, n, delta) for n in counts]
     published = published_moments(rate, noise, counts, delta)
     axes.plot(epochs_shown, strong, color=COLORS["advanced"], linewidth=1.8)
     axes.plot(epochs_shown, published, color=COLORS["rdp"], linewidth=1.8)
+    # fewer points: each is one run of the privacy loss distribution
     sparse = [epoch for epoch in epochs_shown if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
-    exact = [acc.epsilon(step_event.repeated(epoch * each), delta=delta) for epoch in sparse]
+    exact = [acc.epsilon(step_event.repeated(epoch * steps_per_epoch), delta=delta) for epoch in sparse]
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
     axes.set_xlim(0, epochs)
     axes.set_ylim(0, None)
@@ -235,7 +248,8 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
 
 
 def abadi(*, path: Path) -> Path:
-    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
+    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the line of the privacy loss distribution
+    below theirs."""
     return one_picture(draw_abadi, path)
 
 
@@ -243,22 +257,26 @@ def abadi(*, path: Path) -> Path:
 
 
 def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
-    """Draw the Rényi divergence over the order, the epsilon each order would give, and the best of them."""
+    """Draw, against the order, the Rényi divergence and the epsilon at `delta` that this order proves; the
+    order with the least epsilon is marked."""
     form = normal(event)
+    # the event may have a delta of its own; only the rest is there for the conversion from Rényi divergence
     remaining_delta = form.remaining_delta(delta, 0.0)
     best = rdp.best(event, delta)
+    # 41 orders, evenly spaced in log(order - 1) around the best order; for pure privacy, whose best order is
+    # infinite, around 32
     middle = best.order if math.isfinite(best.order) else 32.0
     excess = [(middle - 1) * 10 ** (k / 16) for k in range(-20, 21)]
     orders = [1 + x for x in excess]
     divergence = rdp.curve(form.event, orders)
-    total = [
+    epsilons = [
         rdp_to_epsilon(a, r, remaining_delta) if remaining_delta > 0 else math.inf
         for a, r in zip(orders, divergence, strict=True)
     ]
-    finite = [(a, r, t) for a, r, t in zip(orders, divergence, total, strict=True) if math.isfinite(r)]
+    finite = [(a, r, e) for a, r, e in zip(orders, divergence, epsilons, strict=True) if math.isfinite(r)]
     x, lower, upper = (list(column) for column in zip(*finite, strict=True))
     low, high = max(min(v for v in lower if v > 0) * 0.8, best.value * 1e-2), best.value * 12
-    shown = [a for a, total in zip(x, upper, strict=True) if total <= high]
+    shown = [a for a, epsilon in zip(x, upper, strict=True) if epsilon <= high]
     axes.plot(x, lower, color=COLORS["rdp"], linewidth=1.8)
     axes.fill_between(x, lower, upper, color=PALE, alpha=0.35, linewidth=0)
     axes.plot(x, upper, color=ACCENT, linewidth=2.2)
@@ -283,8 +301,8 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Draw the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
-    order marked."""
+    """Draw the Rényi budget curve of an event, with the epsilon at `delta` that each order proves and the
+    best order marked."""
     return one_picture(lambda axes: draw_orders(axes, event, delta), path)
 
 
@@ -292,12 +310,16 @@ def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[float]:
-    """Return an upper bound on the true-positive rate of any attacker, at each false-positive rate.
+    """Return an upper bound on the true-positive rate (TPR) of any attacker, at each false-positive rate
+    (FPR) in `alphas`.
 
     Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta -
-    FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the least over a grid of epsilons is taken, so
-    the profile is computed once for the whole curve.
+    FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5). The least of these bounds over a grid of
+    `points` epsilons is taken: any grid gives a valid bound, a finer one a tighter bound. In the code e, d
+    and a are epsilon, delta and FPR.
     """
+    # The power 1.5 makes the grid denser near zero. Its value, and the limits 1e-4 and 40, are not measured;
+    # the bound is valid with any.
     top = min(acc.epsilon(event, delta=1e-4), 40.0)
     epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
     pairs = [(e, _delta(event, e, exact=e >= top / 10)) for e in epsilons]
@@ -308,8 +330,8 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
-    """Return the least delta found; near zero, where the exact profile takes long, by the quick accountants
-    only."""
+    """Return the least delta at this epsilon that any accountant proves; with `exact` also by the privacy
+    loss distribution, which takes long at small epsilons. Where none has a theorem it is 1."""
     deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:
@@ -320,7 +342,8 @@ def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
 
 
 def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
-    """Draw what an attacker can reach: the largest true-positive rate at each false-positive rate."""
+    """Draw the largest true-positive rate that an attacker can reach at each false-positive rate, and mark
+    the largest difference of the two, the advantage."""
     alphas = [0.0, *(10 ** (k / 12) for k in range(-60, -8)), *(k / 50 for k in range(9, 50)), 1.0]
     powers = reach(event, alphas)
     axes.fill_between(alphas, powers, 1, color=PALE, alpha=0.35, linewidth=0)
@@ -354,7 +377,11 @@ def tradeoff(event: acc.Event, *, path: Path) -> Path:
 def draw_profile(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = ("pld", "rdp", "zcdp", "gdp")
 ) -> None:
-    """Draw delta over epsilon: one curve says everything (epsilon, delta) can say."""
+    """Draw delta against epsilon, one curve per accountant: all pairs (epsilon, delta) that the event
+    satisfies.
+
+    The deltas range from a thousandth of `delta` to 0.1, evenly spaced on a logarithmic scale.
+    """
     least = delta / 1e3
     deltas = [least * (0.1 / least) ** (k / 24) for k in range(25)]
     lines: list[Line] = []
@@ -391,7 +418,8 @@ def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Draw all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    """Draw four plots in one figure: epsilon over steps, Rényi budget curve, trade-off curve, privacy
+    profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
     figure, axes = load_pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")

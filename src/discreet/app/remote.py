@@ -1,4 +1,5 @@
-"""A session over HTTP: the verbs of `Session` with its signatures, for what has a JSON description."""
+"""A session over HTTP: the methods of `Session` with the same signatures, for arguments that have a JSON
+description (`_registry`)."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
 from ..session.base import SYNONYMS
-from .client import Job, described, reads_reply
+from .client import Job, dataset_path, described, reads_reply
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
-from .remote_reading import RemoteReader, described_of
+from .remote_reading import RemoteReader, described_of, number_of
 from .replies import answer_of, copy_of, listed_edges, model_of, preview_of, release_of, sent, work_json
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RemoteSession(RemoteReader):
-    """One dataset on a server, as the token's holder sees it: the verbs of `Session`."""
+    """One dataset on a server, as the token's holder sees it, with the methods of `Session`."""
 
     def during(self, *periods: str) -> RemoteSession:
-        """Return the rows of some periods only."""
+        """Return a session whose questions are about the rows of these periods only."""
         return RemoteSession(self.server, self.name, periods)
 
     @_require.check_options
@@ -51,7 +52,8 @@ class RemoteSession(RemoteReader):
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> QueryPreview:
-        """Preview price and error of a question, or of several together; free."""
+        """Return the price and the error that a question would have, or several counting questions answered
+        together; free. Options as in `Session.preview`."""
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
             if within is not None:
@@ -80,7 +82,8 @@ class RemoteSession(RemoteReader):
         other: bool = False,
         fresh: bool = False,
     ) -> Answer:
-        """Return a private answer, for its price; options as in `Session.sql`."""
+        """Ask a question in SQL, and return the private answer; its price is charged. Options as in
+        `Session.sql`."""
         terms: dict[str, Any] = {
             "epsilon": epsilon,
             "rho": rho,
@@ -102,15 +105,18 @@ class RemoteSession(RemoteReader):
         rows: int | None = None,
         fresh: bool = False,
     ) -> tuple[Answer, ...]:
-        """Answer several counting questions, for one price."""
+        """Answer several counting questions together, for one price; options as in `Session.workload`."""
+        queries = _require.listed(queries=queries)
         terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
         facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
         return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
 
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
-        """Split epsilon among questions and models so that the weighted error is least; free until the plan's
-        `run`, which asks the server piece by piece."""
+        """Split epsilon among questions and models so that the weighted sum of errors is least.
+
+        The plan is free; its `run` asks the server for one piece after the other, and each is charged.
+        """
         from ..planning import BudgetPlan
         from .web.planning import item_of
 
@@ -129,7 +135,8 @@ class RemoteSession(RemoteReader):
         delta: float | None = None,
         **options: Any,
     ) -> Explanation:
-        """Explain the ledger, or with SQL and the options of `preview` a planned question; free."""
+        """Explain what the ledger's charges mean for one person; with SQL in `text` and the options of
+        `preview`, what that question would mean. Free."""
         from .web.planning import explanation_of
 
         terms = sent({"audience": audience, "delta": delta, **options})
@@ -147,7 +154,8 @@ class RemoteSession(RemoteReader):
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Return whom a limit cuts off, as in `Session.cut_off`."""
+        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; it is
+        charged."""
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
@@ -156,16 +164,16 @@ class RemoteSession(RemoteReader):
         return release_of(self.call("POST", "/ask", mechanism=described(mechanism), fresh=fresh))
 
     def start(self, interactive: Any) -> RemoteHandle:
-        """Pay for a live mechanism, and open it."""
+        """Start an interactive mechanism on the server; its whole price is charged now."""
         facts = self.call("POST", "/live", mechanism=described(interactive))
         return RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
 
     @_require.check_options
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
-        """Let a live mechanism go on with the server's table: its next version. Free.
+        """Let an interactive mechanism go on with the server's newest version of the table. Free.
 
-        `live` is what `watch` or `start` gave; after a restart the mechanism, with the `number` of its
-        charge.
+        `live` is the handle that `watch` or `start` returned; in a new process, where that handle is lost,
+        the mechanism itself, with the `number` of its charge.
         """
         handle = live if isinstance(live, RemoteHandle) else getattr(live, "live", None)
         if isinstance(handle, RemoteHandle) and number is None:
@@ -174,7 +182,8 @@ class RemoteSession(RemoteReader):
             raise _require.fail(
                 "live",
                 type(live).__name__,
-                "what watch(...) or start(...) gave, or a live mechanism with the number= of its charge",
+                "what watch(...) or start(...) returned, or an interactive mechanism with the number= of its "
+                "charge",
             )
         facts = self.call("POST", f"/live/{int(number)}/feed")
         release = None if facts["release"] is None else release_of(facts["release"])
@@ -197,7 +206,10 @@ class RemoteSession(RemoteReader):
         monotone: bool | None = None,
         split: tuple[Real, ...] | None = None,
     ) -> RemoteWatch:
-        """Ask which of many counts are above a threshold; options as in `Session.watch`."""
+        """Start asking which of many counts are above a threshold; options as in `Session.watch`.
+
+        With `number`, go on with a watch that was started before, by the number of its charge.
+        """
         if number is not None:
             return RemoteWatch(RemoteHandle(self, number, None))
         terms: dict[str, Any] = {
@@ -232,9 +244,10 @@ class RemoteSession(RemoteReader):
         groups: int | None = None,
         number: int | None = None,
     ) -> RemoteStream:
-        """Publish a count or a sum again at every tick, for one price; options as in `Session.stream`.
+        """Start publishing a count or a sum at every tick, for one price; options as in `Session.stream`.
 
-        `number` goes on with a stream of yours, whose terms the server knows.
+        With `number`, go on with a stream of yours by the number of its charge; the server knows its terms,
+        so the other arguments are not read.
         """
         if number is None:
             terms = {
@@ -242,8 +255,8 @@ class RemoteSession(RemoteReader):
                 "participations": participations, "separation": separation, "clock": clock, "window": window,
                 "decay": decay, "restart": restart, "capacity": capacity, "rows": rows, "groups": groups,
             }  # fmt: skip
-            number = self.call("POST", "/streams", sql=text, **sent(terms))["number"]
-        return RemoteStream(self, int(number or 0))
+            number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms))["number"]))
+        return RemoteStream(self, number)
 
     @_require.check_options
     def fit(
@@ -259,11 +272,11 @@ class RemoteSession(RemoteReader):
         number: int | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """Fit a model on the server: a `learning.tabular` model, or a neural network from safetensors, that
-        predicts.
+        """Fit a model on the server, and return it: a `learning.tabular` model, or a neural network.
 
-        With `seconds` it is a job, whose model is there after that time and not before; `progress` is called
-        with its public facts. There are no checkpoints, and `text` is the server's: leave these out.
+        With `seconds` the server fits it as a job, and returns it after that time and not before, so that the
+        time tells nothing about the data; `progress` is called with the job's public state. `checkpoint`,
+        `every`, `text` and `number` are for local sessions only, and are refused.
         """
         from .web.estimators import describe_estimator
 
@@ -276,13 +289,14 @@ class RemoteSession(RemoteReader):
         body |= {} if features is None else {"features": list(features)}
         if seconds is None:
             if progress is not None:
-                raise InvalidInput("progress= is that of a job: give seconds=, too. Nothing was charged.")
+                raise InvalidInput("progress= needs a job: give seconds=, too. Nothing was charged.")
             return model_of(self.call("POST", "/models", **body))
         return model_of(self._job("fit", body, seconds).wait(progress))
 
     def _job(self, work: str, body: Mapping[str, Any], seconds: float) -> Job:
+        """Start a job of `seconds` on the server; `work` is "fit" or "synthesize"."""
         sent_body = {"seconds": seconds, work: self._body(body)}
-        return Job(self.server, self.server.call("POST", f"/datasets/{self.name}/jobs", sent_body)["id"])
+        return Job(self.server, self.server.call("POST", f"{dataset_path(self.name)}/jobs", sent_body)["id"])
 
     @_require.check_options
     def synthesize(
@@ -306,11 +320,11 @@ class RemoteSession(RemoteReader):
         fresh: bool = False,
         seconds: float = 60.0,
     ) -> SyntheticCopy:
-        """Make a synthetic copy as a job, whose release is there after `seconds` and not before; asking again
-        with the same options is free.
+        """Make a synthetic copy as a job on the server, which returns it after `seconds` and not before, so
+        that the time tells nothing about the data. Asking again with the same options is free.
 
-        What comes back is what was released: rows are drawn here, and `copy.sql`, `copy.report` and
-        `copy.sample` run here, for nothing.
+        The server sends the fitted distribution that was released. Rows are drawn in this process, and
+        `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
         """
         if checkpoint is not None or resume or child is not None:
             raise InvalidInput(
@@ -345,19 +359,19 @@ class RemoteSession(RemoteReader):
         return self.ask(distance)
 
     def _unknown(self, name: str) -> UnknownAttribute:
-        """Return the error for an attribute that is not there."""
+        """Return the error for an attribute that does not exist, with the nearest names."""
         if name == "curator":
             return UnknownAttribute(
-                "the curator is in the server's process, and not here. What it knows is in `ledger`, "
+                "the curator is in the server's process, and not here. Its records are in `ledger`, "
                 "`releases()` and `accounts`; a steward has it with dp.open(...) beside the data."
             )
         return _require.no_attribute("a session over HTTP", name, dir(type(self)), SYNONYMS)
 
     def as_analyst(self, name: str) -> RemoteSession:
-        """Refused: who asks is whose token it is."""
+        """Refuse: the token alone says who asks."""
         raise InvalidInput(
-            f"who asks here is whose token was given, not {name!r}. Nothing was done. Connect with that "
-            f"person's token: dp.connect(url, token)."
+            f"on a server the token says who asks, so nobody can become {name!r}. Nothing was done. Connect "
+            f"with that person's token: dp.connect(url, token)."
         )
 
     def train(self, trainer: Any, **_: Any) -> Any:
@@ -365,7 +379,7 @@ class RemoteSession(RemoteReader):
         return described(trainer)
 
     def resume(self, trainer: Any, checkpoint: Any, **_: Any) -> Any:
-        """Refused: a run and its checkpoint are in the steward's process."""
+        """Refuse: a training run and its checkpoint are in the steward's process."""
         return described(trainer)
 
     def online(self, loss: Any, **_: Any) -> Any:

@@ -1,7 +1,7 @@
 """Handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and `stream`
 return.
 
-`number` is that of the charge: it finds the mechanism again in another process.
+`number` is that of the charge in the ledger: with it another process finds the mechanism again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteHandle:
-    """Asks an interactive mechanism on the server, which was paid for when it was started."""
+    """Asks an interactive mechanism on the server; its price was charged at its start.
+
+    `mechanism` is None where the handle was made from the number alone.
+    """
 
     session: RemoteSession
     number: int
@@ -45,21 +48,22 @@ class RemoteWatch:
         return self.live.number
 
     def ask(self, question: Any) -> Any:
-        """Return the answer to one condition in SQL, without the noise and price around it."""
+        """Return the value of the answer to one condition in SQL; `live.answer` also has its price and
+        error."""
         return self.live.answer(question).value
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStream:
-    """Feeds and reads a continual counter on the server. `feed` closes a tick; the rest reads what was
-    released, and is free."""
+    """Feeds and reads a continual counter on the server. `feed` closes a tick; the other methods read what
+    was released. All are free: the price was charged at the start."""
 
     session: RemoteSession
     number: int
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what the server says of the stream now: mechanism, ticks, releases, error."""
+        """Return the server's description of the stream now: mechanism, ticks, releases, error."""
         return self.session.call("GET", f"/streams/{self.number}")
 
     @property
@@ -68,14 +72,18 @@ class RemoteStream:
         return described_of(self.facts["mechanism"])
 
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
-        """Close one tick: with the rows that the clock's column assigns to it in the server's table, or with
-        rows that the steward sends."""
+        """Close one tick, and return its release.
+
+        Without `rows`, with those rows of the server's table that the clock's column assigns to the tick;
+        with `rows`, which only a steward may send, with these. `tick` is its name; a name is fed once.
+        """
         body = {"rows": None if rows is None else rows_json(rows), "tick": tick}
         return release_of(self.session.call("POST", f"/streams/{self.number}/ticks", **body))
 
     @property
     def steps(self) -> int:
-        """Return how many ticks were released; one that the server still holds back does not count."""
+        """Return how many ticks were released; a tick whose release waits for the server's time limit does
+        not count yet."""
         return int(number_of(self.facts["steps"]))
 
     @property
@@ -90,7 +98,9 @@ class RemoteStream:
         """Return the newest release: a number, or a mapping from group to number."""
         history = self.history
         if not history:
-            raise InvalidInput("nothing was released yet, or its time has not come: feed the first batch.")
+            raise InvalidInput(
+                "nothing was released yet: feed the first tick, or wait for the server's time limit."
+            )
         return history[-1]
 
     def error(self, confidence: float = 0.95) -> float:
@@ -101,8 +111,8 @@ class RemoteStream:
 
 
 def counter_value(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as `session.Stream.value` returns it: by group, where there are
-    groups."""
+    """Return a release of a counter as `session.Stream.value` returns it: a number, or a mapping from group
+    to number."""
     from ..session.streams import value_by_group
 
     return value_by_group(counter, value)

@@ -1,5 +1,5 @@
-"""The read-only half of a session over HTTP: public facts, budgets, its part of the ledger, releases,
-copies."""
+"""The read-only half of a session over HTTP: public facts, budgets, and the ledger entries, releases and
+synthetic copies of the token's holder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import _registry
+from .. import _registry, _require
 from .._public import Public
 from .._require import NearestNames
 from .._round import LowerAmount, UpperAmount
 from ..curator import Budget, values
-from .client import Server, reads_reply
+from .client import Server, dataset_path, reads_reply
 from .replies import copy_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ number_of = reads_reply(float)
 
 @dataclass(frozen=True, slots=True)
 class RemoteReader(NearestNames):
-    """Reads one dataset on a server as the token's holder sees it: what costs nothing and changes nothing."""
+    """Reads one dataset on a server as the token's holder sees it; nothing here costs or changes anything.
+
+    `name` is that of the dataset; `periods`, if any, restrict requests to the rows of these periods.
+    """
 
     server: Server
     name: str
@@ -36,12 +39,15 @@ class RemoteReader(NearestNames):
         return f"<{type(self).__name__} of {self.name!r}>"
 
     def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        """Send a request about this dataset; what is None is left out."""
+        """Send a request about this dataset; fields of the body that are None are left out. A GET has no
+        body."""
+        full_path = dataset_path(self.name) + path
         if method == "GET":
-            return self.server.call("GET", f"/datasets/{self.name}{path}")
-        return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
+            return self.server.call("GET", full_path)
+        return self.server.call(method, full_path, self._body(body))
 
     def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that are not None, with the periods of this session."""
         present = {key: value for key, value in body.items() if value is not None}
         return present | ({"periods": list(self.periods)} if self.periods else {})
 
@@ -53,19 +59,23 @@ class RemoteReader(NearestNames):
 
     @property
     def budget(self) -> Budget:
+        """The budget that limits the token's holder: their own, or that of the dataset."""
         budget: Budget = described_of(self.call("GET", "/budget")["budget"])
         return budget
 
     @property
     def spent(self) -> float:
+        """How much of `budget` is spent; printed rounded up."""
         return UpperAmount(number_of(self.call("GET", "/budget")["used"]))
 
     @property
     def remaining(self) -> float:
+        """How much of `budget` is left; printed rounded down."""
         return LowerAmount(number_of(self.call("GET", "/budget")["remaining"]))
 
     @property
     def accounts(self) -> list[dict[str, Any]]:
+        """The accounts of `budget`: one, or one per period."""
         accounts: list[dict[str, Any]] = self.call("GET", "/budget")["accounts"]
         return accounts
 
@@ -93,8 +103,9 @@ class RemoteReader(NearestNames):
         return copies
 
     def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
-        """Return a synthetic copy that was made before; the same rows as on the server unless told
-        otherwise."""
+        """Return a synthetic copy that was made before, by the number of its release; without `rows` and
+        `seed`, the same rows as on the server, whose seed is that number."""
+        _require.integer(number=number)
         facts = self.call("GET", f"/copies/{int(number)}")
         return copy_of(facts, rows, int(number) if seed is None else seed)
 
@@ -104,5 +115,6 @@ class RemoteReader(NearestNames):
         return releases
 
     def release(self, number: int) -> Any:
-        """Return the value of a stored release."""
+        """Return the value of a stored release, by its number in `releases()`."""
+        _require.integer(number=number)
         return value_of(self.call("GET", f"/releases/{int(number)}")["value"])

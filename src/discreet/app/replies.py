@@ -1,4 +1,7 @@
-"""What a server sends, as the objects that a local session returns: nothing in it can run."""
+"""Decoders of a server's replies, to the objects that a local session returns, and encoders of requests.
+
+Replies are data: no code in them is run.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def sent(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as JSON; fractions stay exact, and what is None is left out."""
+    """Return options as JSON; fractions stay exact, and options that are None are left out."""
     return {
         name: {key: described(part) for key, part in value.items()}
         if isinstance(value, Mapping)
@@ -35,7 +38,7 @@ def sent(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @reads_reply
 def answer_of(facts: Mapping[str, Any]) -> Answer:
-    """Return the answer that a server sent."""
+    """Return the answer of a query."""
     answer = _registry.from_json(facts["answer"])
     if not isinstance(answer, Answer):
         raise ServerError("the server sent something else than an answer.")
@@ -44,7 +47,11 @@ def answer_of(facts: Mapping[str, Any]) -> Answer:
 
 @reads_reply
 def preview_of(facts: dict[str, Any]) -> QueryPreview:
-    """Return the preview of a question, or of several."""
+    """Return the preview of one question, or of a workload of several.
+
+    The reply has the fields of the preview, and beside them fields that a `QueryPreview` computes itself:
+    these are dropped.
+    """
     from ..query import WorkloadPreview
 
     cost = Cost(**facts.pop("budget"))
@@ -52,11 +59,12 @@ def preview_of(facts: dict[str, Any]) -> QueryPreview:
     facts.pop("odds", None)
     event = _registry.from_json(facts.pop("event"))
     kind: Any = QuestionPreview if "keys" in facts else WorkloadPreview
-    held = {name: _tuples(value) for name, value in facts.items()}
-    return QueryPreview(kind(event=event, **held), cost)
+    fields = {name: _tuples(value) for name, value in facts.items()}
+    return QueryPreview(kind(event=event, **fields), cost)
 
 
 def _tuples(value: Any) -> Any:
+    """Return lists, also nested ones, as the tuples that JSON has no word for."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -90,7 +98,8 @@ def model_of(facts: Mapping[str, Any]) -> Any:
 
 @reads_reply
 def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> SyntheticCopy:
-    """Return a synthetic copy from what was released; its rows are drawn here."""
+    """Return a synthetic copy from its released distribution; its rows are drawn in this process, with
+    `seed`."""
     from ..synthetic import Fitted, SyntheticCopy
 
     fitted = values.decode(facts["fitted"])
@@ -126,16 +135,15 @@ def rows_json(rows: Any) -> dict[str, Any]:
 
 
 def listed_edges(value: Any) -> Any:
-    """Return a number of bins, or their edges, as JSON."""
-    return (
-        value
-        if isinstance(value, int)
-        else [item if isinstance(item, int | float) else str(item) for item in value]
-    )
+    """Return a number of bins, or a list of their edges, as JSON; dates become texts."""
+    if isinstance(value, int):
+        return value
+    return [item if isinstance(item, int | float) else str(item) for item in _require.listed(bins=value)]
 
 
 def work_json(item: Any) -> Any:
-    """Return a piece of a plan's work as JSON."""
+    """Return one piece of work for `RemoteSession.plan` as JSON: SQL, a list of SQL, (estimator, target), or
+    a mapping of these."""
     from .web.estimators import describe_estimator
 
     if isinstance(item, str):

@@ -1,7 +1,7 @@
-"""Requests: from options, as text or numbers, to calls of a session, and from results to JSON.
+"""Turns options, given as texts or numbers, into sessions and budgets, and results into JSON.
 
-The one place where this is done, for the shell and for the server. Nothing here prints or parses a
-command line.
+The command line and the server both use it, so that they agree. Nothing here prints, or parses a command
+line.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ from ..query import Answer
 
 
 def beside(data: str, suffix: str) -> Path:
-    """Return the file that belongs to a data file: its schema, or its ledger."""
+    """Return the default path of the schema or the ledger of `data`: the data file's name with `suffix`
+    added.
+
+    For "database.duckdb::table" the table's name comes between; for a folder of files, or a pattern such as
+    "year=*/*.parquet", it is the folder's name.
+    """
     path, _, table = data.partition("::")
-    # in the folder one is in, named as the table is
+    # a database on a server: a file in the current folder, named after the table
     if tables.is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
-    # a folder, or the folder that a pattern is in
     if tables.is_several(path):
         path = str(tables.stand_in(path))
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
 def data_of(data: str) -> Any:
-    """Return the table that a text names: a file, "database.duckdb::table", or
+    """Return the table that a text names, as `session.open` takes it: a file, "database.duckdb::table", or
     "postgresql://user@host/database::table"."""
     if tables.is_address(data):
         return data
@@ -43,8 +47,27 @@ def data_of(data: str) -> Any:
     return tables.Database(path, table) if table else Path(path)
 
 
+def refuse_password(data: str) -> None:
+    """Refuse the address of a database that has a password in it, before any message could repeat the
+    address.
+
+    The same as in `tables.engines.postgres_connection`, but without a driver, and before the address is used.
+    """
+    # as a Path, an address has one slash after its scheme
+    address = re.match(r"postgres(?:ql)?:/+(?P<authority>[^/?]*)", data)
+    if address is None:
+        return
+    user, at, _ = address["authority"].rpartition("@")
+    if (at and ":" in user) or re.search(r"[?&](ssl)?password=", data, re.IGNORECASE):
+        raise InvalidInput(
+            "the address has a password in it, which would end up in histories and logs. Nothing was opened. "
+            "Leave it out, and put it into PGPASSWORD, ~/.pgpass or a service file."
+        )
+
+
 def _require_data(data: str) -> None:
-    """Refuse a question in the place of the file, and a file that is not there: no schema is missing then."""
+    """Refuse SQL where the data file should be, and a data file that does not exist; called where the schema
+    or the ledger is missing, as these are the likely reasons."""
     if data.lstrip().lower().startswith("select "):
         raise InvalidInput("the file comes first, then the question. Nothing was opened or charged.")
     plain = not tables.is_address(data) and "::" not in data and not set(data) & set("*?[")
@@ -62,7 +85,11 @@ def open_session(
     seconds: float | None = None,
     engine: str | None = None,
 ) -> sessions.Session:
-    """Open the session of a data file whose schema and ledger are made already, as one analyst sees it."""
+    """Open the session of `data`, whose schema file and ledger exist already, as `analyst` sees it.
+
+    `periods` restrict it to rows of these periods; `seconds` is the time limit of the engine.
+    """
+    refuse_password(data)
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     start = f"discreet init {shlex.quote(data)}" + (
         "" if schema is None else f" --schema {shlex.quote(str(schema))}"
@@ -88,15 +115,16 @@ def create_session(
 ) -> sessions.Session:
     """Open a data file with a new ledger.
 
-    `books`: the PostgreSQL database that keeps its entries, "postgresql://user@host/books::name"; the file at
-    `ledger` then says where they are. If the database has that ledger already, made by another machine, it is
-    opened, with its key beside `ledger`, and its budgets stay.
+    `books` is the PostgreSQL database that stores the ledger's entries, "postgresql://user@host/books::name";
+    the file at `ledger` then holds this address only. If the database has that ledger already, made by
+    another machine, it is opened with the key file beside `ledger`; its budgets stay, and `budget` and
+    `analysts` are not used.
     """
     options: dict[str, Any] = {"schema": schema, "seconds": seconds}
     if books is None:
         return sessions.open(data_of(data), ledger=ledger, budget=budget, analysts=analysts, **options)
     if not postgres_store.attach(ledger, books):
-        # a ledger that is thrown away, for the table alone
+        # opens and checks the table; its ledger is temporary and never charged
         trial = sessions.open(data_of(data), ledger=sessions.TRIAL, budget=budget, **options)
         policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
         Curator.create(ledger, trial.curator.source, policy, remote=books)
@@ -113,12 +141,13 @@ def ledger_name(dataset: str) -> str:
 
 
 def without_none(**options: Any) -> dict[str, Any]:
-    """Return the options that were given."""
+    """Return the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def answer_json(answer: Answer, confidence: float, session: sessions.Session) -> dict[str, Any]:
-    """Return an answer with its errors, its price and the state of the one who asked."""
+    """Return an answer with its errors at `confidence`, its price, and what its analyst has spent and has
+    left."""
     return {
         "columns": list(answer.columns),
         "rows": [list(row) for row in answer.rows],
@@ -134,12 +163,12 @@ def answer_json(answer: Answer, confidence: float, session: sessions.Session) ->
 
 
 def cost_json(cost: Cost) -> dict[str, Any]:
-    """Return what an event would do to a budget."""
+    """Return the preview of a charge as JSON: what it would do to a budget."""
     return dataclasses.asdict(cost)
 
 
 def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
-    """Return a preview."""
+    """Return the preview of a query as JSON, with what it would do to the budget."""
     body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
     return body | {
         "event": query_preview.query.event.to_json(),
@@ -150,7 +179,8 @@ def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
 
 
 def policy_json(policy: Policy) -> dict[str, Any]:
-    """Return the dataset's budget and those of its analysts; null is one limited by the dataset's only."""
+    """Return the dataset's budget and those of its analysts as JSON; null is an analyst without a budget of
+    their own, whom only the dataset's budget limits."""
     return {
         "budget": _registry.to_json(policy.budget),
         "analysts": {name: None if own is None else _registry.to_json(own) for name, own in policy.analysts},
@@ -165,24 +195,31 @@ def fit_json(
     *,
     noted: bool,
 ) -> dict[str, Any]:
-    """Return how well a table fits its schema: exact facts made coarse, for the steward only."""
+    """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
+
+    `columns` has shares by column and kind; `people` and `groups` say how many people are over the limits on
+    rows and groups, `not_utf8` how many lines are not UTF-8, and `noted` whether the ledger records the look.
+    """
     shares = {name: dict(kinds) for name, kinds in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
     return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:
-    """Return the periods that COLUMN:EVERY and a total name."""
+    """Return the periods that the options --per COLUMN:EVERY and --total describe; None without --per.
+
+    `total` is the epsilon, at `delta`, of all periods together, or "unlimited".
+    """
     if per is None:
         if total is not None:
             raise InvalidInput("--total is about budgets per period: give --per, too. Nothing was opened.")
         return None
-    column, mark, every = per.partition(":")
+    column, colon, every = per.partition(":")
     if total is None or total == UNLIMITED:
-        return Period(column=column, every=every if mark else None, total=total)
+        return Period(column=column, every=every if colon else None, total=total)
     try:
         return Period(
-            column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta)
+            column=column, every=every if colon else None, total=Budget(epsilon=float(total), delta=delta)
         )
     except ValueError as error:
         if isinstance(error, InvalidInput):
@@ -194,10 +231,12 @@ def period_of(per: str | None, total: str | None, delta: float) -> Period | None
 
 def analyst_of(text: str) -> tuple[str, Budget | None]:
     """Return the name and the budget of NAME, NAME=EPSILON or NAME=EPSILON,DELTA."""
-    name, mark, price = text.partition("=")
+    name, equals, price = text.partition("=")
     epsilon, _, delta = price.partition(",")
     try:
-        return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if mark else None
+        return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if equals else None
+    except InvalidInput as error:
+        raise InvalidInput(f"the budget of the analyst {name!r}: {error}") from None
     except ValueError:
         raise InvalidInput(
             f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}."

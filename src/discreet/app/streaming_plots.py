@@ -1,4 +1,5 @@
-"""Pictures of streams: how far sums are off under naive noise, trees and correlated noise.
+"""Plots of streams: the error of running sums under independent noise, tree aggregation and correlated noise,
+and the regret of online learners.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -14,18 +15,24 @@ from ..streaming.factors import column_length, named, prefix_variances
 from .demo.stage import ACCENT
 from .plots import GRAY, label_ends, load_pyplot, save_figure, style_axes
 
+# strategy of `streaming.factors`: label and color of its line
 _LINES = {
     "fresh": ("fresh noise at every step", "#c0392b"),
     "item": ("noise on every item", "#e08e45"),
     "tree": ("tree aggregation", GRAY),
-    "honaker": ("tree, from below", "#3c8d53"),
+    "honaker": ("tree, Honaker estimate", "#3c8d53"),
     "blt": ("four buffers (BLT)", ACCENT),
 }
 
 
 def gain(path: Path, steps: int = 1024) -> Path:
-    """Draw two naive baselines (noise on every item, on every sum) beside the tree and BLT: the standard
-    deviation of the sum at each step, for Gaussian noise at one price."""
+    """Draw the standard deviation of the running sum at each step, for Gaussian noise at the same price: two
+    baselines (independent noise on every item, or on every sum), trees, and the buffered linear Toeplitz
+    matrix (BLT).
+
+    The unit is the standard deviation of a single release of sensitivity 1 at that price: each value is the
+    sensitivity of the strategy times the standard deviation of the noise that its sum has.
+    """
     figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
     style_axes(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
     ticks = list(range(1, steps + 1))
@@ -42,16 +49,17 @@ def gain(path: Path, steps: int = 1024) -> Path:
 
 
 def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound: Sequence[float]) -> Path:
-    """Draw the regret of online learners so far, round by round, below the bound that was known before.
+    """Draw the cumulative regret of online learners round by round, with the bound on it.
 
-    `series`: by name, the one without noise first.
+    `series` has one curve of regrets per name, the learner without noise first (it is drawn gray); at most
+    four are drawn. `bound` is computed before the first round and has one value per round.
     """
     figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
     style_axes(axes, title, "round", "regret so far")
     rounds = list(range(1, len(bound) + 1))
     colors = [GRAY, ACCENT, "#3c8d53", "#e08e45"]
     lines = []
-    drawn = [*zip(series.items(), colors, strict=False), (("bound at the end", bound), "#c0392b")]
+    drawn = [*zip(series.items(), colors, strict=False), (("bound", bound), "#c0392b")]
     for (label, values), color in drawn:
         axes.plot(rounds, values, color=color, linewidth=1.6, linestyle="--" if values is bound else "-")
         lines.append((label, color, rounds, list(values)))

@@ -1,8 +1,7 @@
-"""The results page of a training run: one HTML file with its facts and curves, made of public facts only,
-that needs no network.
+"""The results page of a training run: one HTML file that needs no network.
 
-What it shows is a function of public settings, and of models that were released: epsilon over steps, and,
-where a public set was given, loss on it.
+It shows public facts only: the settings, epsilon over steps, and, where a public data set was given, the loss of
+the released models on that set.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from .._text import visible
 
 Point = tuple[float, float]
 
+# the picture and its margins, in SVG units
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 270, 64, 16, 26, 40
 
 _STYLE = """
@@ -34,7 +34,7 @@ td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } sv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCurve:
-    """Describes one picture: `points` are (step, value), `digits` those that numbers show."""
+    """Describes one curve: `points` are (step, value); numbers are written with `digits` significant digits."""
 
     title: str
     note: str
@@ -66,7 +66,8 @@ class Page:
 
 
 def _draw(curve: TrainingCurve) -> str:
-    """Return the picture; a value that is no finite number has no position in it, and is named in words."""
+    """Return the HTML of one curve. Values that are infinite, NaN or above 1e300, where the axis would overflow, are
+    not drawn; a sentence names the first such step."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note
     if len(finite) < len(curve.points):
@@ -77,11 +78,13 @@ def _draw(curve: TrainingCurve) -> str:
 
 
 def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
+    """Return the picture of finite points as SVG, with a grid of five values and five steps."""
     xs, ys = zip(*points, strict=True)
     right, top = max(xs), _nice(max(ys))
     bottom = min(0.0, min(ys))
 
-    def place(x: float, y: float) -> Point:
+    def position(x: float, y: float) -> Point:
+        """Return where a point is in the picture, in SVG units from its left and from its top."""
         across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / (right or 1)
         down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (y - bottom) / ((top - bottom) or 1))
         return round(across, 1), round(down, 1)
@@ -89,15 +92,15 @@ def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
     parts = []
     for i in range(5):
         value = bottom + (top - bottom) * i / 4
-        _, y = place(0, value)
+        _, y = position(0, value)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{value:.{curve.digits}g}</text>')
     for i in range(5):
-        x, _ = place(right * i / 4, bottom)
+        x, _ = position(right * i / 4, bottom)
         parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{right * i / 4:,.0f}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 2}">steps</text>')
-    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
-    end_x, end_y = place(xs[-1], ys[-1])
+    line = " ".join(f"{x},{y}" for x, y in (position(*point) for point in points))
+    end_x, end_y = position(xs[-1], ys[-1])
     parts.append(
         f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>'
     )
@@ -105,22 +108,23 @@ def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
         f'<text class="value" x="{end_x - 8}" y="{end_y - 10}" '
         f'text-anchor="end">{ys[-1]:.{curve.digits}g}</text>'
     )
-    inside = "\n".join(parts)
+    content = "\n".join(parts)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{_text(curve.title)}">\n{inside}\n</svg>'
+        f'aria-label="{_text(curve.title)}">\n{content}\n</svg>'
     )
 
 
 def _nice(value: float) -> float:
-    """Return a round number that is equal or a little larger: where the axis ends."""
+    """Return the least round number that is not below `value`: where the axis ends."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    # A subnormal number has no power of ten below it that is not zero: the axis ends at the number itself.
+    # Below a subnormal number the power of ten may underflow to zero; then the axis ends at the number itself.
     ends = (step * power for step in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10))
     return next((end for end in ends if end >= value), value)
 
 
 def _text(value: str) -> str:
+    """Return a text for HTML: escaped, with control characters written out."""
     return html.escape(visible(value))

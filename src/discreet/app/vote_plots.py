@@ -1,4 +1,5 @@
-"""What questions to teachers cost: epsilon against their number, for each aggregator, in one picture."""
+"""A plot of what PATE (private aggregation of teacher ensembles) costs: epsilon against the number of
+questions to the teachers, one line per aggregator."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..mechanisms.votes import ConfidentGNMax, GNMax
 
 
 class VoteCurve(NamedTuple):
-    """One line: epsilon after so many questions."""
+    """One line of the plot: `epsilons[i]` is the epsilon after `queries[i]` questions."""
 
     name: str
     queries: tuple[int, ...]
@@ -30,11 +31,16 @@ def epsilon_of_queries(
     delta: float = 1e-5,
     failures: int = 5,
 ) -> list[VoteCurve]:
-    """Return the lines: GNMax, Confident-GNMax with half of its questions answered, the sparse vector that
-    answers the lead at hand, all data-independent; and GNMax data-dependent, by the published conversion.
+    """Return four lines of epsilon at `delta` against the number of questions, for votes in which `agreeing`
+    of the `teachers` name the same class.
 
-    The sparse vector's epsilon is the least at which a lead of these votes is above its threshold on average,
-    with `failures` refusals paid for: it hardly grows with the number of questions.
+    Three do not depend on the votes: GNMax with noise of standard deviation `sigma`; Confident-GNMax, which
+    checks with `check_sigma` first and answers half of the questions; and the sparse vector technique with
+    `failures` refusals paid for. The fourth is the data-dependent price of GNMax, with the conversion to
+    (epsilon, delta) of the published paper.
+
+    The epsilon of the sparse vector technique is the least at which its threshold is at most the distance of
+    these votes from another winner; it hardly grows with the number of questions.
     """
     sizes = tuple(queries)
     variance = sigma * sigma
@@ -48,6 +54,7 @@ def epsilon_of_queries(
         )
         for n in sizes
     ]
+    # how many teachers may change their vote before the winner changes
     distance = agreeing - teachers // 2 - 1
     sparse = [_sparse_epsilon(distance, n, failures, delta) for n in sizes]
     votes = (agreeing, teachers - agreeing, *[0] * 8)
@@ -65,6 +72,8 @@ def epsilon_of_queries(
 
 
 def _sparse_epsilon(distance: int, queries: int, failures: int, delta: float) -> float:
+    """Return, by bisection to one part in a thousand, the least epsilon between 0.01 and 100 at which the
+    threshold of `SparseVotes` is at most `distance`."""
     low, high = 1e-2, 100.0
     while high / low > 1 + 1e-3:
         middle = (low * high) ** 0.5
@@ -74,15 +83,15 @@ def _sparse_epsilon(distance: int, queries: int, failures: int, delta: float) ->
 
 
 def draw(path: Path, lines: Sequence[VoteCurve] | None = None) -> Path:
-    """Draw the lines into a file."""
+    """Draw the lines, by default those of `epsilon_of_queries()`, into a PNG file and return its path."""
     from .plots import one_picture, style_axes
 
     curves = epsilon_of_queries() if lines is None else lines
 
-    def inside(axes: Any) -> None:
+    def draw_curves(axes: Any) -> None:
         for line in curves:
             axes.plot(line.queries, line.epsilons, marker="o", label=line.name)
         axes.legend()
         style_axes(axes, "What questions to teachers cost", "questions", "epsilon at delta 1e-5")
 
-    return one_picture(inside, path)
+    return one_picture(draw_curves, path)

@@ -1,4 +1,5 @@
-"""One dataset, one budget: the ledger, the budgets, and the one way in which anything gets out."""
+"""One dataset, one budget: the ledger, the budgets, and the curator, through which alone anything is
+released."""
 
 from . import books
 from .accounts import Account

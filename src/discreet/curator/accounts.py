@@ -1,9 +1,17 @@
-"""The accounts of one owner, the dataset or an analyst: one, or with a budget per period one for each period.
+"""The accounts of one owner, which is the dataset or an analyst: a single account, or with a budget per
+period one account for each period.
 
-Under a budget per period, a release that reads some periods is charged to each of these. One that reads the
-whole table is charged to all periods, past and to come: that is one more account, *whole*, which counts in
-every period. So a period has spent what its own account and *whole* add up to. The running totals are entries
-of the ledger, signed like all others.
+Under a budget per period, a release that reads some periods is charged to the account of each of these. A
+release that reads the whole table is charged to all periods, past and to come: that is one more account, the
+*undivided* one (its stored name is "whole"), which counts in every period. So a period has spent the sum of
+its own account and the undivided one. Where all periods together have a limit (`Period(total=Budget(...))`),
+a *total* account counts every release once. The running totals are entries of the ledger, signed like all
+others.
+
+Words used below: a *rule* is the filter of a budget; an *item* is an event as it is charged, either the event
+itself or the event capped (`accounting.lanes.Capped`); the *split of delta* is how a filter divides the
+budget's delta between the releases' own deltas and its Rényi lanes, which the first charge of an account
+fixes (docs/filters.md, "Capped prices").
 """
 
 from __future__ import annotations
@@ -27,15 +35,16 @@ from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget
 
 KIND = "account"
+# Kinds of accounts. These texts stand in ledgers: they never change.
 PERIOD, UNDIVIDED, TOTAL = "period", "whole", "total"
-# (PERIOD, its name), (UNDIVIDED, "") or (TOTAL, "")
+# An account's kind, and the name of its period: (PERIOD, "2026-01"), (UNDIVIDED, "") or (TOTAL, "").
 Name = tuple[str, str]
 _UNDIVIDED, _TOTAL = (UNDIVIDED, ""), (TOTAL, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was spent on one account under its rule; `of` says whose it is, for people to read."""
+    """What was spent on one account under its rule; `of` is the account's name, for people to read."""
 
     of: str
     rule: BudgetFilter
@@ -43,18 +52,23 @@ class Account:
 
     @property
     def used(self) -> float:
+        """How much of the budget was spent, in the budget's own unit (epsilon or rho)."""
         return self.rule.used(self.spent)
 
     @property
     def left(self) -> float:
-        """What is left, rounded down for people to read: a filter's limit lies a hair above its budget, so
-        that what was spent always fits."""
+        """How much of the budget is left, rounded down for people to read.
+
+        A filter's limit is larger than its budget by a relative rounding margin (`BudgetFilter.slack`), so
+        that releases whose prices add up to exactly the budget are admitted; without rounding down, that
+        margin would be shown as a rest.
+        """
         return _legible(float(self.rule.total) - self.used, float(self.rule.total))
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """All accounts of one owner (None: the dataset) under their budget."""
+    """All accounts of one `owner` (an analyst's name, or None for the dataset) under their budget."""
 
     ledger: Ledger | Writer
     public: Public
@@ -66,8 +80,12 @@ class Accounts:
         return self.budget.filter(self.public.neighbors)
 
     def all(self, periods: tuple[str, ...] = ()) -> list[Account]:
-        """Return one account for each of `periods`, or for every period that was ever charged and for those
-        to come; then the total."""
+        """Return the accounts of one owner.
+
+        Without a budget per period there is one. Otherwise there is one for each of `periods`; if none is
+        given, one for every period that was charged by itself, and one that stands for every other period.
+        The total account comes last, where there is one.
+        """
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
@@ -89,7 +107,11 @@ class Accounts:
     def preview(
         self, event: Event, periods: tuple[str, ...] = (), requested_price: RequestedPrice | None = None
     ) -> FilterPreview:
-        """Return what `event` would do to the account on which the least of it fits."""
+        """Return what `event` would do to the account with the least budget left for it.
+
+        `requested_price` is the (epsilon, delta) that the release was asked with, a hint for how the event is
+        capped.
+        """
         views = [
             account.rule.preview(account.spent, item)
             for account, item in self.priced(event, periods, requested_price)
@@ -104,17 +126,18 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
-        """Return what the entry of the charge says of prices and totals; refused, and nothing changed, if one
-        account does not admit it.
+        """Return the fields of the charge's entry that hold caps and totals.
 
-        What was released `elsewhere` may come first, but then it came before the budget: it does not fix the
-        split of delta.
+        Raises BudgetExceeded, and nothing is written, if one account does not admit the event. `elsewhere`
+        says that the release was made outside of this ledger and is only entered here: even as the first
+        charge it does not fix the split of delta, since it was made before the budget (docs/filters.md,
+        "Capped prices").
         """
         priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)
         after = [self._charge(account, item) for account, item in priced]
         facts = charges.cap_of(priced[0][1], charges.cap_name(self.owner))
         if self.budget.per is not None:
-            # All periods are charged the same; the total, which comes last, is priced by itself.
+            # All periods are charged the same item; the total account, which comes last, is priced by itself.
             limited = self.budget.per.limit is not None
             return facts | (
                 charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {}
@@ -122,8 +145,9 @@ class Accounts:
         return facts | self._totals(after[0], elsewhere)
 
     def _charge(self, account: Account, item: Item) -> Spent:
-        """Return what an account has spent after a charge; refused if the budget does not hold it."""
-        # An analyst may be called "dataset": what an account is called does not tell whose it is.
+        """Return what an account has spent after a charge; raises BudgetExceeded if its budget is too small
+        for it."""
+        # Decided by `owner` and not by `account.of`: an analyst may be called "dataset".
         name, own = account.of, f"{account.of}'s own budget"
         if self.owner is None and self.budget.per is None:
             name, own = "the dataset", "the dataset's budget"
@@ -141,8 +165,8 @@ class Accounts:
             raise BudgetExceeded(f"{name if self.budget.per is not None else own}: {refused}") from None
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
-        """Return what a charge carries along: the new total, and the own delta of the first charge, which has
-        fixed the split of delta."""
+        """Return the fields that every charge repeats: `after`, the new total, and the own delta of the
+        account's first charge, which has fixed the split of delta."""
         name = charges.first_name(self.owner)
         last = charges.last_charge(self.ledger, self.owner)
         if last is None:
@@ -153,7 +177,8 @@ class Accounts:
         return total if first is None else total | {name: first}
 
     def post(self, writer: Writer, event: Event, charge: Entry, periods: tuple[str, ...] = ()) -> None:
-        """Write the new totals of a budget per period, after `admit`."""
+        """Write the new totals of a budget per period, in the transaction in which `admit` has admitted the
+        event and `charge` was written."""
         for name, price in self._prices(event, charge.body, periods).items():
             self._write(writer, name, self._load_state(name).plus(price), charge.seq)
 
@@ -163,35 +188,38 @@ class Accounts:
             self._write(writer, name, spent, policy.seq)
 
     def check(self) -> None:
-        """Refuse a budget that does not hold what was spent."""
+        """Raise BudgetExceeded if more was spent than this budget allows."""
         if self.budget.per is None:
             self._replay()
             return
-        counted = self._replay_totals()
-        nothing = NoOp(neighbors=self.public.neighbors)
-        undivided = counted.get(_UNDIVIDED, self.rule.start())
-        for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **counted}.items():
+        replayed = self._replay_totals()
+        # An event of price 0: a filter admits it if what was spent before is within the budget.
+        free = NoOp(neighbors=self.public.neighbors)
+        undivided = replayed.get(_UNDIVIDED, self.rule.start())
+        # The period without a name stands for all that were not charged by themselves.
+        for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **replayed}.items():
             if kind == TOTAL:
-                self._rule(_TOTAL).charge(spent, nothing)
+                self._rule(_TOTAL).charge(spent, free)
             elif kind == PERIOD:
                 self._charge(
                     Account(
                         f"period {name}" if name else "any other period", self.rule, undivided.plus(spent)
                     ),
-                    nothing,
+                    free,
                 )
 
     def problems(self) -> list[str]:
-        """Return, in words, where the totals are not what the charges add up to, within the budget."""
+        """Return, in words, which running totals are not the sum of the charges, and whether the charges
+        exceed the budget."""
         whose = "" if self.owner is None else f" of {self.owner}"
         try:
             self.check()
         except BudgetExceeded:
             return [f"the charges{whose} add up to more than the budget"]
         if self.budget.per is None:
-            rule, counted = self._replay()
+            rule, replayed_total = self._replay()
             stated_rule, stated, _ = charges.spent_by(self.ledger, self.rule, self.owner)
-            same = rule == stated_rule and counted.agrees_with(stated)
+            same = rule == stated_rule and replayed_total.agrees_with(stated)
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
         replayed = self._replay_totals()
         names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _UNDIVIDED}
@@ -204,8 +232,8 @@ class Accounts:
         ]
 
     def _replay(self) -> tuple[BudgetFilter, Spent]:
-        """Return the rule and what was spent, from the list of charges alone: the first fixes the split of
-        delta."""
+        """Return the rule, and what was spent under it, computed from the list of charges alone; the first
+        charge fixes the rule's split of delta."""
         items = charges.items(self.ledger, self.owner)
         rule = (
             caps.with_first(self.rule, self.rule.price(items[0]).delta)
@@ -216,8 +244,8 @@ class Accounts:
 
     @property
     def _splits(self) -> bool:
-        """Whether a first charge has fixed the split of delta: not so in ledgers that were begun before there
-        was a choice."""
+        """Whether a first charge has fixed the split of delta; in ledgers of versions that had one fixed
+        split none has."""
         last = charges.last_charge(self.ledger, self.owner)
         return last is not None and charges.first_name(self.owner) in last.body
 
@@ -229,36 +257,42 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> list[tuple[Account, Item]]:
-        """Return every account that must admit an event, with what it is charged there."""
+        """Return every account that must admit an event, each with the item that it is charged.
+
+        The total account, where there is one, comes last. The order matters: `admit` reads the cap of all
+        periods from the first pair, and that of the total from the last.
+        """
         accounts = self.all(periods)
         per = self.budget.per
         if per is None:
             fresh = not elsewhere and charges.last_charge(self.ledger, self.owner) is None
             return [_choice(accounts[0], event, requested_price, fresh=fresh)]
-        cut, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
-        seen = self._seen_by_one(event, periods)
-        fullest = max(cut, key=lambda account: account.used)
+        of_periods, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
+        seen = self._event_within_period(event, periods)
+        fullest = max(of_periods, key=lambda account: account.used)
         item = caps.choose(fullest.rule, fullest.spent, seen, requested_price if seen is event else None)
-        return [(account, item) for account in cut] + [
+        return [(account, item) for account in of_periods] + [
             _choice(account, event, requested_price) for account in total
         ]
 
-    def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
-        """Return what an event costs someone whose rows *within one period* change.
+    def _event_within_period(self, event: Event, periods: tuple[str, ...]) -> Event:
+        """Return the event that prices a release for a change of one unit's rows *within one period*.
 
-        A row is in one period, and so is all of a unit that a release of one period reads: such a change adds
-        or removes a unit there. But where a release reads several periods, part of a person's rows change:
-        the person leaves, and comes back with other rows. That is two steps of the relation, a group of two.
+        Where the unit is a row, or the release reads one period only, such a change adds or removes one unit
+        of the rows that are read: the price is that of the event. Where a release reads several periods (or
+        the whole table, with no `periods`) and the unit is a person, only a part of the person's rows change:
+        as if the person left and came back with other rows. That is two steps of the relation, a group of
+        two.
         """
-        alone = self.public.unit.column is None or len(periods) == 1
-        return event if alone else Group(event=event, size=2, neighbors=event.neighbors)
+        one_step = self.public.unit.column is None or len(periods) == 1
+        return event if one_step else Group(event=event, size=2, neighbors=event.neighbors)
 
     def _prices(self, event: Event, body: dict[str, Any], periods: tuple[str, ...]) -> dict[Name, Spent]:
-        """Return what an event adds to which account, priced as the entry of its charge says."""
+        """Return how much an event adds to which account, priced as `body`, the entry of its charge, says."""
         per = self.budget.per
         if per is None:
             return {}
-        price = self.rule.price(self._capped_price(self._seen_by_one(event, periods), body))
+        price = self.rule.price(self._capped_price(self._event_within_period(event, periods), body))
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_UNDIVIDED: price}
         if per.limit is not None:
             total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
@@ -266,21 +300,25 @@ class Accounts:
         return prices
 
     def _capped_price(self, seen: Event, body: dict[str, Any]) -> Item:
-        """Return the price as the charge was capped; as it is where the cap does not hold any more.
+        """Return the item that was charged: `seen` with the cap that `body` states, or `seen` without a cap
+        where that cap is not true of it any more.
 
-        A cap is certified for what one unit could see when it was charged. If the table is cut in another way
-        since then, a release of one period counts as one of the whole table, which a group of two sees.
+        A cap is certified for the event that was priced at the time of the charge. If the steward has since
+        changed how the table is cut into periods, a release of one period counts as one of the whole table,
+        and its event is a group of two (`_event_within_period`), for which the cap may be too small.
         """
         item = charges.priced(seen, body, charges.cap_name(self.owner))
         return seen if isinstance(item, Capped) and not item.holds else item
 
     def _rule(self, name: Name) -> BudgetFilter:
+        """Return the filter of one account: that of the limit on all periods for the total, else that of the
+        budget."""
         per = self.budget.per
         limit = None if per is None or name != _TOTAL else per.limit
         return self.rule if limit is None else limit.filter(self.public.neighbors)
 
     def _replay_totals(self) -> dict[Name, Spent]:
-        """Return what each period was charged, from the charges of the ledger."""
+        """Return what each account of a budget per period has spent, from the charges of the ledger alone."""
         totals: dict[Name, Spent] = {}
         if self.budget.per is None:
             return totals
@@ -290,23 +328,27 @@ class Accounts:
         return totals
 
     def _load_state(self, name: Name) -> Spent:
-        """Return what was charged so far, as the newest entry about it says."""
+        """Return what one account of a budget per period has spent, as the newest entry about it says."""
         last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
-        # a change of budgets writes all that is not zero
+        # A change of budgets is followed by new totals of all accounts that are not zero (`recount`): an
+        # account without a newer entry is zero.
         if last is None or (policy is not None and policy.seq > last.seq):
             return self._rule(name).start()
         spent: Spent = _registry.from_json(last.body["spent"])
         return spent
 
     def _charged_periods(self) -> list[str]:
-        """Return the periods that were charged by themselves."""
+        """Return the names of the periods that were charged by themselves, not only through the whole
+        table."""
         policy = self.ledger.last("policy")
         topics = self.ledger.topics(KIND, after=0 if policy is None else policy.seq)
-        # without the closing quote and bracket
+        # A topic is JSON, ["owner","period","2026-01"]: without the last two characters, a quote and a
+        # bracket, that of an empty name is the start of every period's topic.
         start = self._topic((PERIOD, ""))[:-2]
         return sorted(json.loads(topic)[2] for topic in topics if topic.startswith(start))
 
     def _topic(self, name: Name) -> str:
+        """Return the topic of an account's entries, which is stored and never changes."""
         return canonical([self.owner, *name])
 
     def _write(self, writer: Writer, name: Name, spent: Spent, charge: int) -> None:
@@ -315,15 +357,15 @@ class Accounts:
 
 
 def periods_field(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
-    """Return the field in which a charge says which periods it read; nothing for the complete table."""
+    """Return the field of a charge that says which periods it reads; an empty dict for the whole table."""
     return (
         {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
     )
 
 
 def periods_read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
-    """Return the periods that a charge read, if the budget still cuts the table in the same way; none is the
-    whole table."""
+    """Return the periods that a charge read, or () for the whole table; also () if the budget cuts the table
+    into periods in another way by now."""
     periods = body.get("periods")
     same = periods is not None and budget.per is not None and periods["by"] == budget.per.cut
     return tuple(periods["in"]) if periods is not None and same else ()
@@ -332,8 +374,8 @@ def periods_read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
 def _choice(
     account: Account, event: Event, requested_price: RequestedPrice | None, *, fresh: bool = False
 ) -> tuple[Account, Item]:
-    """Return the account and the price that an event has there; the first charge also fixes how the account
-    splits its delta."""
+    """Return the account, and the event as it is charged there. For the first charge of an account (`fresh`),
+    the account returned has the split of delta that this charge fixes."""
     if not fresh:
         return account, caps.choose(account.rule, account.spent, event, requested_price)
     rule, item = caps.first(account.rule, event, requested_price)
@@ -341,8 +383,10 @@ def _choice(
 
 
 def _legible(left: float, total: float) -> float:
-    """Round down to ten significant digits, never to more than is left; what is below a thousand millionth of
-    the total is nothing.
+    """Return `left`, rounded down to ten significant digits; 0 where it is below a billionth of the total.
+
+    Ten digits and the billionth are a choice for reading, not measured: both are coarser than a filter's
+    rounding margin.
 
     >>> _legible(1.500000000001819, 2.0), _legible(9.093e-13, 1.0), _legible(0.3999999999999, 1.0)
     (1.5, 0.0, 0.3999999999)

@@ -1,7 +1,8 @@
-"""Where the sealed blobs of a vault are kept: files beside the ledger, or rows of the database that has its
-entries, so that machines which share the entries share the blobs too.
+"""Stores of sealed (encrypted) blobs for the vault: files beside the ledger, or rows of the database that has
+its entries, so that machines which share the entries share the blobs too.
 
-A blob that is being written is held by its writer: nobody who sweeps takes it for one that was left behind.
+Whoever writes a blob holds a lock on it until its entry is in the ledger. `Vault.sweep`, which removes blobs
+that a killed process left behind, leaves locked ones alone.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from .locks import sync_folder
 from .postgres_store import PostgresStore
 from .tickets import locked_file, unlocked, unused
 
-_OURS = re.compile("[0-9a-f]{32}")
-# Bytes of a row: a value of PostgreSQL's has at most a gigabyte, and is sent in one piece.
+# The name of a blob: 128 random bits.
+_BLOB_NAME = re.compile("[0-9a-f]{32}")
+# Bytes of a row. PostgreSQL limits a value to a gigabyte, and sends it in one piece; 8 MiB is not measured.
 _PART = 8 << 20
 
-# what a role needs of the table of blobs
+# The rights that a role of the database needs on the table of blobs.
 RIGHTS = ("SELECT", "INSERT", "DELETE")
 
 
 class Blobs(Protocol):
-    """Stores sealed bytes under names that are made here.
+    """Stores sealed bytes under random names that the store itself chooses.
 
-    `writing` stores a new one, durably, and holds it while its block runs; `read` gives None for one that is
-    not there; `free` says whether nobody holds one, and keeps it so while its block runs.
+    `writing` stores a new blob, durably, yields its name, and holds the blob's lock while its block runs.
+    `read` returns None for a name without a blob. `free` yields whether nobody held the blob's lock; if so,
+    it holds the lock itself while its block runs. `check` refuses if blobs could not be stored.
     """
 
     def writing(self, data: bytes) -> AbstractContextManager[str]: ...
@@ -68,7 +71,7 @@ class FileBlobs:
                 with self._translated_errors():
                     _write(handle.lock, data, self.folder, durable=self.durable)
             except BaseException:
-                # no entry will name it, and it would keep a full disk full
+                # No entry will name the file, and its bytes would keep a full disk full.
                 self.remove(path.name)
                 raise
             yield path.name
@@ -99,16 +102,17 @@ class FileBlobs:
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """Return the names of our own files: what is not named as we name files is somebody else's."""
+        """Return the names of the blobs; files with names of another form are not blobs, and left alone."""
         if not self.folder.is_dir():
             return []
-        return [path.name for path in self.folder.iterdir() if _OURS.fullmatch(path.name)]
+        return [path.name for path in self.folder.iterdir() if _BLOB_NAME.fullmatch(path.name)]
 
     def free(self, name: str) -> AbstractContextManager[bool]:
         return unused(self._path(name))
 
     def _new_file(self) -> tuple[Any, Path]:
-        """Create a file under a random name, and lock it."""
+        """Create a file under a random name, and lock it; again under another name if a sweep removed it
+        before it was locked."""
         while True:
             path = self.folder / secrets.token_hex(16)
             handle = locked_file(str(path))
@@ -121,11 +125,11 @@ class FileBlobs:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseBlobs:
-    """Stores each blob in rows of the table `blob`; held by a lock of its writer's connection, which the
-    server gives up when the writer is gone.
+    """Stores each blob in rows of the table `blob`. Its lock is an advisory lock of the writer's connection,
+    which the server releases when the writer is gone.
 
-    A ledger that an older version made has its blobs in files: these are read still, by the machine that has
-    them, which brings them to the database when it next opens the ledger (`adopt`).
+    A ledger that an older version made has its blobs in `files` on one machine. That machine still reads them
+    there, and copies them to the database when it next opens the ledger (`adopt`).
     """
 
     store: PostgresStore
@@ -135,7 +139,7 @@ class DatabaseBlobs:
     def writing(self, data: bytes) -> Iterator[str]:
         name = secrets.token_hex(16)
         with self.store.holding(f"blob {name}") as held:
-            assert held, "a name of 128 random bits"
+            assert held, "nobody else has locked this name, which has 128 random bits"
             self._insert(name, data)
             yield name
 
@@ -158,7 +162,7 @@ class DatabaseBlobs:
         return self.store.holding(f"blob {name}")
 
     def adopt(self, name: str) -> None:
-        """Copy a blob that is in a file here to the database."""
+        """Move a blob from a file on this machine to the database, unless somebody holds its lock."""
         data = self.files.read(name)
         if data is not None:
             with self.store.holding(f"blob {name}") as held:
@@ -167,7 +171,7 @@ class DatabaseBlobs:
                     self.files.remove(name)
 
     def check(self) -> None:
-        """Refuse, before anything is charged, where this role may not keep blobs."""
+        """Refuse if this role may not use the table of blobs; called before anything is charged."""
         rights = " AND ".join(f"has_table_privilege('blob', '{right}')" for right in RIGHTS)
         with self.store.blobs() as db:
             allowed = db.execute(f"SELECT {rights}").fetchone()[0]
@@ -179,6 +183,7 @@ class DatabaseBlobs:
             )
 
     def _insert(self, name: str, data: bytes) -> None:
+        """Insert a blob as rows of at most `_PART` bytes, in one transaction; an empty blob has one row."""
         parts = [data[start : start + _PART] for start in range(0, max(1, len(data)), _PART)]
         with self.store.blobs() as db:
             for part, piece in enumerate(parts):
@@ -186,7 +191,11 @@ class DatabaseBlobs:
 
 
 def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
-    """Write a blob, and wait for the disk where it must be `durable`."""
+    """Write a blob through the descriptor of its locked file; if `durable`, wait until the file and its name
+    in `folder` are on disk.
+
+    The descriptor itself stays open: closing it would release the lock.
+    """
     with os.fdopen(os.dup(handle), "wb") as file:
         file.write(data)
         file.flush()

@@ -1,4 +1,5 @@
-"""Reading the books: what was spent, under which rule, and whether it all adds up.
+"""Reading and checking a ledger: what was spent, under which rule, and whether running totals and references
+agree with the charges.
 
 Needs the ledger only, no data and no key.
 """
@@ -59,8 +60,8 @@ def policy_of(ledger: Ledger | Writer) -> Policy:
     return _policy(canonical(last.body["policy"]))
 
 
-# With two hundred analysts a policy takes 4 ms to build, and every question needs it a few times. By its
-# whole text: the same text is the same policy.
+# Cached, because with two hundred analysts a policy takes 4 ms to build, and every question needs it a few
+# times. The cache's key is the whole text: the same text is the same policy.
 @functools.lru_cache(maxsize=64)
 def _policy(text: str) -> Policy:
     policy: Policy = _registry.from_json(json.loads(text))
@@ -68,14 +69,17 @@ def _policy(text: str) -> Policy:
 
 
 def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
-    """Return the filter of a budget (the dataset's, if none is given) under the ledger's relation."""
+    """Return the filter of a budget under the ledger's neighbor relation.
+
+    If no budget is given, that is the dataset's, with the split of delta that its first charge has fixed.
+    """
     rule = (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
     last = None if budget is not None else last_charge(ledger)
     return rule if last is None else split_by_first(rule, last.body)
 
 
-# How often a ledger that grows meanwhile is looked at before its problems are reported: a look takes
-# milliseconds, so that a writer would have to be in the middle of a charge each time.
+# How often a ledger that somebody writes to is checked again before its problems are reported. Not measured:
+# a false report needs a new entry during each of the ten checks.
 _LOOKS = 10
 
 
@@ -83,8 +87,10 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     """Return what is wrong with a ledger, in words: its schema and chain, what entries point to, the totals
     of charges, the steps of runs.
 
-    Never raises for what a file holds: whoever signs with a key of their own can write any body. Parts are
-    read one after the other: what seems wrong while somebody writes is looked at again.
+    `anchor` is a head of the chain that was kept elsewhere, `key` the public key that the verifier trusts.
+    Never raises because of what the entries hold: whoever signs with a key of their own can write any body.
+    The checks read the ledger one after the other, not in one transaction: if a problem shows up and the
+    ledger has grown meanwhile, all checks are repeated.
     """
     problems: list[str] = []
     for _ in range(_LOOKS):
@@ -96,7 +102,7 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
 
 
 def _head(ledger: Ledger) -> Anchor | None:
-    """Return the newest entry; None where the file does not tell."""
+    """Return the head of the chain; None if it cannot be read."""
     try:
         return ledger.anchor
     except Exception:
@@ -104,15 +110,15 @@ def _head(ledger: Ledger) -> Anchor | None:
 
 
 def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[str]:
-    """Return what is wrong, as far as one look tells."""
+    """Return what is wrong, in one pass over all checks; those of the bodies only if the chain is intact."""
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    for part in (_references, _totals, segments.problems, _others):
+    for check in (_references, _totals, segments.problems, _others):
         try:
-            problems += part(ledger)
+            problems += check(ledger)
         except Exception as error:
-            # Whatever a strange body does to its reader.
+            # A body of an unexpected form can raise anything where it is read.
             problems.append(
                 f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds"
             )
@@ -120,14 +126,17 @@ def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[
 
 
 def _totals(ledger: Ledger) -> list[str]:
+    """Return what is wrong with the running totals of the dataset and of every analyst."""
     return [line for owned in owners(ledger) for line in owned.problems()]
 
 
 def _others(ledger: Ledger) -> list[str]:
+    """Return what is wrong with the tickets of live mechanisms and the versions of blobs."""
     return tickets.problems(ledger.entries()) + vault.problems(ledger.entries())
 
 
-# what an entry of a kind points to in its body, and the kinds that may stand there
+# For each kind of entry: the field of its body that holds the number of an earlier entry, and the kinds which
+# that earlier entry may have.
 _POINTS = {
     "release": ("charge", (SPENDING,)),
     "failed": ("charge", (SPENDING,)),
@@ -143,16 +152,19 @@ _POINTS = {
 
 
 def _references(ledger: Ledger) -> list[str]:
-    """Return what is wrong with references: what is let out must point to a charge before it, at most once;
-    the states of a live mechanism follow each other."""
+    """Return what is wrong with references between entries.
+
+    An entry must point to an earlier one of the right kind (`_POINTS`), a charge has at most one release, and
+    the versions of the states of a live mechanism follow each other without a gap.
+    """
     problems: list[str] = []
     kinds: dict[int, str] = {}
     released: set[int] = set()
     versions: dict[int, int] = {}
     for entry in ledger.entries():
-        name, wanted = _POINTS.get(entry.kind, ("", ()))
-        number = entry.body.get(name) if name else None
-        if name and (not isinstance(number, int) or kinds.get(number) not in wanted):
+        field, wanted = _POINTS.get(entry.kind, ("", ()))
+        number = entry.body.get(field) if field else None
+        if field and (not isinstance(number, int) or kinds.get(number) not in wanted):
             problems.append(f"entry {entry.seq} ({entry.kind}) points to no {' or '.join(wanted)} before it")
         elif entry.kind == "release" and number is not None:
             if number in released:
@@ -177,18 +189,18 @@ def owners(ledger: Ledger) -> list[Accounts]:
 
 
 def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
-    """Return what all charges together have cost so far, at face price: a bound that holds whenever one
-    looks, and if one stops because of it.
+    """Return a bound on the epsilon of all charges together so far, each priced as its event, without caps.
 
-    `delta` is the chance that it is ever wrong; by default that of the budget, or 1e-9 for a pure one.
+    The bound is valid at any time, also if one stops asking because of what it says (docs/filters.md, Theorem
+    4). `delta` is the odometer's own delta; by default that of the budget, or 1e-9 for a budget without one.
     """
-    chance = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
-    return Odometer(delta=chance, neighbors=public_of(ledger).neighbors).read(charged(ledger))
+    used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
+    return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))
 
 
 def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
-    """Return, for each analyst, how often the dataset was charged for them, and how much of its budget that
-    alone would have used."""
+    """Return, for each analyst, the number of charges to the dataset for their questions, and how much of the
+    dataset's budget these charges alone would have used."""
     rule = rule_of(ledger)
     totals: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):

@@ -1,6 +1,7 @@
-"""One dataset with its ledger and its budgets: accounts, previews, charges. It reads no row and runs nothing.
+"""One dataset with its ledger and its budgets: accounts, previews, charges. It reads no row and runs no
+mechanism.
 
-`Curator` runs mechanisms on top of it; whatever it releases was charged here before.
+`Curator`, a subclass, runs mechanisms; whatever it releases was charged here before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from .policy import STEWARD, Policy
 from .vault import Vault
 from .withholding import Withheld
 
-# kinds of entries that are neither a price nor a release: a look at the data, an act of a server's steward
+# Kinds of entries that are neither a charge nor a release: somebody looked at the data itself, the steward of
+# a server did something. Stored in ledgers: they never change.
 NOTES = ("looked", "steward")
 
 
@@ -38,14 +40,16 @@ class BudgetedDataset:
     """Keeps the budgets of one dataset: opens its ledger, counts what was spent, and charges."""
 
     def __init__(self, source: AnySource, ledger: Ledger) -> None:
-        # Of either kind, a table or examples: a mechanism refuses the kind that it does not read.
+        # A table or a source of examples; a mechanism refuses the kind that it does not read. In a view of
+        # some periods (`during`) this is their rows, and `_full_source` stays the whole table.
         self.source: Any = source
+        self._full_source: Any = source
         self.ledger = ledger
 
+        # The periods of this view; none is the whole table.
         self.periods: tuple[str, ...] = ()
-        # how the table was cut into periods when this view was made
+        # How the table was cut into periods when this view was made (`Period.cut`).
         self._period_cut: list[str | None] | None = None
-        self._full_source: Any = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
             raise LedgerError(
@@ -55,10 +59,12 @@ class BudgetedDataset:
                 f"stay what they are."
             )
         self._entropy = Entropy()
+        # The keyed fingerprint of data in memory, once it was computed (`Curator._question`).
         self._fingerprint: str | None = None
-        # what a server does not serve yet
+        # Set by a server: the releases that it does not serve yet.
         self.withheld: Withheld | None = None
-        # and how long it writes nothing of a run with a secret number of steps
+        # Set by a server: for how many seconds a run with a secret number of steps writes nothing of its
+        # steps.
         self.sealed_for = 0.0
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None
@@ -74,12 +80,11 @@ class BudgetedDataset:
         durable: bool = True,
         remote: str | None = None,
     ) -> Self:
-        """Create a ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are
-        not.
+        """Create a ledger at `path`, and its key beside it at `path`.key; no analyst may read the key.
 
-        Not `durable` is for a ledger that is thrown away with its session: it does not wait for the disk.
-        `remote`: a PostgreSQL database that keeps the entries, "postgresql://user@host/books::name"; the file
-        at `path` then says where they are.
+        `durable=False` is for a ledger that is thrown away with its session: nothing waits for the disk.
+        `remote` is a PostgreSQL database that keeps the entries, "postgresql://user@host/books::name"; the
+        file at `path` then only points to it. `large_delta` is explained in `Policy.check`.
         """
         path = Path(path)
         if path.exists() or path.is_symlink():
@@ -92,7 +97,7 @@ class BudgetedDataset:
         try:
             ledger = Ledger.create(path, key, body, durable=durable, remote=remote)
         except BaseException:
-            # a key without a ledger would be in the way of the next try
+            # A key is never overwritten: without its ledger it would make the next attempt fail.
             key_path(path).unlink()
             raise
         return cls(source, ledger)
@@ -120,14 +125,14 @@ class BudgetedDataset:
 
     @property
     def filter(self) -> BudgetFilter:
+        """The rule of the dataset's budget."""
         return books.rule_of(self.ledger)
 
     def during(self, *periods: str) -> Self:
-        """Return a view of the rows of some periods only; what is asked there is charged to each of these
-        periods.
+        """Return a view of the rows of some periods only; its releases are charged to each of these periods.
 
-        Guarantee: what depends on the rows of one unit within one period keeps that period's budget
-                   (docs/filters.md, Theorem 5).
+        Guarantee: for tables that differ in the rows of one unit within one period, all releases together
+                   satisfy that period's budget (docs/filters.md, Theorem 5).
         Assumes:   rows do not move to another period in later versions of the table.
         """
         per = self.policy.budget.per
@@ -135,17 +140,18 @@ class BudgetedDataset:
             raise InvalidInput("this dataset has one budget, not one per period. Nothing was charged.")
         per.check(self._full_source.public)
         _require.non_empty(periods=periods)
-        named = tuple(sorted({per.named(period, self._full_source.public) for period in periods}))
-        part = copy.copy(self)
-        part.periods, part._period_cut, part.source = named, per.cut, self._part(per, named)
-        return part
+        names = tuple(sorted({per.named(period, self._full_source.public) for period in periods}))
+        view = copy.copy(self)
+        view.periods, view._period_cut, view.source = names, per.cut, self._rows_of(per, names)
+        return view
 
-    def _part(self, per: Period, periods: tuple[str, ...]) -> AnySource:
+    def _rows_of(self, per: Period, periods: tuple[str, ...]) -> AnySource:
+        """Return the rows of these periods as a source."""
         return per.restrict(self._full_source, periods)
 
     def _in_force(self, ledger: Ledger | Writer) -> Policy:
-        """Return the budgets now in force; refused if they cut the table in another way than when the periods
-        of this view were chosen."""
+        """Return the budgets now in force; refuse if they cut the table into other periods than when this
+        view was made."""
         policy = books.policy_of(ledger)
         per = policy.budget.per
         if self.periods and (per is None or per.cut != self._period_cut):
@@ -158,66 +164,70 @@ class BudgetedDataset:
 
     @property
     def accounts(self) -> list[Account]:
-        """What the dataset has spent: one account, or with a budget per period one for each period that is
-        looked at."""
+        """The accounts of the dataset: one, or with a budget per period one for each period of this view
+        (in a view of the whole table: for each period that was charged), as `Accounts.all` lists them."""
         return self.accounts_of(STEWARD)
 
     def accounts_of(self, analyst: str) -> list[Account]:
-        """Return the accounts that `analyst` may see: their own if they have a budget, else those of the
-        dataset."""
+        """Return the accounts that `analyst` may see: their own if they have a budget of their own, else
+        those of the dataset."""
         return self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))[-1].all(self.periods)
 
     @property
     def spent(self) -> Spent:
-        """What the dataset has spent, in the lanes of its filter; with a budget per period, of the period
-        that has spent most."""
+        """What the dataset has spent, in the lanes of its filter; with a budget per period, what the period
+        that has spent most has spent."""
         return self.account().spent
 
     @property
     def used(self) -> float:
-        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, of
-        the period that has spent most."""
+        """How much of the dataset's budget is spent, in the budget's own unit; with a budget per period, how
+        much the period that has spent most has spent."""
         return self.account().used
 
     @property
     def remaining(self) -> float:
+        """How much of the dataset's budget is left, rounded down; with a budget per period, how much the
+        period that has spent most has left."""
         return self.account().left
 
     def account(self, analyst: str = STEWARD) -> Account:
-        """Return the account of `analyst`: their own budget's, or the dataset's if they have none; of several
-        periods, the one of which the largest part is gone."""
+        """Return the account of `analyst`: that of their own budget, or the dataset's if they have none. With
+        a budget per period, it is that of the period that has spent most."""
         own = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))[-1]
         per, accounts = own.budget.per, own.all(self.periods)
-        # the last one is of all periods together, and has a budget of its own
+        # The last account is then that of all periods together, which has another budget.
         limited = per is not None and per.limit is not None
         return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
 
     def preview(
         self, event: Event, *, analyst: str = STEWARD, requested_price: RequestedPrice | None = None
     ) -> FilterPreview:
-        """Return what an event would cost the dataset, or an analyst's own account. Touches no data.
+        """Return what an event would cost the dataset, or an analyst's own account. Reads no data.
 
-        Whether it is admitted, and how many more of it would be, takes both accounts into account, and so
-        tells an analyst how much the dataset has left where that is less; the other numbers are their own.
-        `requested_price` is the (epsilon, delta) it was asked with, where it was:
-        `requested_price_of(mechanism)`.
+        `admitted` and `fits` (how many more such events there is budget for) are the smaller ones of the
+        dataset and the analyst: where the dataset has less left, an analyst learns how much. All other
+        numbers are of the analyst's own account. `requested_price` is the (epsilon, delta) that the release
+        was asked with, if any: `requested_price_of(mechanism)`.
         """
         owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
-        views = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
+        previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
         tightest = min(
-            views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits)
+            previews,
+            key=lambda preview: (preview.admitted, float("inf") if preview.fits is None else preview.fits),
         )
-        return replace(views[-1], admitted=tightest.admitted, fits=tightest.fits)
+        return replace(previews[-1], admitted=tightest.admitted, fits=tightest.fits)
 
     def enter(self, event: Event, note: str) -> Entry:
-        """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
+        """Charge the event of a release that was made elsewhere, so that it counts; refused if the budget is
+        too small for it. `note` says what it was, for the record."""
         self._prepare(event, STEWARD)
         with self.ledger.writing() as writer:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
     def note(self, kind: str, body: dict[str, Any]) -> Entry:
-        """Write down, signed like everything else, that something happened which costs nothing but should be
-        known: a look at the data."""
+        """Append a signed entry of a kind in `NOTES`, for something that is not charged but should be on
+        record, such as a look at the data."""
         if kind not in NOTES:
             raise _require.fail("kind", kind, " or ".join(map(repr, NOTES)))
         with self.ledger.writing() as writer:
@@ -228,8 +238,9 @@ class BudgetedDataset:
     ) -> None:
         """Change the budgets from now on.
 
-        Everything spent so far is counted again under the new rule, and must fit it. With `replacing`,
-        nothing is changed if another policy than this one is in force by then.
+        Everything spent so far is counted again under the new budgets, and must be within them. With
+        `replacing`, the policy that the caller has seen, nothing is changed if another one is in force by
+        then. `large_delta` is explained in `Policy.check`.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was
         released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
@@ -255,22 +266,22 @@ class BudgetedDataset:
                 accounts.recount(writer, changed)
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
-        """Return what is wrong with the ledger, in words: its chain, and the totals that its charges
-        claim."""
+        """Return what is wrong with the ledger, in words: its chain, its totals and references
+        (`books.verify`), and if these are right, the files of its vault."""
         return books.verify(self.ledger, anchor) or self.vault.problems()
 
     def _prepare(self, event: Event, analyst: str, requested_price: RequestedPrice | None = None) -> None:
-        """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in
-        its caches.
+        """Price the event before the ledger is locked, so that the accountant's caches have the result when
+        `_charge` prices it again under the lock.
 
-        Decides nothing. What is wrong with the event or the analyst is said under the lock, and if somebody
-        else is charged in between, a cap may have to be computed there.
+        Decides nothing, and raises nothing: errors of the event or the analyst are raised under the lock. If
+        somebody else is charged in between, a cap may still have to be computed under the lock.
         """
         with suppress(Exception):
             policy = self._latest or self._in_force(self.ledger)
             price = policy.budget.filter(self._full_source.public.neighbors).price(event)
-            # A pure epsilon is charged as it is, and there is nothing more to compute: the ledger need not be
-            # read for that.
+            # The first lane is the pure epsilon. A finite one is charged without a cap: nothing more is to be
+            # computed, and the ledger need not be read.
             if math.isfinite(price.sums[0]):
                 return
             for accounts in self._accounts_for(self.ledger, analyst, policy):
@@ -284,7 +295,10 @@ class BudgetedDataset:
         requested_price: RequestedPrice | None = None,
         **facts: Any,
     ) -> Entry:
-        """Charge an event to the dataset and to the analyst, or refuse it, in one transaction."""
+        """Charge an event to the dataset and to the analyst, in the transaction of `writer`, or refuse it.
+
+        `facts` are further fields of the entry; those that are empty, None or False are left out.
+        """
         limits.check_script()
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
@@ -297,7 +311,7 @@ class BudgetedDataset:
         limits.check_description(price)
         body: dict[str, Any] = {"event": price, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        # Read and verified once: nobody else can write while this transaction is open.
+        # The policy is read once: nobody else can change it while this transaction is open.
         policy = self._latest = self._in_force(writer)
         return self._write_charge(
             writer,
@@ -310,8 +324,8 @@ class BudgetedDataset:
         )
 
     def _accounts_for(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
-        """Return the accounts that must admit what `analyst` asks: the dataset's, and their own if they have
-        a budget."""
+        """Return the accounts that must admit the questions of `analyst`: the dataset's, then their own if
+        they have a budget of their own. Refuse an analyst that the policy does not name."""
         own = policy.of(analyst)
         dataset = Accounts(ledger, self._full_source.public, policy.budget)
         return [dataset, *([] if own is None else [Accounts(ledger, self._full_source.public, own, analyst)])]
@@ -326,8 +340,12 @@ class BudgetedDataset:
         owners: list[Accounts],
         requested_price: RequestedPrice | None = None,
     ) -> Entry:
-        """Write the entry of a charge, and all running totals; refused, and nothing written, if one account
-        does not admit it."""
+        """Write the entry of a charge, and all running totals; raises BudgetExceeded, with nothing written,
+        if one of the `owners` does not admit the event.
+
+        The order is fixed: all accounts admit the event before the first line is written, and the totals
+        point to the charge.
+        """
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:
             body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
@@ -345,8 +363,8 @@ def _admit(
     body: dict[str, Any],
     has_own: bool,
 ) -> dict[str, Any]:
-    """Let an account admit an event; the refusal does not tell an analyst with a budget of their own what
-    others have spent of the dataset's."""
+    """Return what `Accounts.admit` returns. If the dataset's budget refuses and the analyst has a budget of
+    their own (`has_own`), the error is replaced by one that does not say how much others have spent."""
     try:
         return accounts.admit(event, periods, requested_price, elsewhere=bool(body.get("elsewhere")))
     except BudgetExceeded:
@@ -360,10 +378,11 @@ def _admit(
 
 
 def key_path(path: Path) -> Path:
-    """Return where the key of a ledger is kept unless another place is named."""
+    """Return the path of a ledger's key: that of the ledger, with ".key" behind it."""
     return path.with_name(path.name + ".key")
 
 
 def _identity(public: Public) -> tuple[Any, ...]:
-    """Return what stays the same over all versions of a table: whom it protects, and from what."""
+    """Return the public facts that must be the same in all versions of a table: its name, the unit that is
+    protected, and the neighbor relation."""
     return public.table, public.unit.column, public.neighbors

@@ -1,4 +1,9 @@
-"""The charges in a ledger, and the running totals that they carry."""
+"""The charges in a ledger, and the running totals that each charge states.
+
+Everywhere here, `analyst=None` means the dataset's account, and a name that analyst's own account. The *split
+of delta* and *capped* items are explained in `accounts`. Names of fields are stored in ledgers: they never
+change.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +17,15 @@ from ..accounting.filters import BudgetFilter
 from ..accounting.lanes import Item, Spent
 from .ledger import Entry, Ledger, Writer
 
-# the kind of entry that raises what was spent of the dataset
+# The kind of entry that charges the dataset, and the analyst who asked.
 SPENDING = "charge"
-# a stored release given to another analyst: counts for them, not for the dataset
+# The kind of entry that gives a stored release to another analyst: it charges that analyst, not the dataset.
 SERVED = "served"
 
 
 def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:
-    """Yield all that was charged to the dataset, or to one analyst (what was served from the store included),
-    with its entry."""
+    """Yield the event and the entry's body of every charge to the dataset, or to one analyst; for an analyst
+    that includes stored releases (`SERVED`)."""
     for entry in ledger.entries():
         spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
         if spends and analyst in (None, entry.body["analyst"]):
@@ -28,44 +33,45 @@ def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tu
 
 
 def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
-    """Return all that was charged to the dataset, or to one analyst, in order, whatever it was priced as."""
+    """Return the events charged to the dataset, or to one analyst, in order and without their caps."""
     return [event for event, _ in spending(ledger, analyst)]
 
 
 def items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
-    """Return all that was charged to the dataset, or to one analyst, in order, as it was priced when it was
-    charged."""
+    """Return the events charged to the dataset, or to one analyst, in order, each capped as its charge
+    states."""
     return [priced(event, body, cap_name(analyst)) for event, body in spending(ledger, analyst)]
 
 
 def cap_name(analyst: str | None, *, total: bool = False) -> str:
-    """Return the field of a charge that says how it was capped: for the dataset or for the analyst, and for
-    which account."""
+    """Return the name of the field that states the cap of a charge: on the account of the dataset or of the
+    analyst; with `total`, on the account of all periods together."""
     return ("cap" if analyst is None else "own cap") + (" of total" if total else "")
 
 
 def priced(event: Event, body: dict[str, Any], name: str) -> Item:
-    """Return the event as the charge says that it was priced."""
+    """Return the event, capped if the charge's `body` states a cap in the field `name`."""
     cap = body.get(name)
     return event if cap is None else Capped(event=event, epsilon=cap["epsilon"], delta=cap["delta"])
 
 
 def cap_of(item: Item, name: str) -> dict[str, Any]:
-    """Return what a charge says about the cap of what it was priced as; nothing for an event as it is."""
+    """Return the field `name` that states the cap of an item; an empty dict for an item without a cap."""
     return {name: {"epsilon": item.epsilon, "delta": item.delta}} if isinstance(item, Capped) else {}
 
 
 def split_by_first(
     rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None
 ) -> BudgetFilter:
-    """Return the rule with the split of delta that the account's first charge fixed; later charges carry it
-    along."""
+    """Return the rule with the split of delta that the account's first charge has fixed, as `last`, the body
+    of the account's newest charge, repeats it."""
     stated = None if last is None else last.get(first_name(analyst))
     return rule if stated is None else with_first(rule, _registry.from_json(stated))
 
 
 def first_name(analyst: str | None) -> str:
-    """Return the field of a charge that holds the own delta of the first charge of its account."""
+    """Return the name of the field that repeats, in every charge, the own delta of the account's first
+    charge."""
     return "first" if analyst is None else "own first"
 
 
@@ -79,14 +85,15 @@ def last_charge(ledger: Ledger | Writer, analyst: str | None = None) -> Entry | 
 def spent_by(
     ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None
 ) -> tuple[BudgetFilter, Spent, dict[str, Any] | None]:
-    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and
-    their last charge."""
+    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and the
+    body of the account's newest charge (None before the first)."""
     last = last_charge(ledger, analyst)
     if last is None:
         return rule, rule.start(), None
     rule = split_by_first(rule, last.body, analyst)
+    # "spent" and "own" are the fields in which a charge states the new total of the dataset and the analyst.
     policy, total = ledger.last("policy"), "spent" if analyst is None else "own"
-    # After a change of budgets the rule is another one: everything is counted again.
+    # After a change of budgets the rule is another one, and the stated total was computed under the old rule.
     if total not in last.body or (policy is not None and policy.seq > last.seq):
         return rule, rule.replay(items(ledger, analyst)), last.body
     spent: Spent = _registry.from_json(last.body[total])

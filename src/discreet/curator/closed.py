@@ -1,5 +1,5 @@
-"""The books without the data: what was released elsewhere can be entered, and budgets looked at, on a machine
-that has no table."""
+"""A curator without the data: on a machine that does not have the table, budgets can be read, and releases
+that were made elsewhere can be entered."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ _NO_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class _NoData:
-    """The public facts of a table that is not here."""
+    """Stands for the source of a table that this machine does not have; only its public facts are known."""
 
     public: Public
 
     def ready(self) -> None:
-        """Refuse every question: this source holds no data, and the curator asks for it before each
-        charge."""
+        """Refuse every question: the curator calls this before each charge."""
         raise LedgerError(_NO_TABLE)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
@@ -38,20 +37,21 @@ class _NoData:
 
 
 class Books(Curator):
-    """A curator that has no table: what would read it is refused before it is charged."""
+    """A curator that has no table: mechanisms, which would read it, are refused before they are charged."""
 
-    def _part(self, per: Any, periods: tuple[str, ...]) -> Any:
+    def _rows_of(self, per: Any, periods: tuple[str, ...]) -> Any:
         """Return the source as it is: nothing is read, so no view of the rows is needed."""
         return self._full_source
 
 
 def without_data(path: str | Path) -> Books:
-    """Return the curator of a ledger, with its key beside it, for `enter` and `preview`."""
+    """Return the curator of a ledger whose key lies beside it: `enter` and `preview` work, mechanisms do
+    not."""
     ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
     return Books(_NoData(books.public_of(ledger)), ledger)
 
 
 def read_only(path: str | Path) -> Books:
-    """Return the curator of a ledger without its key: what it says can be read, nothing can be entered."""
+    """Return the curator of a ledger without its key: the ledger can be read, and nothing can be entered."""
     ledger = Ledger(Path(path))
     return Books(_NoData(books.public_of(ledger)), ledger)

@@ -1,8 +1,9 @@
-"""The curator: holds one dataset and its ledger, and lets out what the budget allows.
+"""The curator: holds one dataset and its ledger, and releases what the budget allows.
 
-`ask` is the whole of it: the filter says yes, the charge is committed to disk, the mechanism runs, the
-release is stored and returned. What was asked before is answered from the store, free for the dataset. Knows
-no SQL and no models: anything with a price can be asked.
+`ask` shows the order that everything here keeps: the filter admits the event, the charge is committed to
+disk, the mechanism runs, the release is stored and returned. A question that was asked before is answered
+from the store, at no cost to the dataset. The curator knows no SQL and no models: it runs any mechanism that
+has a price.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Curator(BudgetedDataset):
         Assumes:   the mechanism's event is its true price: it comes from the closed registry, or is the
                    steward's trusted code.
 
-        `text` is what the analyst wrote, for the record. `fresh` pays for new noise where a release is stored
-        already.
+        `text` is the question as the analyst wrote it, for the record. `fresh=True` pays for new noise even
+        where a release is stored already.
         """
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = description_of(mechanism)
@@ -63,8 +64,9 @@ class Curator(BudgetedDataset):
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
-                asks = question_key(getattr(mechanism, "key", described))
-                self.withheld.check(writer, lambda charge: question_of(charge) == asks)
+                # Without the fingerprint of the data: the charge of the same question does not hold it.
+                wanted = question_key(getattr(mechanism, "key", described))
+                self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
                 return self._serve(writer, stored, mechanism, analyst, text)
@@ -80,9 +82,9 @@ class Curator(BudgetedDataset):
         return self._run(mechanism, charge, key)
 
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> InteractiveHandle:
-        """Pay the whole price of an interactive mechanism, and open it.
+        """Pay the whole price of an interactive mechanism, and start it.
 
-        Its secret state lives sealed in the ledger.
+        Its secret state is kept in the ledger, encrypted.
         """
         check_mechanism(interactive, self.source, Interactive, "it is asked with `ask`")
         described = description_of(interactive)
@@ -118,12 +120,13 @@ class Curator(BudgetedDataset):
         pace: float = 0.0,
         seconds: float = 0.0,
     ) -> Release:
-        """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the
-        number of steps is secret, `sealed_runs.run`.
+        """Pay the whole price of a mechanism that runs in steps, and run it.
 
-        The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The
-        second keeps its state in the vault: `number`, that of its charge, goes on with one that was
-        interrupted; `pace`, or `seconds` for the whole of it, hides its running time.
+        With a public number of steps (`segments.train`), a `checkpoint` file is written after `every` steps,
+        and the function `progress` is called after each step; `segments.resume` continues an interrupted run.
+        With a secret number of steps (`sealed_runs.run`), the state is kept in the vault, and `number`, the
+        number of its charge, continues an interrupted run; `pace`, seconds per step, or `seconds` for the
+        whole run hide its running time.
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
@@ -147,12 +150,12 @@ class Curator(BudgetedDataset):
     def resume(
         self, interactive: Interactive, number: int, *, analyst: str | None = None
     ) -> InteractiveHandle:
-        """Open an interactive mechanism that was started before, where it stands; `number` is that of its
-        charge.
+        """Return a handle on an interactive mechanism that was started before, at its newest state; `number`
+        is the number of its charge.
 
-        The table may be another version than it was started on, if the mechanism says that it goes on with
-        any (see `Interactive`). With an `analyst`, who goes on must be who paid, or the steward: what others
-        bought is not on their account.
+        The table may be another version than the one that it was started on, if the mechanism allows any
+        version (see `Interactive`). If an `analyst` is given, it must be the one who paid, or the steward:
+        answers that others paid for are not on the analyst's account.
         """
         if isinstance(getattr(self.source, "public", None), Public):
             interactive = as_of(interactive, self.source.public)
@@ -161,11 +164,11 @@ class Curator(BudgetedDataset):
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
         is_untrusted = described is None and not charge.body.get("trusted")
-        elsewhere = charge.body.get("periods") != periods_field(
+        other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
         same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
-        if not same or is_untrusted or elsewhere:
+        if not same or is_untrusted or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
             )
@@ -181,10 +184,10 @@ class Curator(BudgetedDataset):
         self, interactive: Interactive, number: int, *, analyst: str | None = None, batch: bool = False
     ) -> Release | None:
         """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
-        before; free of charge.
+        before; free of charge. `number` and `analyst` are those of `resume`.
 
-        `batch` says that this curator's table is the new rows alone. A mechanism that cannot tell old rows
-        from new ones (`batches_only`) takes nothing else: a row would count once in each version.
+        `batch` says that this curator's table holds the new rows alone. A mechanism that cannot tell old rows
+        from new ones (`batches_only`) refuses anything else, because a row would count once in each version.
 
         Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or
                    batches.
@@ -205,26 +208,27 @@ class Curator(BudgetedDataset):
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
     def _question(self, described: Any) -> str:
-        """Return the key of a question in the store: what is asked and, where data are held in memory, a
-        keyed fingerprint of these.
+        """Return the key under which the release of a question is stored: a hash of its description and,
+        where data are held in memory, of a keyed fingerprint of these data.
 
-        A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's
-        key can check a guess of the data.
+        So a data frame whose values changed gets no old answer, even if its declared version is the same. The
+        fingerprint is keyed, so that nobody without the ledger's key can test a guess of the data against it.
         """
         if getattr(self._full_source, "unversioned", False):
-            # Nobody has said which version of the table this is: it may be another by now.
+            # No version of the table is declared, so it may have changed since: a random key finds no stored
+            # release.
             return question_key([described, secrets.token_hex(16)])
         key = self.ledger.key
-        unseen = self._fingerprint is None or getattr(self._full_source, "changes", False)
-        if unseen and key is not None and hasattr(self._full_source, "_fingerprint"):
+        outdated = self._fingerprint is None or getattr(self._full_source, "changes", False)
+        if outdated and key is not None and hasattr(self._full_source, "_fingerprint"):
             self._fingerprint = self._full_source._fingerprint(key.fingerprints()).hex()
         return question_key([described, self._fingerprint] if self._fingerprint else described)
 
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
     ) -> Release:
-        """Return a stored release again; an analyst who has not seen it is charged on their own account
-        only."""
+        """Return a stored release again. An analyst who has not been given it before is charged for it on
+        their own account; the dataset is not."""
         policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
@@ -239,7 +243,8 @@ class Curator(BudgetedDataset):
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        # In the words of the one who asks now, not of the first.
+        # With the text of this question: the stored answer quotes the one that was asked first, which may be
+        # written in another way.
         if hasattr(mechanism, "restated"):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
@@ -256,17 +261,18 @@ class Curator(BudgetedDataset):
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         with self.ledger.writing() as writer:
-            # what cannot be stored is never served again
+            # A release whose value cannot be stored has no topic, so that no later question finds it.
             writer.append("release", body, topic=key if stored else None)
         return release
 
     def _record_failure(self, charge: Entry) -> ReleaseFailed:
+        """Enter that the mechanism of a charge has failed, and return the error to raise."""
         with self.ledger.writing() as writer:
             writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
         return self.failure(charge)
 
     def failure(self, charge: Entry) -> ReleaseFailed:
-        """Return what may be said of a mechanism that failed."""
+        """Return the error for a mechanism that failed: it says nothing of why."""
         return ReleaseFailed(
             f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The "
             f"charge stays, because how it "
@@ -275,14 +281,15 @@ class Curator(BudgetedDataset):
 
 
 def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:
-    """Return a release as its entry has it; nothing for one that cannot be stored, such as a trained
-    model."""
+    """Return the fields of an entry that store a release; an empty dict for a release that cannot be stored,
+    such as a trained model."""
     try:
-        # "scored" is the stored name of `error_in_scores`
+        # "scored" is the stored name of `error_in_scores`; it never changes.
         stored = {"value": values.encode(release.value), "scored": release.error_in_scores}
     except DescriptionError:
         return {}
-    # it is about this release, not about all of its kind
+    # An error bound of this release alone is stored with it. Any other is known without it: from the value,
+    # or from the mechanism.
     if release._error != error_of_value(release.value, mechanism):
         stored["errors"] = values.tabulated(release._error)
     return stored

@@ -1,7 +1,7 @@
-"""The lines of a ledger, how each is hashed onto the one before, and what a walk along the chain can find.
+"""The entries of a ledger, how the hash of each covers the one before, and how the chain is verified.
 
-The text of a body is its own canonical form: the hash is taken over the very text that is stored, so that
-white space, a repeated key or another order of keys is a change like any other.
+An entry's body is stored as JSON text in one canonical form. The hash is taken over the stored text itself,
+so that white space, a repeated key or another order of keys is a change like any other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from typing import Any
 from .._errors import LedgerError
 from .keys import signed_by
 
+# Stands for the hash of the entry before the first.
 GENESIS = bytes(32)
-# the columns of the table, in its order
+# The columns of the table, in its order: seq, time, kind, body, hash, signature, sealed, topic.
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the ledger. `sealed` is secret state: encrypted, covered by the hash, never exported."""
+    """One entry of the ledger.
+
+    `seq` is its number, from 1 on. `topic` is what entries of one `kind` are found by, such as an analyst or
+    the key of a question. `sealed` is secret state: encrypted, covered by the hash through its digest, never
+    exported.
+    """
 
     seq: int
     time: str
@@ -35,7 +41,7 @@ class Entry:
 
     @property
     def seal(self) -> str | None:
-        """The digest of the sealed state's ciphertext, which is random to whoever lacks the key."""
+        """The digest of the sealed state's ciphertext; without the key, it says nothing of the state."""
         return seal_of(self.sealed)
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +59,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line whose columns are not what a ledger holds; what can be known of it."""
+    """A row that is not an entry: its columns have other types, or its body is not canonical JSON. `seq` and
+    `hash` are whatever its columns hold."""
 
     seq: Any
     hash: Any
@@ -61,7 +68,8 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The head of the chain at some time, to be kept where the ledger is not."""
+    """The number and hash of the newest entry at some time, to be kept apart from the ledger: a ledger that
+    was rolled back does not hold it."""
 
     seq: int
     hash: bytes
@@ -71,6 +79,7 @@ class Anchor:
 
     @classmethod
     def parse(cls, text: str) -> Anchor:
+        """Return the anchor that `str` has printed; refuse any other text."""
         try:
             seq, digest = text.strip().split(":")
             anchor = cls(int(seq), bytes.fromhex(digest))
@@ -84,31 +93,36 @@ class Anchor:
 
 
 def canonical(value: Any) -> str:
-    """Return the one way in which a value is written down, so that a hash of it means something."""
+    """Return a value as JSON in one fixed form, so that equal values have equal hashes.
+
+    The form must never change: the hashes of all ledgers depend on it. NaN and infinities raise ValueError.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def seal_of(sealed: bytes | None) -> str | None:
+    """Return the SHA-256 digest of a sealed state, as hexadecimal text; None without one."""
     return None if sealed is None else hashlib.sha256(sealed).hexdigest()
 
 
 def chain(previous: bytes, entry: Entry) -> bytes:
-    """Return the hash of an entry: over all of it but hash and signature, and over the hash of the one
-    before."""
+    """Return the hash that an entry must have: over `previous`, the hash of the entry before, and over all
+    its own fields but hash and signature. Of the sealed state, the digest is hashed."""
     text = canonical([previous.hex(), entry.seq, entry.time, entry.kind, entry.topic, entry.body, entry.seal])
     return hashlib.sha256(text.encode()).digest()
 
 
 def chained(previous: bytes, row: Row) -> bytes:
-    """Return the same hash from the columns, over the text of the body as it stands: nothing is parsed, and
-    nothing is forgiven."""
+    """Return the same hash as `chain`, from a row: over the text of the body as it is stored, without parsing
+    it."""
     seq, time, kind, body, _, _, sealed, topic = row
     head, tail = canonical([previous.hex(), seq, time, kind, topic]), canonical([seal_of(sealed)])
+    # The JSON list of `chain`: head without its closing bracket, the body, tail without its opening bracket.
     return hashlib.sha256(f"{head[:-1]},{body},{tail[1:]}".encode()).digest()
 
 
 def well_formed(row: Row) -> bool:
-    """Return whether the columns have the types of a ledger: a file that somebody wrote may hold anything."""
+    """Return whether the columns have the types of an entry; a file may have been written by anybody."""
     seq, time, kind, body, digest, signature, sealed, topic = row
     texts = (
         type(time) is str
@@ -121,8 +135,8 @@ def well_formed(row: Row) -> bool:
 
 
 def entry_of(row: Row) -> Entry:
-    """Return the entry in a row; refused if it is none."""
-    seq, time, kind, body, *rest = row
+    """Return the entry in a row; raises LedgerError if the row is not an entry."""
+    seq, time, kind, body, *more = row
     content = None
     if well_formed(row):
         try:
@@ -131,11 +145,12 @@ def entry_of(row: Row) -> Entry:
             content = None
     if not isinstance(content, dict):
         raise LedgerError(f"entry {seq} of the ledger cannot be read: it was changed.")
-    return Entry(seq, time, kind, content, *rest)
+    return Entry(seq, time, kind, content, *more)
 
 
 def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
-    """Yield each row as an entry if it is one, in the canonical form that was hashed."""
+    """Yield each row as an entry, or as `Unreadable` if it is none or its body's text is not in the canonical
+    form."""
     for row in rows:
         try:
             entry = entry_of(row)
@@ -148,11 +163,15 @@ def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
 def verify(
     entries: Iterable[Entry | Unreadable], anchor: Anchor | None = None, *, key: bytes | None = None
 ) -> list[str]:
-    """Walk the chain: numbers without a gap, hashes that follow, signatures by one key, the anchor on the
-    way."""
+    """Return what is wrong with a chain, in words: numbers with a gap, hashes that do not follow from the
+    entry before, signatures by another key, an anchor that is not in the chain.
+
+    `key` is the public key that the verifier trusts. Without it, the signatures are compared with the key
+    that the first entry names, which shows changes, but not that somebody wrote a whole new chain.
+    """
     problems: list[str] = []
     previous: Any
-    previous, last, met = GENESIS, 0, anchor is None
+    previous, last, anchor_found = GENESIS, 0, anchor is None
     signer = key
     for entry in entries:
         if entry.seq != last + 1:
@@ -163,11 +182,11 @@ def verify(
             signer = _hex(entry.body.get("key")) if signer is None else signer
             problems += _link(previous, entry, signer)
         if anchor is not None and entry.seq == anchor.seq:
-            met = True
+            anchor_found = True
             if entry.hash != anchor.hash:
                 problems.append(f"entry {entry.seq} is not the one that was anchored: history was rewritten")
         previous, last = entry.hash, entry.seq if isinstance(entry.seq, int) else last
-    if not met:
+    if not anchor_found:
         problems.append(
             f"the anchored entry {anchor.seq if anchor else 0} is gone: the ledger was rolled back "
             f"to entry {last}"
@@ -185,9 +204,8 @@ def _link(previous: Any, entry: Entry, signer: bytes) -> list[str]:
 
 
 def _hex(text: Any) -> bytes:
-    """Return the bytes of a hexadecimal text; none where it is not one."""
+    """Return the bytes of a hexadecimal text; no bytes, which are nobody's key, for any other."""
     try:
         return bytes.fromhex(str(text))
     except ValueError:
-        # no key at all: no signature will fit it
         return b""

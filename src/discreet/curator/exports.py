@@ -1,5 +1,5 @@
-"""A ledger as it was exported: JSON lines that can be read and verified without the file, the key or the
-sealed state."""
+"""An exported ledger: a file with one JSON object per entry, which can be read and verified without the
+ledger's own file, its key or the sealed state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import LedgerError
-from .ledger import Anchor, Entry, verify
+from .ledger import Anchor, Entry, canonical, verify
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedEntry(Entry):
-    """An entry whose sealed state stayed behind: its digest is all that the chain needs."""
+    """An entry without its sealed state, which is never exported; its `digest` is, and the hash needs no
+    more."""
 
     digest: str | None = None
 
@@ -25,7 +26,11 @@ class ExportedEntry(Entry):
 
 
 class Export:
-    """The entries of an export, with the readings that `books` needs of a ledger."""
+    """The entries of an export, with the methods of a `Ledger` that read it: `books` takes either.
+
+    The file may have been written by anybody. Whatever it holds, it is refused with a LedgerError, or
+    `verify` returns what is wrong with it.
+    """
 
     key = None
 
@@ -34,7 +39,7 @@ class Export:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             self._entries = [_entry(json.loads(line)) for line in lines if line.strip()]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise LedgerError(
                 f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger "
                 f"export` writes them."
@@ -75,7 +80,8 @@ class Export:
 
 
 def is_export(path: Path) -> bool:
-    """Return whether a file starts as an export does, and not as a ledger."""
+    """Return whether a file is taken for an export: its first byte is that of a JSON object. A ledger starts
+    otherwise."""
     try:
         with path.open("rb") as file:
             return file.read(1) == b"{"
@@ -84,8 +90,9 @@ def is_export(path: Path) -> bool:
 
 
 def _entry(data: dict[str, Any]) -> ExportedEntry:
-    """Return an entry from its exported form."""
-    return ExportedEntry(
+    """Return an entry from its exported form; raises ValueError or RecursionError for one that no ledger
+    could have hashed, such as with a NaN in its body."""
+    entry = ExportedEntry(
         seq=int(data["seq"]),
         time=data["time"],
         kind=data["kind"],
@@ -96,3 +103,5 @@ def _entry(data: dict[str, Any]) -> ExportedEntry:
         topic=data["topic"],
         digest=data["seal"],
     )
+    canonical(entry.to_json())
+    return entry

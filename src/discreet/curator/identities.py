@@ -1,8 +1,9 @@
-"""What a long run is known by when it is gone on with: a fingerprint of everything that it was begun with.
+"""The identity of a long run: a fingerprint of everything that it was started with, compared when it is
+resumed.
 
-The price alone does not tell two runs apart. A search over other candidates may cost the same, and the
-theorem of its price is about runs that are all alike: one that began with some candidates and ends with
-others is no run that anybody has priced.
+The price alone does not tell two runs apart. A search over other candidates may cost the same, but the
+theorem behind its price assumes that all trials are drawn from the same candidates. A run that starts with
+some candidates and ends with others has no proved price.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from .entries import canonical
 
 
 def identity_of(mechanism: Any) -> str | None:
-    """Return the fingerprint of a mechanism's complete description; of trusted code, which has none, that of
-    its own `identity` (what JSON can hold); None where it has neither.
+    """Return the fingerprint of a mechanism's complete description. Trusted code has no description: its
+    `identity` (any value that JSON can hold) is used instead. None if the mechanism has neither.
 
-    No data are in it: a description is public, and so must an `identity` be.
+    The fingerprint stands in the ledger and must not depend on data: a description is public, and an
+    `identity` must be.
     """
     try:
         facts = _registry.to_json(mechanism)

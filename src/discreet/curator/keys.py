@@ -1,8 +1,8 @@
-"""The steward's secret: one 32-byte seed in a file of its own, from which the signing and the sealing key are
-derived.
+"""The steward's secret: one 32-byte seed in a file of its own, from which all keys are derived: for signing
+entries (Ed25519), for sealing, that is encrypting, state (AES-256-GCM), and for fingerprinting data.
 
-Whoever has it can write entries that verify, and read the secret state of live mechanisms. Whoever has only
-the ledger can check every entry against the public key, and change nothing unnoticed.
+Whoever has the seed can write entries that verify, and read the secret state of live mechanisms. Whoever has
+only the ledger can check every entry against the public key, and change nothing unnoticed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from .. import _require
 from .._errors import LedgerError
 
 _HEADER = "discreet ledger key 1\n"
-# characters; a key file has fewer
+# Characters that are read of a file that should be a key. A key file has 87; the rest of a longer file does
+# not matter.
 _LONGEST = 1000
 
 
@@ -36,8 +37,8 @@ class Key:
     @classmethod
     @_require.check_options
     def create(cls, path: Path, *, durable: bool = True) -> Key:
-        """Create a fresh key in a new file that only its owner can read; not `durable` is for the ledger of a
-        trial, which does not wait for the disk."""
+        """Create a random key in a new file that only its owner can read. `durable=False`, for a ledger that
+        is thrown away with its session, does not wait for the disk."""
         seed = secrets.token_bytes(32)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -55,7 +56,7 @@ class Key:
                 if durable:
                     os.fsync(file.fileno())
         except BaseException as error:
-            # half a key would be in the way of the next try
+            # A key is never overwritten: half a key would make the next attempt fail.
             path.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise _not_made(path, error) from None
@@ -64,6 +65,7 @@ class Key:
 
     @classmethod
     def load(cls, path: Path) -> Key:
+        """Return the key in a file; refuse a file that others than its owner may read or write."""
         try:
             with path.open(encoding="ascii") as file:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read(_LONGEST)
@@ -90,18 +92,20 @@ class Key:
 
     @property
     def public(self) -> bytes:
-        """What others check signatures with."""
+        """The public key, with which anybody can check signatures."""
         return self._signer().public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
         return self._signer().sign(message)
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Encrypt a state and bind it to `context`, so that it cannot be moved to another place."""
+        """Encrypt a state. It can be decrypted with the same `context` only, which names what the state
+        belongs to, so that no stored state can stand for another. The nonce, 12 random bytes, comes first."""
         nonce = secrets.token_bytes(12)
         return nonce + AESGCM(self._derive(b"state")).encrypt(nonce, plain, context)
 
     def unseal(self, sealed: bytes, context: bytes) -> bytes:
+        """Decrypt what `seal` returned for this `context`."""
         try:
             return AESGCM(self._derive(b"state")).decrypt(sealed[:12], sealed[12:], context)
         except (InvalidTag, ValueError):
@@ -110,13 +114,14 @@ class Key:
             ) from None
 
     def fingerprints(self) -> bytes:
-        """Return the secret under which data are fingerprinted."""
+        """Return the secret key of the fingerprints of data (`Curator._question`)."""
         return self._derive(b"fingerprint")
 
     def _signer(self) -> Ed25519PrivateKey:
         return _signer(self.seed)
 
     def _derive(self, purpose: bytes) -> bytes:
+        """Return the key for one purpose. The names of purposes never change: other keys would follow."""
         return _derive_key(self.seed, purpose)
 
 

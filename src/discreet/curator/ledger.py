@@ -1,10 +1,11 @@
 """The ledger: an append-only chain of signed entries in one SQLite file, safe for many processes and for a
 power cut.
 
-Each entry holds the hash of the one before and is signed, so that none can be changed, dropped or slipped in
-without notice; what a chain cannot show by itself, a rollback to an earlier state of the whole file, is found
-against an *anchor* kept elsewhere. A charge is committed to disk, and read back, before any data is read: a
-crash may waste budget, it never leaks.
+The hash of each entry covers the hash of the one before, and is signed, so that no entry can be changed,
+dropped or inserted without notice. A rollback of the whole file to an earlier state does not break the chain;
+it is found by comparing with an *anchor*, the head of the chain, that was kept elsewhere. A charge is
+committed to disk, and read back, before any data is read: a crash may waste budget, but never releases
+anything that was not charged. The entries may also be in a PostgreSQL database (`postgres_store`).
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ T = TypeVar("T")
 __all__ = ["Anchor", "Entry", "Ledger", "Writer", "canonical", "verify"]
 
 
+# Facts of each thread: `paths`, the ledgers for which it computes an answer; `forking`, see `_before_fork`.
 _LOCAL = threading.local()
 
 
 def _computing() -> list[str]:
-    """Return the ledgers for which this thread computes an answer."""
+    """Return the paths of the ledgers for which this thread computes an answer."""
     paths: list[str] = _LOCAL.__dict__.setdefault("paths", [])
     return paths
 
 
 @contextmanager
 def computing(ledger: Ledger) -> Iterator[None]:
-    """Mark that this thread computes an answer: what asks in the middle of it would wait for itself, and is
-    refused."""
+    """Mark that this thread computes an answer of a live mechanism or a run. A mechanism that asks the same
+    ledger meanwhile is refused (`Ledger.writing`): it could wait for its own answer for ever."""
     _computing().append(os.path.realpath(ledger.path))
     try:
         yield
@@ -56,8 +58,8 @@ def computing(ledger: Ledger) -> Iterator[None]:
 class Ledger:
     """One dataset's ledger. Opened without a key it can be read and verified, not written.
 
-    With a key, what is read was checked first: every hash since the last look, and the signature of the
-    newest entry, which covers all.
+    With a key, entries are verified before they are read: every hash since the last check, and the signature
+    of the newest entry, which covers all before it.
     """
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
@@ -79,7 +81,7 @@ class Ledger:
                 raise LedgerError(
                     f"the key given is not the one that {path} was made with. Nothing was changed."
                 )
-            # everything is checked once, at the start
+            # Reading the head verifies the whole chain, once at the start.
             assert self.anchor.seq > 0
 
     @classmethod
@@ -88,7 +90,7 @@ class Ledger:
     ) -> Ledger:
         """Create a ledger whose first entry holds `body` and the public key.
 
-        `remote`: the database in which its entries are kept; the file then says where that is.
+        `remote` is the database in which its entries are kept; the file at `path` then only points to it.
         """
         store = store_of(path, durable=durable, remote=remote)
         store.create()
@@ -103,8 +105,8 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """Open one transaction, alone among all writers; on disk and read back when the block ends, undone if
-        it raises."""
+        """Open a transaction while no other writer has one; it is on disk and read back when the block ends,
+        and undone if the block raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
         if self._writer is not None or os.path.realpath(self.path) in _computing():
@@ -122,7 +124,8 @@ class Ledger:
         self._history.adopt(writer)
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
-        """Yield entries in order; of one kind only if asked. Nothing is locked between two of them."""
+        """Yield the entries above the number `after`, in order, of one `kind` if given; without a lock
+        between two of them."""
         for row in self._rows(after):
             if kind in (None, row[2]):
                 yield entry_of(row)
@@ -137,13 +140,13 @@ class Ledger:
         return newest
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """Return what the entries of a kind are about, each topic once."""
+        """Return the topics of the entries of a kind with a number above `after`, each once."""
         topics: list[str] = self.look(lambda reader: reader.topics(kind, after=after))
         return topics
 
     @property
     def store(self) -> LedgerStore:
-        """Where the entries are kept."""
+        """The store of the entries: a file, or a database."""
         return self._store
 
     @property
@@ -158,9 +161,10 @@ class Ledger:
         return head
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-        """Return what is wrong with the file and its chain, in words; nothing if they are intact.
+        """Return what is wrong with the store and its chain, in words; an empty list if they are intact.
 
-        `key` is the public key the verifier trusts.
+        `anchor` is a head of the chain that was kept elsewhere, `key` the public key that the verifier
+        trusts.
         """
         problems: list[str] = []
         try:
@@ -178,47 +182,50 @@ class Ledger:
 
     @property
     def _writer(self) -> Writer | None:
-        """The transaction that this thread is in; what a child was forked out of is not its own."""
+        """The transaction that this thread has open, or None; a forked child does not have its parent's."""
         writer: Writer | None = getattr(self._local, "writer", None)
         return writer if writer is not None and writer.pid == os.getpid() else None
 
     def _rows(self, after: int = 0, *, strict: bool = True) -> Iterator[Row]:
-        """Yield all rows after a number, a page at a time. Not `strict`: whatever the schema is."""
+        """Yield all rows after a number, read page by page. `strict=False` reads them even if the schema is
+        not that of a ledger, and without verifying the chain."""
         while rows := self._page(after + 1, strict):
             yield from rows
             after = rows[-1][0]
 
     def _page(self, first: int, strict: bool) -> list[Row]:
-        """Return some rows from a number on, through the transaction of this thread if there is one."""
+        """Return at most `store.PAGE` rows from a number on, through this thread's transaction if it has
+        one."""
         writer = self._writer
         if writer is not None:
             return writer.page(first)
-        # What was written since the last look is checked first, where there is a key to check it with.
+        # `look` verifies the entries that were written since the last check; that needs a key.
         if strict and self.key is not None:
             rows: list[Row] = self.look(lambda reader: reader.page(first))
             return rows
         with self._store.reading(strict=strict) as db:
             return self._store.read_rows(db, first)
 
-    def look(self, look: Callable[[Any], T]) -> T:
-        """Look through the transaction that this thread is in, or else through a connection of its own: one
-        moment of the ledger.
+    def look(self, read: Callable[[Any], T]) -> T:
+        """Return `read(reader)`, where all that `read` reads is from one snapshot of the ledger.
 
-        `look` may be called again: in a database, another thread may see entries that are newer than the
-        moment, which the history has then and the connection has not.
+        The reader is the open transaction of this thread (a `Writer`), or else a `LedgerReader` on a new
+        connection. `read` may be called more than once: in a database, another thread may have verified
+        entries that are newer than this connection's snapshot. The history then knows of entries that the
+        snapshot does not hold, and reading fails though the ledger is intact.
         """
         writer = self._writer
         if writer is not None:
-            return look(writer)
+            return read(writer)
         while True:
-            seen = self._history.head
+            head = self._history.head
             with self._store.reading() as db:
                 try:
                     self._history.refresh(self._store, db)
-                    return look(LedgerReader(self._store, db, self._history))
+                    return read(LedgerReader(self._store, db, self._history))
                 except LedgerError:
-                    # Where nothing was seen since before this moment, it is the ledger that is wrong.
-                    if self._history.head == seen:
+                    # If no other thread has verified newer entries meanwhile, the error is true.
+                    if self._history.head == head:
                         raise
 
 
@@ -230,12 +237,16 @@ def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> 
 
 
 class History:
-    """What was seen of the chain: every hash, once it was found to follow, and where the newest entry of each
-    kind and topic is.
+    """What this process has verified of the chain: every hash, and the number of the newest entry of each
+    kind and topic.
 
-    A signature on the newest hash covers all before it, so that one is enough for all. Kept over
-    transactions: a ledger that goes back behind what was seen is refused, no number is used twice, and no row
-    is relied on that is not the one that was hashed. Without a key nothing is checked; `verify` does that.
+    The signature of the newest hash covers all before it, so that verifying one signature is enough. The
+    history outlives transactions: a ledger that goes back behind the verified head is refused, no number is
+    used twice, and no row is used that differs from the one that was verified. Without a public key nothing
+    is verified here; `verify` does that.
+
+    `newest` maps (kind, topic) to the number of the newest such entry; (kind, None) is that of any topic.
+    `_hashes` holds the 32-byte hashes of all verified entries, the one of entry n at 32 n.
     """
 
     def __init__(self, public: bytes | None) -> None:
@@ -247,32 +258,33 @@ class History:
         _HISTORIES[id(self)] = self
 
     def refresh(self, store: LedgerStore, db: Any) -> None:
-        """Look at all that was written since the last time."""
+        """Verify all entries that were written since the last time; raise `Tampered` and remember none if one
+        is wrong."""
         with self._lock:
-            self._same(store, db)
+            self._require_continued(store, db)
             head, new = self.head, list[Row]()
             while rows := store.read_rows(db, head.seq + 1):
                 for row in rows:
-                    self._follow(head, row)
+                    self._require_next(head, row)
                     head = Anchor(row[0], row[4])
                 new += [(row[2], row[7], row[0], row[4]) for row in rows]
                 last = rows[-1]
             if new and self.public is not None and not signed_by(self.public, last[4], last[5]):
                 raise _tampered_error(last[0])
-            self._take(new, head)
+            self._remember(new, head)
 
     def adopt(self, writer: Writer) -> None:
-        """Take over entries that were just committed and read back: they need no second look."""
+        """Remember the entries that this process has just committed and read back: they need no check."""
         with self._lock:
             if writer.appended and writer.appended[0].seq == self.head.seq + 1:
-                self._take(
+                self._remember(
                     [(entry.kind, entry.topic, entry.seq, entry.hash) for entry in writer.appended],
                     writer.head,
                 )
 
-    def relied(self, row: Row) -> Row:
-        """Return the row, if it is the one that was seen to be part of the chain. What is newer was written
-        by the transaction that reads it."""
+    def verified(self, row: Row) -> Row:
+        """Return the row, if it is the one that was verified as part of the chain. A row after the verified
+        head is returned as it is: only the transaction that wrote it can read it."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
             start = 32 * row[0]
             before, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
@@ -280,16 +292,16 @@ class History:
                 raise _tampered_error(row[0])
         return row
 
-    def _take(self, new: list[Row], head: Anchor) -> None:
-        """Remember where the newest entries of each kind and topic are."""
+    def _remember(self, new: list[Row], head: Anchor) -> None:
+        """Add verified entries, given as (kind, topic, seq, hash), and the new head."""
         for kind, topic, seq, digest in new:
             self.newest[kind, None] = self.newest[kind, topic] = seq
             if self.public is not None:
                 self._hashes += digest
         self.head = head
 
-    def _same(self, store: LedgerStore, db: Any) -> None:
-        """Refuse a store that does not continue the history seen before: a ledger only grows."""
+    def _require_continued(self, store: LedgerStore, db: Any) -> None:
+        """Refuse a store that does not hold the verified head any more: a ledger only grows."""
         if not self.head.seq or self.public is None:
             return
         rows = store.read_rows(db, self.head.seq, limit=1)
@@ -300,38 +312,41 @@ class History:
                 f"Nothing was charged or released. Run `discreet ledger verify` with an anchor."
             )
 
-    def _follow(self, head: Anchor, row: Row) -> None:
+    def _require_next(self, head: Anchor, row: Row) -> None:
+        """Refuse a row that is not the entry after `head`."""
         if self.public is not None and not (
             chains.well_formed(row) and row[0] == head.seq + 1 and row[4] == chained(head.hash, row)
         ):
             raise _tampered_error(head.seq + 1)
 
 
+# All histories of this process, for the hooks of a fork.
 _HISTORIES: weakref.WeakValueDictionary[int, History] = weakref.WeakValueDictionary()
 
 
 def _before_fork() -> None:
-    """Wait until no thread is in the middle of reading a chain: the child would have half of what it saw,
-    under a lock that nobody gives up there."""
+    """Take the locks of all histories before a fork: otherwise the child could inherit a history that another
+    thread was changing, and a lock that nobody in the child would release."""
     histories = [history for reference in _HISTORIES.valuerefs() if (history := reference()) is not None]
-    # in one order, whichever thread forks
+    # Always in the same order, so that two threads that fork cannot wait for each other.
     _LOCAL.forking = sorted(histories, key=id)
     for history in _LOCAL.forking:
         history._lock.acquire()
 
 
 def _after_fork() -> None:
-    """Give up what was locked for the fork, in the parent and in the child."""
+    """Release the locks that `_before_fork` took, in the parent and in the child."""
     for history in _LOCAL.__dict__.pop("forking", ()):
         history._lock.release()
 
 
-# not on Windows, which does not fork
+# Windows does not fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _tampered_error(seq: int) -> Tampered:
+    """Return the error for an entry that differs from the one that was signed."""
     return Tampered(
         f"entry {seq} of the ledger is not as it was signed. Nothing was charged or released. "
         f"Run `discreet ledger verify`, and go back to a copy that is whole."
@@ -340,7 +355,7 @@ def _tampered_error(seq: int) -> Tampered:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReader:
-    """The ledger through one connection."""
+    """Reads the ledger through one connection, so that all it returns is from one snapshot."""
 
     store: LedgerStore
     db: Any
@@ -351,12 +366,13 @@ class LedgerReader:
         return self.history.head
 
     def entry(self, seq: int) -> Entry:
-        # a number that no database holds is not of an entry either
+        """Return the entry with a number."""
+        # Databases refuse integers of more than 64 bits, which are not numbers of entries either.
         within = 0 < seq < 2**63
         row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if within else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
-        return entry_of(self.history.relied(row))
+        return entry_of(self.history.verified(row))
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """Return the newest entry of a kind, about a topic if one is given."""
@@ -364,18 +380,19 @@ class LedgerReader:
         return None if seq is None else self.entry(seq)
 
     def page(self, first: int) -> list[Row]:
-        """Return some rows from a number on."""
-        return [self.history.relied(row) for row in self.store.read_rows(self.db, first)]
+        """Return at most `store.PAGE` rows from a number on."""
+        return [self.history.verified(row) for row in self.store.read_rows(self.db, first)]
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """Return what the entries of a kind after a number are about, each topic once."""
-        # a copy: other threads may enter what they see meanwhile
+        """Return the topics of the entries of a kind with a number above `after`, each once."""
+        # A copy, because other threads may add to the history meanwhile.
         newest = list(self.history.newest.items())
         return [topic for (of, topic), seq in newest if of == kind and topic is not None and seq > after]
 
 
 class Writer:
-    """The ledger inside one transaction: what was appended in it is seen as well."""
+    """Reads and writes the ledger in one transaction; it also reads the entries that it has itself
+    appended."""
 
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
@@ -386,10 +403,11 @@ class Writer:
     def append(
         self, kind: str, body: dict[str, Any], *, topic: str | None = None, sealed: bytes | None = None
     ) -> Entry:
-        """Sign an entry onto the chain.
+        """Append a signed entry to the chain, and return it.
 
-        `topic` is what it can be found by again: an analyst, or a question.
+        `last` finds it by its `topic`: an analyst, or the key of a question.
         """
+        # Twice, because the keys of a dict that are not texts become texts, which sort in another order.
         text = canonical(json.loads(canonical(body)))
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         seq = self.head.seq + 1
@@ -401,13 +419,13 @@ class Writer:
         return self.appended[-1]
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
-        """Yield entries in order; of one kind only if asked."""
+        """Yield the entries with a number above `after`, in order; of one `kind` only if it is given."""
         while rows := self.page(after + 1):
             yield from (entry_of(row) for row in rows if kind in (None, row[2]))
             after = rows[-1][0]
 
     def page(self, first: int) -> list[Row]:
-        """Return some rows from a number on."""
+        """Return at most `store.PAGE` rows from a number on."""
         return self._before.page(first)
 
     def entry(self, seq: int) -> Entry:
@@ -426,6 +444,6 @@ class Writer:
         return self._before.last(kind, topic)
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """Return what the entries of a kind after a number are about, each topic once."""
+        """Return the topics of the entries of a kind with a number above `after`, each once."""
         new = [e.topic for e in self.appended if e.kind == kind and e.topic is not None and e.seq > after]
         return list(dict.fromkeys([*self._before.topics(kind, after=after), *new]))

@@ -1,5 +1,5 @@
-"""Public limits on what may be asked, checked before the charge: what cannot be computed must not first be
-paid for."""
+"""Public limits on the size of questions, checked before the charge, so that nobody pays for a question that
+cannot be computed or stored."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput
 from .._public import Public
 from .entries import canonical
 
-# Entries of a statistic: ten million 64-bit integers and their noise fit any machine, a thousand million do
-# not.
+# Entries of a statistic, such as the cells of a histogram. Not measured: ten million 64-bit integers and
+# their noise take 160 MB, which any machine has; a thousand million would take 16 GB.
 MAX_ENTRIES = 10_000_000
-# Characters of a description in the ledger, and of the text that an analyst wrote; and parts of a
-# mechanism that are looked at, which has no more of them than characters. No
-# measurement on record.
+# Characters of a description in the ledger, and of the text that an analyst wrote. Not measured. Also the
+# number of parts of a mechanism that `check_lengths` examines: a description has fewer parts than characters.
 MAX_CHARACTERS = 1_000_000
 
 
 def check(mechanism: Any, described: Any, text: str | None = None) -> None:
-    """Refuse a mechanism that is too long, too deep, or has too many digits."""
+    """Refuse a question whose `text`, description (`described`) or statistics are too large.
+
+    That includes descriptions that are nested too deep, and numbers with too many digits.
+    """
     if text is not None and len(text) > MAX_CHARACTERS:
         raise InvalidInput(
             f"a question has at most {MAX_CHARACTERS:,} characters, got {len(text):,}. Nothing was charged."
@@ -34,8 +36,8 @@ def check(mechanism: Any, described: Any, text: str | None = None) -> None:
 def check_script() -> None:
     """Refuse to charge while a process started by `multiprocessing` still imports the script of its parent.
 
-    Such a process runs the whole script again, up to the place that starts processes: every question in it
-    would be paid for once more, and nobody would see the answer.
+    Such a process runs the whole script again, up to the line that starts processes: every question before it
+    would be paid for once more, and nobody would see the answers.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidInput(
@@ -46,7 +48,8 @@ def check_script() -> None:
 
 
 def check_description(described: Any) -> None:
-    """Refuse a description that could not be read again."""
+    """Refuse a description that is too long, or that `_registry.from_json` could not read back from the
+    ledger; None, for trusted code, passes."""
     if described is None:
         return
     try:
@@ -63,8 +66,8 @@ def check_description(described: Any) -> None:
 
 
 def check_lengths(thing: Any, public: Public) -> None:
-    """Refuse statistics, at whatever depth of a mechanism or a question, with more entries than anybody can
-    hold."""
+    """Refuse a mechanism or a question if it is, or contains at any depth, a statistic with more than
+    `MAX_ENTRIES` entries."""
     things, seen = [thing], 0
     while things and seen < MAX_CHARACTERS:
         part, seen = things.pop(), seen + 1
@@ -81,14 +84,14 @@ def check_lengths(thing: Any, public: Public) -> None:
 
 
 def _length(part: Any, public: Public) -> int | None:
-    """Return the number of entries that a statistic says it has; None for what is none, or does not fit the
-    table."""
+    """Return the number of entries of a statistic; None for a part that is not a statistic, or one that does
+    not fit the table."""
     measure = getattr(type(part), "length", None)
     if not callable(measure) or not callable(part):
         return None
     try:
         length = part.length(public)
     except Exception:
-        # refused elsewhere, in its own words
+        # A statistic that does not fit the table is refused by its own checks, with a better message.
         return None
     return length if isinstance(length, int) else None

@@ -1,9 +1,11 @@
-"""A live mechanism: an interactive one whose price is paid, with its secret state sealed in the ledger.
+"""A live mechanism: an interactive mechanism whose price is paid, with its secret state sealed (encrypted) in
+the ledger.
 
-A question gets a ticket in the ledger, is answered when its turn comes, while the ledger is not locked, and
-state and answer are committed in one transaction before the answer is returned: a crash can neither lose
-noise nor choose between answers, two askers of one mechanism take turns, and all others never wait. A state
-put back from an old copy of the file breaks the chain against an anchor.
+A question gets a ticket in the ledger and is answered when its turn comes, while the ledger is not locked.
+The new state and the answer are committed in one transaction before the answer is returned. So a crash can
+neither make noise be drawn again for an answer that was shown, nor let anybody choose between two answers.
+Two askers of one mechanism take turns; those of other mechanisms do not wait. If somebody puts an old copy of
+the file back, with an older state, an anchor shows it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry, _require
-from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
+from .._errors import DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release, rehearse_parts
@@ -23,30 +25,32 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
 from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
+from .questions import description_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
-# Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its
-# price, so there is a public end to it; more than this is not an accident. A mechanism that is fed for years
-# may say another number, `failures`.
+# Questions to one live mechanism that may fail after data was read, before it halts. Whether a question fails
+# is not covered by the price, so that the number of failures needs a public limit. Ten is a choice, not
+# measured. A mechanism that is fed for years may set another limit in its attribute `failures`.
 FAILURES = 10
-# How the ledger shows a question that has no description.
+# Stands in the ledger for a question that has no description; never changes.
 TRUSTED = "trusted code"
-# The kind of entry that says that a version was fed.
+# The kind of entry that says that a version of the table was fed.
 FED = "fed"
 
-# Bytes that every sealed state has at least, and those that a number has room for: integers of 64 bits have
-# 20 digits, floats up to 24.
-_LEAST_ROOM, _DIGITS = 4096, 32
+# Bytes that every padded state has at least (a choice, not measured), and the bytes that are reserved for
+# each number: as text, integers of 64 bits have up to 20 characters, floats up to 24.
+_LEAST_BYTES, _NUMBER_BYTES = 4096, 32
 
 
 class _WouldRead(BaseException):
-    """Signals that the data would be read now. No mechanism's own handlers catch it."""
+    """Signals, in a rehearsal, that the mechanism would read the data now. A BaseException, so that a
+    mechanism which handles `Exception` does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NotRead:
-    """Stands for a table that is not there."""
+    """A source with the public facts of the table and without its rows, for rehearsals."""
 
     public: Public
 
@@ -57,15 +61,17 @@ class _NotRead:
 @_registry.described("curator.Feed")
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Stands for the table in place of a question: the mechanism is fed this version of it."""
+    """Stands in place of a question where the mechanism is to be fed this version of the table."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class InteractiveHandle(_require.NearestNames):
-    """Answers questions to a started interactive mechanism with `answer`; `number` finds it again after a
-    restart."""
+    """Answers questions to a started interactive mechanism with `answer`.
+
+    `number` is the number of its charge in the ledger; `Curator.resume` takes it after a restart.
+    """
 
     ledger: Ledger
     source: Source = field(repr=False)
@@ -77,7 +83,7 @@ class InteractiveHandle(_require.NearestNames):
     def begin(
         cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy
     ) -> InteractiveHandle:
-        """Draw the initial state, and commit it."""
+        """Start the mechanism of a charge: draw its initial state, and commit it as version 0."""
         live = cls(ledger, source, mechanism, charge.seq, entropy)
         drawer = live._drawer()
         with computing(ledger):
@@ -90,20 +96,21 @@ class InteractiveHandle(_require.NearestNames):
         """Answer one question. If the answer cannot be committed it is not released; if the mechanism has
         halted, nothing changes.
 
-        A question that is refused before any data would be read changes nothing either. One that fails
-        afterwards, or runs out of time, is entered in the ledger and counts as asked, because how it went may
-        depend on the data; after `FAILURES` of them this halts for good. A question that is given up while it
-        waits for its turn stays asked: whoever asks next has it answered first.
+        A question that is refused before any data would be read changes nothing either. A question that fails
+        afterwards, or runs out of time, is entered in the ledger and counts as asked, because its failure may
+        depend on the data; after `FAILURES` such questions the mechanism halts for good. If the asker gives
+        up while the question waits for its turn, the question stays asked: the next asker answers it first.
 
-        Guarantee: what is shown is one run of the mechanism on the questions in the order of their tickets,
-                   whatever processes die and however long each question takes.
-        Proof:     an answer is computed from the state of the ticket before, and shown after it was committed
-                   with its own state in a transaction that compared both; of a ticket, one answer is
-                   committed. A ticket is computed again only if its asker is gone, and then nobody has seen
-                   what it had computed. Which of two is kept is decided by the entry of who took the ticket
-                   over, before the second is computed, never by which was faster.
-        Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most
-                   `tickets.ATTEMPTS` times for one ticket).
+        Guarantee: the answers shown are those of one run of the mechanism on the questions in the order of
+                   their tickets, whatever processes die and however long each question takes.
+        Proof:     an answer is computed from the state that the ticket before has left. It is shown only
+                   after it was committed, together with the new state, in a transaction that has checked that
+                   state and ticket are still the newest; so one answer is committed per ticket. A ticket is
+                   computed again only if its asker is gone, and then nobody has seen what that asker had
+                   computed. Which of two answers is committed is decided by the entry with which the second
+                   asker took the ticket over, before it computes, and never by which asker was faster.
+        Assumes:   what `tickets` assumes; and that a process does not end because of the noise that it has
+                   drawn (for one ticket, at most `tickets.ATTEMPTS` processes end).
         """
         if isinstance(question, Feed):
             raise InvalidInput(
@@ -114,8 +121,9 @@ class InteractiveHandle(_require.NearestNames):
         return release
 
     def released(self) -> tuple[list[Any], int]:
-        """Return the values of all answers since the start, in their order, and how many questions failed
-        after data was read: from the ledger, so also what was answered before a restart, or to others."""
+        """Return the values of all answers since the start, in order, and how many questions failed after
+        data was read. Both are read from the ledger, so that answers before a restart, or to others, are
+        included."""
         entries = [
             entry.body
             for entry in self.ledger.entries(kind=STATE, after=self.number)
@@ -126,9 +134,11 @@ class InteractiveHandle(_require.NearestNames):
 
     @_require.check_options
     def feed(self, *, batch: bool = False) -> Release | None:
-        """Give the mechanism the table that this was opened over, once; `batch` as in `Curator.feed`.
+        """Give the mechanism the table that this handle was opened with; each version once. `batch` is as in
+        `Curator.feed`.
 
-        What `answer` says of failing and crashing is true of this too.
+        Returns the release, or None if the mechanism releases nothing when it is fed. Failures and crashes
+        are treated as in `answer`.
         """
         if getattr(self.mechanism, "batches_only", False) and not batch:
             raise InvalidInput(
@@ -157,18 +167,18 @@ class InteractiveHandle(_require.NearestNames):
             finished = self._wait(number, asker, question)
             release, error = self._compute_and_commit(self.ledger.look(self._turn), question, asker)
         if finished is not None:
-            # A process that died had been feeding this version. It was fed over this table on the way, and
-            # the ticket of its own, which would feed it twice, was refused.
+            # Another process had a ticket to feed this same version, and died. `_wait` has fed the version in
+            # its place, so that this process's own ticket, which would feed it again, was refused.
             return finished
         if error is not None:
             raise error from None
         return release
 
     def _wait(self, number: int, asker: Asker, question: Any) -> Release | None:
-        """Wait for the turn of ticket `number`.
+        """Wait for the turn of ticket `number`, and answer earlier tickets whose askers are gone.
 
-        The tickets before it of askers that are gone are answered on the way. Returned is what was released
-        where one of them was to feed the same version as `question`.
+        Returns None, except if `question` is a `Feed` and one of those tickets was to feed the same version:
+        then the release of that one.
         """
         finished = None
         while True:
@@ -184,22 +194,24 @@ class InteractiveHandle(_require.NearestNames):
                     finished = release
 
     def _take_over(self, seen: Turn, asker: Asker) -> Release | None:
-        """Answer the ticket of an asker that is gone.
+        """Answer the ticket of an asker that is gone, if it is still the one in `seen`; return its release.
 
-        It has failed if it was tried too often, or if this process does not have its question or table.
+        The ticket is entered as failed if it was tried too often, or if this process cannot build its
+        question (trusted code) or has another version of the table.
         """
         with self.ledger.writing() as writer:
             now = self._turn(writer)
             if now != seen or now.ticket is None:
                 return None
             question = _question_of(now.ticket)
-            other = now.ticket.body["table"] != self.source.public.version
-            if question is None or other or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
+            other_table = now.ticket.body["table"] != self.source.public.version
+            if question is None or other_table or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
                 self._enter_failure(writer, now)
                 return None
             ticket = tickets.take_over(writer, now.ticket, asker.name)
         release, error = self._compute_and_commit(Turn(now.state, ticket), question, asker, lost=True)
-        # How a question of somebody else went is in the ledger; what ends this program is passed on.
+        # The failure of somebody else's question is in the ledger, and no error of this asker. Errors that
+        # end the program, such as KeyboardInterrupt, are passed on.
         if error is not None and not isinstance(error, Exception):
             raise error
         return release
@@ -207,12 +219,13 @@ class InteractiveHandle(_require.NearestNames):
     def _compute_and_commit(
         self, now: Turn, question: Any, asker: Asker, *, lost: bool = False
     ) -> tuple[Release | None, BaseException | None]:
-        """Compute the answer to the ticket whose turn it is, and commit it: the release, or else what may be
-        said of its failure.
+        """Compute the answer to the ticket whose turn it is, and commit it. Returns the release and no error,
+        or no release and the error that may be shown.
 
-        What is refused now because of answers before changes nothing but the number of the state. A question
-        that was `lost` and is refused otherwise is one whose description does not say everything: it has
-        failed.
+        If the question is refused because of earlier answers, the state stays the same, under its next
+        version number. `lost` says that the question was built again from the description in its ticket,
+        because its asker is gone. If such a question is refused though it was accepted from its asker, the
+        description is incomplete, and the question counts as failed.
         """
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
             raise _taken_over()
@@ -258,13 +271,14 @@ class InteractiveHandle(_require.NearestNames):
         return tickets.turn(reader, self.number)
 
     def _open_state(self, now: Turn) -> Any:
-        """Return the secret state."""
+        """Return the newest secret state, decrypted."""
         if self.ledger.key is None or now.state.sealed is None:
             raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
         return json.loads(self.ledger.key.unseal(now.state.sealed, self._context(now.version)))
 
     def _check(self, now: Turn, question: Any) -> None:
-        """Refuse a question because of what it is, or of answers before."""
+        """Refuse a question that must be refused whatever the data are: because of its form, or of earlier
+        answers. No data is read."""
         limit = getattr(self.mechanism, "failures", FAILURES)
         if now.failures >= limit:
             raise Halted(
@@ -283,20 +297,21 @@ class InteractiveHandle(_require.NearestNames):
         self._rehearse(self._open_state(now), question)
 
     def _same_price(self, charge: Entry) -> None:
-        """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in
-        another way."""
+        """Refuse to answer with other noise than was paid for: a later version of discreet may divide the
+        same epsilon between its parts in another way."""
         if events.from_json(charge.body["event"]) != self.mechanism.event:
             raise InvalidInput(
                 f"entry {self.number} of the ledger was charged another price than this version of "
                 f"discreet would run "
                 f"{type(self.mechanism).__name__} at: its noise would not be what was paid for. "
-                f"Nothing was charged or answered. What it "
-                f"has told stays in the ledger; start a new one to go on."
+                f"Nothing was charged or answered. Its "
+                f"answers so far stay in the ledger; start a new one to go on."
             )
 
     def _rehearse(self, state: Any, question: Any) -> None:
-        """Put the question to a table that is not there: what is refused then is refused because of the
-        question, or of answers before."""
+        """Run the mechanism on a table without rows, up to where it would read them. If it refuses the
+        question before that, the reason is the question itself or earlier answers, and the error is
+        raised."""
         try:
             with computing(self.ledger):
                 self._run(state, _NotRead(self.source.public), question, self._drawer())
@@ -304,15 +319,17 @@ class InteractiveHandle(_require.NearestNames):
             if isinstance(refused, DiscreetError):
                 raise
         except Exception:
-            # it will fail again, and be counted
+            # Any other error comes again when the question is answered, and counts as a failure there.
             return
 
     def _ask(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None
     ) -> tuple[Any, Release | None]:
-        """Answer a question outside the lock, and check what the mechanism returned."""
+        """Run the mechanism on a question while the ledger is not locked, and check what it returned. Returns
+        the new state and the release."""
         with computing(self.ledger):
             after, release = self._run(state, source, question, drawer)
+        # Raises if the new state cannot be stored as JSON.
         canonical(after)
         if release is None and not isinstance(question, Feed):
             raise TypeError("a live mechanism answers with a Release")
@@ -332,7 +349,8 @@ class InteractiveHandle(_require.NearestNames):
         return after, release
 
     def _withhold(self, error: BaseException) -> BaseException:
-        """Return an error that does not say why a question failed: that may speak of the data.
+        """Return the error to show for a question that failed: one that does not say why, since the reason
+        may depend on the data.
 
         Errors that end the program, or are about the ledger, are returned as they are.
         """
@@ -344,15 +362,15 @@ class InteractiveHandle(_require.NearestNames):
         )
 
     def _drawer(self) -> Drawer | None:
-        """Return where the mechanism keeps its blobs, if it has any."""
+        """Return the drawer in which the mechanism keeps its blobs; None for a mechanism without blobs."""
         size = getattr(self.mechanism, "blob_size", None)
         return None if size is None else Drawer(Vault(self.ledger), self.number, size)
 
     def _commit(
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
-        """Write the new state, sealed, with what is shown of it and its blobs."""
-        # A ledger without a key cannot be written.
+        """Append the new state, sealed, with its public fields (`shown`), and the entries of its blobs."""
+        # `writer` exists, so that the ledger has its key.
         assert self.ledger.key is not None
         sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
@@ -361,56 +379,59 @@ class InteractiveHandle(_require.NearestNames):
         writer.append(STATE, body, topic=str(self.number), sealed=sealed)
 
     def _context(self, version: int) -> bytes:
-        """Return what a sealed state is bound to: this mechanism, and the version of the state."""
+        """Return the context that a sealed state is bound to: this mechanism, and the version of the state.
+        It never changes: stored states would not decrypt."""
         return f"{self.number}:{version}".encode()
 
 
 def _pad_state(state: Any) -> bytes:
-    """Return the state as JSON with blanks behind it, which JSON does not mind.
+    """Return the state as JSON, padded with blanks, which JSON ignores, to a length that does not depend on
+    the values in it.
 
-    Encryption hides what a text says and not how long it is: a noisy threshold has more digits the larger its
-    noise is, and an exact sum the larger it is. So the length is that of the state's structure alone, with
-    the same room for every number (`_room`), rounded up to a power of two. A number of more than 32
-    characters, which no state has at a sensible price, has room for the next multiple of 32.
+    Encryption hides the text and not its length: a noisy threshold has more digits the larger its noise is,
+    and an exact sum the larger it is. So the length is computed from the structure of the state alone, with
+    the same number of bytes for every number (`_padded_length`), and rounded up to a power of two. Only a
+    number of more than 32 characters, which no state has at a sensible price, takes the next multiple of 32.
     """
     text = canonical(state).encode()
-    room = max(_LEAST_ROOM, len(text), _room(state))
-    return text.ljust(1 << (room - 1).bit_length())
+    length = max(_LEAST_BYTES, len(text), _padded_length(state))
+    return text.ljust(1 << (length - 1).bit_length())
 
 
-def _room(part: Any) -> int:
-    """Return how long a part of a state can be, whatever its numbers are, up to 32 characters each: how many
-    there are is public."""
+def _padded_length(part: Any) -> int:
+    """Return an upper bound on the length of a part of a state as JSON that is the same for all values of its
+    numbers and texts, up to 32 characters each. How many numbers there are is public."""
     if isinstance(part, dict):
-        return 2 + sum(len(canonical(key)) + 2 + _room(value) for key, value in part.items())
+        return 2 + sum(len(canonical(key)) + 2 + _padded_length(value) for key, value in part.items())
     if isinstance(part, list | tuple):
-        return 2 + sum(1 + _room(value) for value in part)
+        return 2 + sum(1 + _padded_length(value) for value in part)
+    # "false" has five characters, "true" and "null" four.
     if part is None or isinstance(part, bool):
         return 5
-    return -(-len(canonical(part)) // _DIGITS) * _DIGITS
+    return -(-len(canonical(part)) // _NUMBER_BYTES) * _NUMBER_BYTES
 
 
 def _stage_blobs(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
-    """Write the blobs of an answer to disk before its transaction begins."""
+    """Write the blobs of an answer to disk, before its transaction begins, in which they are committed."""
     return nullcontext(()) if drawer is None else drawer.staged()
 
 
 def _count_failure(state: Any) -> Any:
-    """Return the state after a question that failed: where questions are counted, it counts."""
-    counts = isinstance(state, dict) and isinstance(state.get("asked"), int)
-    return {**state, "asked": state["asked"] + 1} if counts else state
+    """Return the state after a question that failed: a mechanism that counts questions in the field "asked"
+    of its state has counted this one too."""
+    has_counter = isinstance(state, dict) and isinstance(state.get("asked"), int)
+    return {**state, "asked": state["asked"] + 1} if has_counter else state
 
 
 def _question_json(question: Any) -> Any:
-    """Return the description of a question, or a note that it has none."""
-    try:
-        return _registry.to_json(question)
-    except DescriptionError:
-        return TRUSTED
+    """Return the description of a question, or `TRUSTED` if it has none."""
+    described = description_of(question)
+    return TRUSTED if described is None else described
 
 
 def _question_of(ticket: Entry) -> Any:
-    """Return the question of a ticket, from its description; None where that does not say it."""
+    """Return the question of a ticket, built from its description; None if it has none, or one that cannot be
+    read."""
     described = ticket.body["question"]
     try:
         return None if described == TRUSTED else _registry.from_json(described)
@@ -419,7 +440,7 @@ def _question_of(ticket: Entry) -> Any:
 
 
 def _taken_over() -> LedgerError:
-    """Return the error for a question that another process answers now."""
+    """Return the error for a question that another process has taken over from this one."""
     return LedgerError(
         "another process has taken this question over, though this one is still there: its sign of "
         "life beside the ledger was removed, or "

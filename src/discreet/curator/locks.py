@@ -1,9 +1,10 @@
-"""Locks of a ledger's file that survive what drops SQLite's own.
+"""Locks of a ledger's file that are not lost where SQLite's own would be.
 
-SQLite's locks are POSIX locks, which *any* open and close of the file in the process drops (a copy, a
-backup). Ours belong to an open file: `flock` on a file beside the ledger among ourselves, and, where the
-system has them, open-file-description locks on the very bytes that SQLite locks, so that other programs
-wait. A forked child inherits open files; it closes its copies, and the locks stay its parent's.
+SQLite's locks are POSIX locks, which the process loses as soon as *any* code in it opens and closes the file,
+for a copy or a backup. The locks here belong to an open file instead: `flock` on a file beside the ledger
+keeps processes of discreet apart; where the system has them, open-file-description locks on the same bytes
+that SQLite locks make other programs wait. A forked child inherits open files; it closes its copies, and its
+parent keeps the locks.
 """
 
 from __future__ import annotations
@@ -22,29 +23,33 @@ from .._errors import LedgerError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover  (Windows, whose locks are no POSIX locks: SQLite's own do)
+except ImportError:  # pragma: no cover  (Windows, where SQLite's own locks are not lost in this way)
     fcntl = None  # type: ignore[assignment]
 
-# Seconds to wait for other writers before giving up. Not tuned: nothing is computed under the lock, so that
-# it is held for a moment only.
+# Seconds to wait for other writers before giving up. Not measured: no answer is computed under the lock, so
+# that each writer holds it for a moment only.
 WAIT = 60.0
-# Seconds between two attempts to lock, drawn at random so that those who wait do not try in step.
+# Seconds between two attempts to lock, drawn uniformly between these two, so that processes that wait do not
+# all try at the same time. Not measured.
 _PAUSE = 0.0005, 0.003
 
-# Where SQLite locks a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): pending and
-# reserved, then 510 shared bytes.
-_PENDING, _ALL = 0x40000000, 512
-_SHARED, _MANY = _PENDING + 2, 510
+# The bytes that SQLite locks in a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): one
+# for pending and one for reserved locks, then 510 for shared ones. A writer locks all, a reader the shared
+# ones.
+_PENDING, _ALL_BYTES = 0x40000000, 512
+_SHARED, _SHARED_BYTES = _PENDING + 2, 510
 HAS_OPEN_FILE_LOCKS = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
 
 
 @dataclass(eq=False)
 class HeldLock:
-    """A lock and a connection in use by one process; a forked child leaves both alone."""
+    """A lock and a connection that one process uses; a forked child must not use either."""
 
+    # The descriptor of the locked file; None where the lock is one of the connection's, or there is none.
     lock: int | None
+    # The connection to the database.
     db: Any = None
-    # The ledger itself, open for as long as SQLite's bytes of it are locked.
+    # The descriptor of the ledger's file, open for as long as SQLite's bytes in it are locked (`lock_bytes`).
     locked_bytes: int | None = None
     pid: int = field(default_factory=os.getpid)
 
@@ -54,6 +59,7 @@ class HeldLock:
         return self.pid == os.getpid()
 
 
+# All locks that this process holds.
 _HELD: set[HeldLock] = set()
 
 
@@ -64,15 +70,16 @@ def register(held: HeldLock) -> HeldLock:
 
 
 def unregister(held: HeldLock) -> None:
-    """Forget a lock that its holder closes."""
+    """Forget a lock that its holder is about to close."""
     _HELD.discard(held)
 
 
 def _after_fork_in_child() -> None:
-    """Close inherited locks, and keep inherited connections open for ever: closing one would roll its
-    parent's transaction back."""
+    """Close inherited locks, and keep inherited connections open for ever: closing a connection would roll
+    the parent's transaction back."""
     for held in _HELD:
         if held.db is not None:
+            # One more reference: the connection is never collected, and so never closed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.db))
         # Closing releases nothing while the parent has the same file open.
         for handle in (held.lock, held.locked_bytes):
@@ -82,14 +89,17 @@ def _after_fork_in_child() -> None:
     _HELD.clear()
 
 
-# not on Windows, which does not fork
+# Windows does not fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def lock_file(path: Path, lock_path: Path, *, exclusive: bool) -> int | None:
-    """Lock the file beside the ledger; do nothing where that cannot be (read-only media): there nobody
-    writes."""
+    """Lock the file `lock_path` beside the ledger `path`, and return its descriptor.
+
+    None where the system has no `flock`; also where a reader cannot create the file, as on read-only media,
+    where nobody writes either. Readers share the lock; a writer has it `exclusive`.
+    """
     if fcntl is None:
         return None
     if not path.is_file():
@@ -104,7 +114,7 @@ def lock_file(path: Path, lock_path: Path, *, exclusive: bool) -> int | None:
             raise LedgerError(f"{path} cannot be written ({error.strerror}). Nothing was charged.") from None
         _wait_for(handle, path, exclusive, deadline)
         with suppress(OSError):
-            # Another one must be locked where the file was replaced in the meantime.
+            # If the file was removed or replaced before it was locked, others lock the new one: try again.
             if os.path.samestat(os.fstat(handle), os.stat(lock_path)):
                 return handle
         os.close(handle)
@@ -126,9 +136,9 @@ def _wait_for(handle: int, path: Path, exclusive: bool, deadline: float) -> None
 
 
 def unlock_file(handle: int | None) -> None:
-    """Give up what `lock_file` locked."""
+    """Release the lock of `lock_file`."""
     if handle is not None:
-        # also where a child that bypassed our hook still has it open
+        # Explicitly, because a child that was forked without Python's hooks may still have the file open.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
@@ -144,10 +154,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_bytes(path: Path, *, exclusive: bool) -> int | None:
-    """Lock the bytes of the ledger that SQLite locks, for as long as the file returned stays open; None
-    where SQLite must do it itself.
+    """Lock the bytes of the ledger that SQLite locks, for as long as the returned descriptor stays open; None
+    where SQLite must lock them itself.
 
-    A journal that a crash left is rolled back by whoever comes next, alone.
+    If a crash has left a journal, the next to open the ledger rolls it back, even a reader. The lock is then
+    exclusive.
     """
     if not HAS_OPEN_FILE_LOCKS or _in_write_ahead_mode(path):
         return None
@@ -156,7 +167,10 @@ def lock_bytes(path: Path, *, exclusive: bool) -> int | None:
     except OSError:
         return None
     exclusive = exclusive or has_journal(path, "-journal")
-    kind, start, length = (fcntl.F_WRLCK, _PENDING, _ALL) if exclusive else (fcntl.F_RDLCK, _SHARED, _MANY)
+    kind, start, length = (
+        (fcntl.F_WRLCK, _PENDING, _ALL_BYTES) if exclusive else (fcntl.F_RDLCK, _SHARED, _SHARED_BYTES)
+    )
+    # struct flock of 64-bit Linux: type, whence, start, length, pid (0 is required), padding.
     request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, length, 0)
     deadline = time.monotonic() + WAIT
     while True:
@@ -171,14 +185,14 @@ def lock_bytes(path: Path, *, exclusive: bool) -> int | None:
                 ) from None
             time.sleep(random.uniform(*_PAUSE))
         except OSError:
-            # A file system without such locks: SQLite's own have to do.
+            # The file system has no such locks: SQLite's own must be enough.
             os.close(handle)
             return None
 
 
 def _in_write_ahead_mode(path: Path) -> bool:
     """Return whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own
-    locks alone."""
+    locks alone. Bytes 18 and 19 of the header say so."""
     with open(path, "rb") as file:
         return file.read(20)[18:20] == b"\x02\x02"
 

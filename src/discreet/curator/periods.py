@@ -1,7 +1,7 @@
-"""Budgets per period, for tables that grow: which rows belong to which period, and what a period is called.
+"""Budgets per period, for tables that grow: which rows belong to which period, and the names of periods.
 
 A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own,
-so that a table that gets new rows every month can be asked about them for ever. What that promises, and to
+so that new rows, which come every month for example, can be asked about for ever. What that promises, and to
 whom, is in docs/filters.md, Theorem 5.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .policy import Budget
 
 UNLIMITED = "unlimited"
+# For each length of a period, the form of its name and an example. The names stand in ledgers.
 _FORMS = {
     "day": (r"(\d{4})-(\d{2})-(\d{2})", "2026-01-31"),
     "week": (r"(\d{4})-W(\d{2})", "2026-W05"),
@@ -36,12 +37,15 @@ _FORMS = {
 @described("curator.Period")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """Cuts a table into periods by `column`: a date, cut by `every` (day, week, month, quarter, year), or a
-    label without it.
+    """Cuts a table into periods by the values of `column`.
 
-    `total` is about people who have rows in many periods, and must be said where the unit is a person: a
-    `Budget` for all periods together, or "unlimited": then what is promised is about a person's rows within
-    one period, and over k periods k times as much.
+    A column of dates is cut by `every`: day, week, month, quarter or year. A column of labels is given
+    without `every`: each label is a period.
+
+    `total` limits what people with rows in many periods may lose, and is required where the unit is a person.
+    It is a `Budget` for all periods together, or "unlimited". If it is unlimited, a period's budget holds for
+    a person's rows within that period only. For all rows of a person who has rows in k periods, a pure
+    epsilon is multiplied by k, rho by k squared, and delta grows faster (docs/filters.md, Theorem 5).
 
     >>> Period(column="admitted", every="month")
     Period(column='admitted', every='month')
@@ -58,18 +62,19 @@ class Period:
             raise _require.fail(
                 "column", self.column, "the name of the column that says to which period a row belongs"
             )
-        if self.every is not None and self.every not in _FORMS:
+        if self.every is not None and (not isinstance(self.every, str) or self.every not in _FORMS):
             raise _require.fail(
                 "every", self.every, f"one of {', '.join(_FORMS)}, or left out for a column of labels"
             )
-        if self.total is None or self.total == UNLIMITED:
+        if self.total is None or (isinstance(self.total, str) and self.total == UNLIMITED):
             return
         if not isinstance(self.total, Budget) or self.total.per is not None:
             raise _require.fail("total", self.total, f"a Budget for all periods together, or {UNLIMITED!r}")
 
     @property
     def cut(self) -> list[str | None]:
-        """What makes two ways of cutting a table into periods the same."""
+        """The column and the length of a period: two `Period`s with the same ones cut a table in the same
+        way."""
         return [self.column, self.every]
 
     @property
@@ -78,7 +83,8 @@ class Period:
         return None if self.total is None or isinstance(self.total, str) else self.total
 
     def check(self, public: Public) -> None:
-        """Refuse a table for which the theorem does not hold."""
+        """Refuse a table for which Theorem 5 does not hold, or whose column cannot be cut into such
+        periods."""
         if public.neighbors is not ADD_REMOVE:
             raise Unsupported(
                 f"budgets per period are proved for add_remove, not for {public.neighbors}: a row "
@@ -112,14 +118,13 @@ class Period:
             raise InvalidInput(f"the period by column {self.column!r} needs {wanted}. Nothing was opened.")
 
     def named(self, period: Any, public: Public) -> str:
-        """Return the one name of a period; refused if it is none."""
+        """Return the name of a period in its one stored form; refuse a value that is not a period of this
+        table."""
         fact = public.fact(self.column)
         if self.every is not None:
             self.part(str(period), public)
             return str(period)
-        integral = isinstance(fact, Bounds) or (
-            isinstance(fact, Categories) and isinstance(fact.values[0], int)
-        )
+        integral = _is_integral(fact)
         name = _integer_name(period, self.column) if integral else period
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise _require.fail("period", period, f"a value of column {self.column!r}")
@@ -128,17 +133,14 @@ class Period:
         return name
 
     def part(self, name: str, public: Public) -> Part:
-        """Return what the rows of a period have in the column."""
+        """Return the values that the rows of a period have in the column: a first day and the first day after
+        the period, or one label."""
         if self.every is not None:
             return stretch(name, self.every)
-        fact = public.fact(self.column)
-        integral = isinstance(fact, Bounds) or (
-            isinstance(fact, Categories) and isinstance(fact.values[0], int)
-        )
-        return int(name) if integral else name
+        return int(name) if _is_integral(public.fact(self.column)) else name
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
-        """Return the rows of these periods, as a source of its own."""
+        """Return the rows of these periods as a source, whose version names the periods."""
         parts = [self.part(name, source.public) for name in names]
         return within(source, self.column, parts, called=f"({self.column} in {_join_names(names)})")
 
@@ -151,15 +153,23 @@ class Period:
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
 
 
+def _is_integral(fact: Any) -> bool:
+    """Return whether the labels of a column are whole numbers."""
+    return isinstance(fact, Bounds) or (isinstance(fact, Categories) and isinstance(fact.values[0], int))
+
+
 def _join_names(names: tuple[str, ...]) -> str:
-    """Return names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON,
-    which has quotes around each."""
+    """Return names in one text, which differs for any two lists of names: stored answers are found by it.
+
+    Names with a comma or a quote are written as JSON, which has quotes around each name.
+    """
     plain = not any(mark in name for name in names for mark in ',"')
     return ", ".join(names) if plain else json.dumps(names)
 
 
 def _integer_name(period: Any, column: str) -> str:
-    """Return the name of a period that is a whole number."""
+    """Return the name of a period whose label is a whole number; below 2^53, so that a column of floats holds
+    it exactly."""
     try:
         number = int(period) if isinstance(period, int | str) and not isinstance(period, bool) else None
     except ValueError:
@@ -170,7 +180,7 @@ def _integer_name(period: Any, column: str) -> str:
 
 
 def stretch(name: str, every: str) -> tuple[date, date]:
-    """Return the days of a period, the last one not included.
+    """Return the first day of a period, and the first day after it.
 
     >>> stretch("2024-02", "month")
     (datetime.date(2024, 2, 1), datetime.date(2024, 3, 1))
@@ -186,10 +196,11 @@ def stretch(name: str, every: str) -> tuple[date, date]:
 
 
 def _days(every: str, parts: list[int]) -> tuple[date, date]:
-    """Return the first day of a period, and the first day after it."""
+    """Return the first day of a period, and the first day after it. `parts` are the numbers in its name: the
+    year, then the month, week or quarter if there is one, then the day."""
     year = parts[0]
     if year == MAXYEAR:
-        raise ValueError("its end has no date")
+        raise ValueError("the first day after this period may be beyond the last date of Python")
     if every == "day":
         start = date(*parts)
         return start, start + timedelta(days=1)
@@ -197,6 +208,7 @@ def _days(every: str, parts: list[int]) -> tuple[date, date]:
         start = date.fromisocalendar(year, parts[1], 1)
         return start, start + timedelta(days=7)
     months = {"month": 1, "quarter": 3, "year": 12}[every]
+    # Months counted from 0: `first` is that of the first day, `end` that of the first day after the period.
     first = (parts[1] - 1) * months if len(parts) > 1 else 0
-    start, last = date(year, first + 1, 1), first + months
-    return start, date(year + last // 12, last % 12 + 1, 1)
+    end = first + months
+    return date(year, first + 1, 1), date(year + end // 12, end % 12 + 1, 1)

@@ -1,4 +1,5 @@
-"""Who may spend how much: a budget for the dataset, and one for each analyst if the steward wants that."""
+"""Who may spend how much: a budget for the dataset, and budgets of single analysts where the steward sets
+them."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from .periods import Period
 @described("curator.Budget")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated
-    privacy.
+    """The most that may ever be spent: epsilon (with delta for approximate privacy), or rho of
+    zero-concentrated privacy.
 
     With `per`, each period of a table that grows has this budget for itself: see `Period`.
 
@@ -49,7 +50,8 @@ class Budget:
             raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
 
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
-        """Return the rule that keeps this budget against adaptive questions."""
+        """Return the privacy filter of this budget: it admits or refuses each question so that the budget
+        holds even if questions depend on earlier answers."""
         return _filter(self.epsilon, self.rho, self.delta, neighbors)
 
     def _repr_html_(self) -> str:
@@ -62,8 +64,8 @@ class Budget:
         return f"Budget({', '.join([main, *more])})"
 
 
-# A filter chooses its Rényi orders from the budget, which takes milliseconds; every question needs it.
-# `typed`: 1 and 1.0 read differently.
+# Cached, because a filter chooses its Rényi orders from the budget, which takes milliseconds, and every
+# question needs it. `typed`, because a budget of 1 and one of 1.0 are printed differently.
 @functools.lru_cache(maxsize=64, typed=True)
 def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Neighbors) -> BudgetFilter:
     if rho is not None:
@@ -75,10 +77,11 @@ def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Nei
 @described("curator.Policy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The dataset's budget, and the budgets of analysts by name; `None` is an analyst limited by the
-    dataset's budget only.
+    """The dataset's budget, and the analysts who may ask, each with a budget of their own or None.
 
-    Analysts may collude: whatever their own budgets are, together they never exceed the dataset's.
+    An analyst with None is limited by the dataset's budget only. `analysts` may be given as a mapping of
+    names to budgets. Analysts may collude: whatever their own budgets are, together they never exceed the
+    dataset's.
     """
 
     budget: Budget
@@ -113,28 +116,33 @@ class Policy:
             if budget is not None and budget.per is not None and budget.per.cut != self._cut:
                 raise InvalidInput(
                     f"the budget of {name!r} is per period: the dataset's must be so too, with the "
-                    f"same column and the same stretches."
+                    f"same column and the same length of a period."
                 )
 
     @property
     def _cut(self) -> list[str | None] | None:
+        """How the dataset's budget cuts the table into periods; None if it is not per period."""
         return None if self.budget.per is None else self.budget.per.cut
 
     def check(self, public: Public, *, large_delta: bool = False) -> None:
-        """Refuse budgets that promise nothing for such a table.
+        """Refuse budgets whose delta is too large to promise anything for such a table, and those that its
+        neighbor relation does not allow.
 
-        A delta of one over the number of people allows publishing one of them outright, so it must be below
-        that. Where the number is not declared, a delta above 1e-3 needs an explicit word (`large_delta`).
+        A delta of one over the number of people allows publishing the rows of one of them, so that delta must
+        be smaller. Where the number is not declared, a delta above `LARGEST_DELTA` needs `large_delta=True`.
         """
         for _, budget in (("", self.budget), *self.analysts):
-            if budget is not None:
-                _check_delta(budget, public, large_delta)
-                budget.filter(public.neighbors)
-                if budget.per is not None:
-                    budget.per.check(public)
+            if budget is None:
+                continue
+            _check_budget(budget, public, large_delta)
+            if budget.per is not None:
+                budget.per.check(public)
+                if budget.per.limit is not None:
+                    _check_budget(budget.per.limit, public, large_delta)
 
     def of(self, analyst: str) -> Budget | None:
-        """Return the analyst's own budget. The steward has none but the dataset's."""
+        """Return the analyst's own budget, or None if only the dataset's limits them, as it does the steward.
+        Refuse a name that is not an analyst's."""
         if analyst == STEWARD:
             return None
         for name, budget in self.analysts:
@@ -146,8 +154,10 @@ class Policy:
         )
 
 
-def _check_delta(budget: Budget, public: Public, large_delta: bool) -> None:
-    """Refuse a delta that is not far below one over the number of people."""
+def _check_budget(budget: Budget, public: Public, large_delta: bool) -> None:
+    """Refuse a delta that is not below one over the number of people, or is large where that number is not
+    declared; and a budget that has no filter for the table's neighbor relation."""
+    budget.filter(public.neighbors)
     if public.size is not None and budget.delta >= 1 / public.size:
         raise InvalidInput(
             f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared "
@@ -164,7 +174,8 @@ def _check_delta(budget: Budget, public: Public, large_delta: bool) -> None:
         )
 
 
+# The name of the steward among the analysts. It stands in ledgers, and never changes.
 STEWARD = "steward"
-# A delta above it is refused where no size of the table is declared: with a thousand people it may give one
-# away.
+# A larger delta is refused where no size of the table is declared. It is one over a thousand people: of so
+# many, it would allow publishing one.
 LARGEST_DELTA = 1e-3

@@ -1,7 +1,8 @@
-"""The schema of a ledger in PostgreSQL: what it holds, to the letter, in each layout that there was.
+"""The schema of a ledger in PostgreSQL: the exact list of its tables, columns, triggers and functions, in
+each layout that a version of discreet has used.
 
-A migration goes from one layout to the next in one transaction, and only from exactly what an older version
-made; `layout` says in the database itself which layouts it has had, and since when.
+A migration goes from one layout to the next in one transaction, and only from a schema that is exactly as an
+older version made it. The table `layout` in the database says which layouts it has had, and since when.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from typing import Any
 
 from .store import FORMAT
 
+# The comment on the schema, by which a ledger is recognized.
 COMMENT = f"discreet ledger of format {FORMAT}"
-# What a schema holds: 1, the entries; 2, the blobs as well, and this number in a table of its own.
+# The layout that this version makes. Layout 1 holds the entries; layout 2 also the blobs, and the number of
+# the layout itself, in a table of its own.
 LAYOUT = 2
+# The statements that make layout 1. `_EXPECTED` lists what they make: neither changes without the other.
 FIRST = """
 CREATE SCHEMA {schema};
 COMMENT ON SCHEMA {schema} IS '{comment}';
@@ -27,7 +31,8 @@ CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
 CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
 """
-# What layout 2 adds. Who may append entries may keep blobs; anybody who sees the schema may see the number.
+# The statements that make layout 2 from layout 1. Every role that may insert entries may also use blobs;
+# every role that may use the schema may read the number of the layout.
 SECOND = """
 CREATE TABLE {schema}.layout (version integer PRIMARY KEY, since timestamptz NOT NULL DEFAULT now());
 INSERT INTO {schema}.layout (version) VALUES (2);
@@ -42,7 +47,9 @@ DO $$ DECLARE who text; BEGIN
   LOOP EXECUTE 'GRANT SELECT, INSERT, DELETE ON {schema}.blob TO ' || who; END LOOP;
 END $$;
 """
-# Everything in the schema that could change what is written or read.
+# Lists everything in a schema that could change what is written or read, as rows of (kind, name, properties).
+# The kind 'heir' is a table that inherits from the entries, 'more' a rule or trigger on another table than
+# them.
 _SCHEMA = """
 SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
   WHERE c.relnamespace = {oid}
@@ -61,10 +68,12 @@ UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON
   WHERE c.relnamespace = {oid} AND c.oid <> {entry}
 ORDER BY 1, 2, 3
 """
+# What `_SCHEMA` lists for layout 1; "{oid}" stands for the number of the schema.
 _EXPECTED = (
     *(
-        ("column", name, f"{type_}{needed}false")
-        for name, type_, needed in (
+        # type, whether NULL is forbidden, and no default value
+        ("column", name, f"{type_}{not_null}false")
+        for name, type_, not_null in (
             ("body", "text", "true"),
             ("hash", "bytea", "true"),
             ("kind", "text", "true"),
@@ -79,7 +88,8 @@ _EXPECTED = (
     ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
     ("relation", "entry", "rpfalse"),
     ("relation", "entry_pkey", "ipfalse"),
-    # types of triggers: before truncate of a statement; before update or delete of a row
+    # `tgtype` of pg_trigger: 34 is before a truncate, per statement; 27 before an update or delete, per row.
+    # "O" is enabled.
     ("trigger", "entry_remains", "34Orefuse{oid}true"),
     ("trigger", "entry_stays", "27Orefuse{oid}true"),
 )
@@ -96,7 +106,7 @@ _LAYOUTS = {
 
 
 def layout_of(db: Any, schema: str) -> int | None:
-    """Return which layout a schema has, to the letter; None if it has none of ours."""
+    """Return the number of the layout that a schema has exactly; None if it differs from every layout."""
     oid, entry = db.execute(
         "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint", (schema, f"{schema}.entry")
     ).fetchone()
@@ -110,7 +120,7 @@ def layout_of(db: Any, schema: str) -> int | None:
 
 
 def newest_layout(db: Any, schema: str) -> int:
-    """Return the number that the database says; 1 where it says none."""
+    """Return the newest layout that the table `layout` names; 1 for a schema without that table."""
     if db.execute("SELECT to_regclass(%s) IS NULL", (f"{schema}.layout",)).fetchone()[0]:
         return 1
     return int(db.execute(f"SELECT max(version) FROM {schema}.layout").fetchone()[0] or 1)

@@ -1,19 +1,19 @@
 """A ledger's entries in a PostgreSQL database: for many workers and machines that share one budget.
 
-What is local stays local, beside a small file that says where the entries are: the key. Each machine has that
-file and its own copy of the key. Sealed blobs are in the database too (`blobs`), and so are the signs of life
-of those who ask interactive mechanisms: locks of connections.
+Each machine has a small local file that says where the entries are, the *pointer*, and beside it its own copy
+of the key. The key is never in the database. Sealed (encrypted) blobs are (`blobs`), and so are the signs of
+life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds.
 
-A transaction is alone among all writers by an advisory lock of the server, taken before it begins, so that the
-snapshot is that of the newest entry; it is SERIALIZABLE besides. A process that dies, or a machine that is cut
-off, loses its connection, with which the server gives up lock and transaction. What was committed is read back
-through a fresh connection before it counts as written, as for files.
+Before it begins a transaction, a writer takes the ledger's advisory lock, which excludes all other writers,
+so that its snapshot holds the newest entry; the transaction is SERIALIZABLE besides. A process that dies, or
+a machine that is cut off, loses its connection; the server then releases its lock and undoes its transaction.
+What was committed is read back through a new connection before it counts as written, as for files.
 
 Guarantee: no two transactions see the same newest entry and both append after it.
 Proof:     all writers hold the lock from before their snapshot until after their commit; and should somebody
            go around the lock, `seq` is a primary key, and the second of two commits fails.
-Assumes:   the server keeps what it has committed (fsync), and nobody takes away rows: triggers refuse that,
-           and the chain shows it.
+Assumes:   the server keeps what it has committed (fsync), and nobody deletes rows: triggers refuse that,
+           and the chain of hashes shows it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ from .locks import WAIT, HeldLock, register, sync_folder, unregister
 from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
 from .store import COLUMNS, FORMAT, PAGE, Tampered
 
+# The first line of a pointer, the file that says where the entries are; the address is the second.
 MARK = b"discreet ledger on PostgreSQL\n"
+# Names of ledgers, which are names of schemas: they need no quotes in SQL, and are below PostgreSQL's limit
+# of 63 bytes.
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-# "disc": the first half of the number that is locked; the second is the schema's own
-_ALONE = 0x64697363
+# The first of the two numbers of a ledger's advisory lock ("disc" in ASCII); the second is a hash of its
+# name. Never changes: versions of discreet that run at the same time must take the same lock.
+_WRITER_LOCK = 0x64697363
 
 
 def split(ledger: str) -> tuple[str, str]:
     """Return the address of the database and the name of the ledger in it:
     "postgresql://user@host/books::visits"."""
-    # an address of IPv6 has colons of its own, in brackets
-    host, bracket, rest = ledger.rpartition("]")
-    address, _, name = rest.partition("::")
-    address = host + bracket + address
+    # An IPv6 address, which stands in brackets, may have "::" in it: only the text after the bracket is
+    # split.
+    before, bracket, after = ledger.rpartition("]")
+    address, _, name = after.partition("::")
+    address = before + bracket + address
     if not _NAME.fullmatch(name or "discreet"):
         raise InvalidInput(
             f"{name!r} cannot name a ledger in a database: small letters, digits and _, such as 'visits'. "
@@ -57,7 +62,7 @@ def split(ledger: str) -> tuple[str, str]:
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file says that its ledger is in a database."""
+    """Return whether a file is a pointer: it says that its ledger is in a database."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(len(MARK)) == MARK
     return False
@@ -65,7 +70,7 @@ def is_pointer(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PostgresTransaction:
-    """Writes in one transaction of the database."""
+    """Writes in one transaction of the database; `rows` are those that it has inserted."""
 
     store: PostgresStore
     db: Any
@@ -73,8 +78,8 @@ class PostgresTransaction:
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
-        """Append a row, and check that it is there: as it was written, and at the end."""
-        self.store.own(self)
+        """Append a row, and read it back: it must be there as it was written, with no row after it."""
+        self.store.require_own(self)
         self.db.execute("INSERT INTO entry VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", row)
         if self.store.read_rows(self.db, row[0]) != [row]:
             raise Tampered(
@@ -86,7 +91,8 @@ class PostgresTransaction:
 class PostgresStore:
     """Reads and writes rows in a database.
 
-    Not `durable`: nothing waits for the server's disk.
+    `path` is the pointer; `remote`, the address with the ledger's name, is read from it if it is not given.
+    With `durable=False`, commits do not wait for the server's disk.
     """
 
     def __init__(self, path: Path, remote: str | None = None, *, durable: bool = True) -> None:
@@ -101,7 +107,7 @@ class PostgresStore:
         self._address = Address(address)
 
     def create(self) -> None:
-        """Create an empty ledger in a schema of its own, and the file that points to it."""
+        """Create an empty ledger in a schema of its own, and the pointer to it."""
         psycopg = driver()
         if self.path.exists() or self.path.is_symlink():
             raise LedgerError(
@@ -125,12 +131,12 @@ class PostgresStore:
         try:
             self.point()
         except BaseException:
-            # a ledger that nothing points to would be in the way of the next try
+            # A schema that exists makes the next attempt fail.
             self._drop_empty_schema()
             raise
 
     def point(self) -> None:
-        """Write the file that says where the entries are; only its owner can read it."""
+        """Write the pointer, a new file that only its owner can read."""
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -145,7 +151,8 @@ class PostgresStore:
             self.path.unlink(missing_ok=True)
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
         if self.durable:
-            # its name, and that of the key beside it: the entries would outlive a key that a power cut took
+            # The folder holds the names of the pointer and of the key. If a power cut took the key, the
+            # entries in the database would be there and of no use.
             sync_folder(self.path.parent)
 
     def exists(self) -> bool:
@@ -154,19 +161,19 @@ class PostgresStore:
             return bool(db.execute("SELECT to_regnamespace(%s) IS NOT NULL", (self.name,)).fetchone()[0])
 
     def remove(self) -> None:
-        """Take back what `create` made, unless there is an entry already."""
+        """Remove the pointer, and the schema unless it holds an entry."""
         self._drop_empty_schema()
         self.path.unlink(missing_ok=True)
 
     def _drop_empty_schema(self) -> None:
-        """Drop the schema of a ledger without an entry."""
+        """Drop the schema if it holds no entry; leave it if the database refuses."""
         psycopg = driver()
         with suppress(psycopg.Error, LedgerError), self._connected() as db:
             if not db.execute(f"SELECT count(*) FROM {self.name}.entry").fetchone()[0]:
                 db.execute(f"DROP SCHEMA {self.name} CASCADE")
 
     def check(self) -> None:
-        """Refuse what is not a ledger of this format."""
+        """Refuse a schema that is not a ledger of this format, or of a newer layout."""
         with self.reading(strict=False) as db:
             comment = db.execute(
                 "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
@@ -196,7 +203,7 @@ class PostgresStore:
         with self._translated_errors("migrated"), self._connected() as db:
             self._lock(db)
             db.execute("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
-            # another process may have done it while this one waited
+            # Another process may have migrated it while this one waited for the lock.
             if layout_of(db, self.name) == 1:
                 try:
                     db.execute(SECOND.format(schema=self.name))
@@ -206,7 +213,7 @@ class PostgresStore:
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[Any]:
-        """Open one snapshot of the ledger for a moment. Not `strict`: whatever the schema is."""
+        """Open a read-only transaction: one snapshot of the ledger. `strict=False` accepts any schema."""
         with self._translated_errors("read"), self._connected() as db:
             db.execute(
                 f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self.name}"
@@ -217,8 +224,8 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
-        """Open one transaction, alone among all writers; on the server's disk when the block ends, undone if
-        it raises."""
+        """Open a transaction while no other writer has one; it is on the server's disk and read back when the
+        block ends, and undone if the block raises."""
         with self._translated_errors("written"), self._connected() as db:
             self._lock(db)
             wait = "on" if self.durable else "off"
@@ -228,15 +235,16 @@ class PostgresStore:
             )
             self.compare(db)
             transaction = PostgresTransaction(self, db)
-            # closing the connection undoes what was not committed, and gives up the lock
+            # If the block raises, `_connected` closes the connection, which undoes the transaction.
             yield transaction
-            self.own(transaction)
+            self.require_own(transaction)
             db.execute("COMMIT")
-            self._find(transaction.rows)
+            # Still under the lock: no other writer can append behind these rows.
+            self._require_committed(transaction.rows)
 
     def compare(self, db: Any) -> None:
-        """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges
-        away again."""
+        """Refuse a schema that differs from every known layout: a trigger that somebody added could delete
+        charges again."""
         if layout_of(db, self.name) is None:
             raise Tampered(
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
@@ -246,7 +254,7 @@ class PostgresStore:
 
     @contextmanager
     def blobs(self) -> Iterator[Any]:
-        """Open one transaction on the table of blobs; undone if the block raises."""
+        """Open a transaction on the table of blobs, without the ledger's lock; undone if the block raises."""
         with self._translated_errors("used for blobs"), self._connected() as db:
             wait = "on" if self.durable else "off"
             db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
@@ -263,8 +271,11 @@ class PostgresStore:
             db.execute("COMMIT")
 
     def hold(self, name: str) -> HeldLock | None:
-        """Take a lock of the server that lasts as long as this process and its connection, or until it is
-        given up; None if somebody has it."""
+        """Take the advisory lock of this name; None if somebody else has it.
+
+        It has a connection of its own, and lasts until `give_up`, or until the connection ends with this
+        process.
+        """
         with self._translated_errors("locked"):
             db = self._opened()
             held, taken = register(HeldLock(None, db)), False
@@ -277,10 +288,11 @@ class PostgresStore:
             return held if taken else None
 
     def give_up(self, held: HeldLock) -> None:
-        """Let go of a lock; a forked child leaves its parent's alone."""
+        """Release a lock, and close its connection; a forked child leaves its parent's alone."""
         if held.own:
             unregister(held)
-            # The server ends a connection some time after it was closed: whoever comes next would be refused.
+            # Explicitly, because the server notices some time later that a connection was closed, and would
+            # refuse the lock to others until then.
             with suppress(Exception):
                 held.db.execute("SELECT pg_advisory_unlock_all()")
             with suppress(Exception):
@@ -288,7 +300,7 @@ class PostgresStore:
 
     @contextmanager
     def holding(self, name: str) -> Iterator[bool]:
-        """Hold the lock of this name while the block runs, if it is free; yield whether it was."""
+        """Yield whether the lock of this name was free; if so, it is held while the block runs."""
         held = self.hold(name)
         try:
             yield held is not None
@@ -297,17 +309,18 @@ class PostgresStore:
                 self.give_up(held)
 
     def wait(self, name: str) -> None:
-        """Wait until nobody has a lock, however long that takes."""
+        """Wait until nobody holds the lock of this name, without a time limit."""
         with self._translated_errors("waited for"), self._connected() as db:
             db.execute("SELECT pg_advisory_lock_shared(%s)", (self._number(name),))
 
     def _number(self, name: str) -> int:
-        """Return the number of a lock: 64 bits, of this ledger's own."""
+        """Return the number of the advisory lock of this name: 64 bits of a hash of the ledger's name and
+        this one. Never changes, like `_WRITER_LOCK`."""
         digest = hashlib.blake2b(f"{self.name} {name}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
-    def _find(self, rows: list[Row]) -> None:
-        """Check that what was committed is there for anybody who looks now."""
+    def _require_committed(self, rows: list[Row]) -> None:
+        """Check, through a new connection, that the committed rows are in the database, and the last ones."""
         if not rows:
             return
         with self._connected() as db:
@@ -319,11 +332,12 @@ class PostgresStore:
                 )
 
     def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]:
-        """Return rows from a number on, in order."""
+        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative."""
         sql = f"SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s"
         return db.execute(sql, (first, None if limit < 0 else limit)).fetchall()  # type: ignore[no-any-return]
 
-    def own(self, held: HeldLock | PostgresTransaction) -> None:
+    def require_own(self, held: HeldLock | PostgresTransaction) -> None:
+        """Refuse to go on in a forked child, whose transaction is its parent's."""
         if held.pid != os.getpid():
             raise LedgerError(
                 f"this process was forked in the middle of a transaction on {self.path}, which is its "
@@ -331,11 +345,12 @@ class PostgresStore:
             )
 
     def _lock(self, db: Any) -> None:
-        """Take the advisory lock of this ledger, which all writers share."""
+        """Take the ledger's advisory lock, which one writer can have at a time. It belongs to the connection,
+        not to a transaction."""
         psycopg = driver()
         db.execute(f"SET lock_timeout = '{WAIT:.0f}s'")
         try:
-            db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_ALONE, self.name))
+            db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_WRITER_LOCK, self.name))
         except psycopg.errors.LockNotAvailable:
             raise LedgerError(
                 f"{self.path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
@@ -343,7 +358,7 @@ class PostgresStore:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Open a connection for one transaction; a forked child leaves it alone."""
+        """Open a connection for the block, and close it afterwards; a forked child leaves it alone."""
         held = register(HeldLock(None, self._opened()))
         try:
             yield held.db
@@ -351,7 +366,7 @@ class PostgresStore:
             self.give_up(held)
 
     def _opened(self) -> Any:
-        """Open a connection to the database, or refuse without quoting its address."""
+        """Return a new connection to the database; an error names its host and database only."""
         try:
             return self._address.connect()
         except EngineError:
@@ -363,7 +378,7 @@ class PostgresStore:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
-        """Translate the server's errors into ours."""
+        """Raise the driver's errors as LedgerError; `verb` says what could not be done to the ledger."""
         psycopg = driver()
         try:
             yield
@@ -381,16 +396,16 @@ class PostgresStore:
 
 
 def _reason(error: Any) -> str:
-    """Return the first line of what the server says: never a detail, which quotes values."""
+    """Return the primary message of a server's error, never its detail, which quotes values."""
     diagnosis = getattr(error, "diag", None)
     return (getattr(diagnosis, "message_primary", None) or "the connection was lost").strip()
 
 
 def attach(path: Path, remote: str) -> bool:
-    """Point to a ledger that is in the database already, made by another machine; return False if there is
-    none.
+    """Write a pointer at `path` to a ledger that another machine has made in the database; return False if
+    there is none.
 
-    The key must lie beside `path`: whoever made the ledger has it.
+    The key must lie beside `path` already: it is copied from the machine that made the ledger.
     """
     if path.exists():
         if not is_pointer(path) or PostgresStore(path).remote != remote:

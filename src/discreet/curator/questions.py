@@ -1,4 +1,5 @@
-"""What a curator checks of a mechanism before and after it runs, and when two questions are the same."""
+"""The checks of a mechanism before and after it runs, and the keys by which equal questions are
+recognized."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .ledger import Entry, canonical
 
 
 def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -> None:
-    """Refuse what is no mechanism of this kind, was priced for other public facts, or fails its rehearsal."""
+    """Refuse an object that is no mechanism of this `kind` (a protocol), that was priced for other public
+    facts, or that fails its rehearsal. `advice` says how a mechanism of another kind is run."""
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
@@ -31,7 +33,8 @@ def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -
 
 
 def description_of(mechanism: Any) -> Any:
-    """Return the complete description, or None for trusted code: that is charged every time."""
+    """Return the complete description of a mechanism or a question; None for trusted code, which has none,
+    and is therefore never answered from the store."""
     try:
         return _registry.to_json(mechanism)
     except DescriptionError:
@@ -44,13 +47,17 @@ def description_of(mechanism: Any) -> Any:
 
 
 def question_key(described: Any) -> str:
-    """Return what makes two questions the same: the mechanism's own normal form of what it asks, or else its
-    complete description."""
+    """Return the key of a question, a hash: two questions are the same if their keys are equal.
+
+    `described` is the mechanism's `key`, its own normal form of the question, if it has one; else its
+    complete description.
+    """
     return hashlib.sha256(canonical(described).encode()).hexdigest()
 
 
 def question_of(charge: Entry) -> str | None:
-    """Return the key of what was charged, whatever data it was asked of; None for trusted code."""
+    """Return the key of the question that was charged, without a fingerprint of the data; None for trusted
+    code."""
     described = charge.body.get("mechanism")
     if described is None:
         return None
@@ -58,8 +65,8 @@ def question_of(charge: Entry) -> str | None:
 
 
 def as_started(mechanism: Any, charge: Entry) -> Any:
-    """Return the mechanism as it was when it was charged: for the version of the table that it was started
-    on."""
+    """Return the mechanism with the public facts that it was charged for: those of the version of the table
+    on which it was started."""
     described = charge.body.get("mechanism")
     if described is None:
         return mechanism
@@ -67,7 +74,8 @@ def as_started(mechanism: Any, charge: Entry) -> Any:
 
 
 def checked_release(output: Any) -> Release:
-    """Check that what a mechanism returned may leave: a release, drawn with the curator's own entropy."""
+    """Return the output of a mechanism, if it may be released: it must be a Release whose randomness was not
+    seeded."""
     if not isinstance(output, Release):
         raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
     if not output.private:
@@ -76,6 +84,6 @@ def checked_release(output: Any) -> Release:
 
 
 def error_of_value(value: Any, mechanism: Mechanism) -> Any:
-    """Return the error that the released value knows by itself, or else the one that its mechanism has
-    beforehand."""
+    """Return the error bound, a function of the confidence, that the released value has as its attribute
+    `error`; else the mechanism's, which is known before it runs; else None."""
     return getattr(value, "error", None) or getattr(mechanism, "error", None)

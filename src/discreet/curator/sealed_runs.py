@@ -1,11 +1,12 @@
-"""Runs with a secret number of steps: private tuning, where how many trials there were is part of what hides
-the best of them.
+"""Runs with a secret number of steps: private tuning, whose guarantee needs the number of trials to be random
+and secret.
 
-The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version
-of one sealed blob of one public size; a round after the last step does nothing but seal the state again. No
-counter of steps is written, no progress is shown. A round that was lost in a crash is run again from the
-sealed state before it, and not forfeited: forfeiting would change the distribution of the number of steps,
-which the price is computed for; and nobody has seen what was lost.
+The ledger must not tell the number of steps. So every run takes the same number of *rounds*, a public cap
+(`mechanism.length`). Each round stores one version of the run's sealed (encrypted) state, padded to one
+public size (`mechanism.blob_size`). Rounds after the last step only seal the same state again. No counter of
+steps is written, and no progress is shown. A round that was lost in a crash is run again from the sealed
+state before it. It is not forfeited as in `segments`: that would change the distribution of the number of
+steps, for which the price is computed; and nobody has seen the result that was lost.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .tickets import alone
 if TYPE_CHECKING:
     from .curator import Curator
 
+# The name of the state's blob in the vault; never changes.
 NAME = "run"
 
 
@@ -44,36 +46,38 @@ def run(
     pace: float = 0.0,
     seconds: float = 0.0,
 ) -> Release:
-    """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, go on with
-    one that was interrupted.
+    """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, continue a
+    run that was interrupted.
 
-    Guarantee: the entries of the ledger and the files of the vault, but for their times, are the same for
-               every number of steps up to the cap; every step that counts was run once, from the state
-               before.
-    Proof:     rounds, blobs and sizes depend on `length` and `blob_size` alone; a blob is encrypted. A round
-               is committed by the entry of its blob; what a crash lost was never committed, and nobody saw
-               it.
-    Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not
-               hidden**: whoever can watch the machine, or the times of the entries, sees when steps end. With
-               a `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
-               nothing either. With `seconds`, for a run that can be watched from outside (on a server),
-               nothing of any step is written before that public time has passed, and nothing at all where the
-               steps took longer: the times of entries then tell nothing, and that a run came to no end in its
-               time tells that alone.
+    Guarantee: the entries of the ledger and the files of the vault, except for their times, look the same for
+               every number of steps up to the cap; every step in the result was run once, from the state that
+               the step before has left.
+    Proof:     the number of rounds and the size of blobs are `length` and `blob_size`; a blob is encrypted. A
+               round is committed by the entry of its blob. A round that a crash lost was not committed, and
+               nobody saw it.
+    Assumes:   what `Vault` assumes; and that a process does not end because of the values that it computes.
+               **Running time is not hidden** by default: whoever can watch the machine, or the times of the
+               entries, sees when steps end. With `pace`, every round lasts at least that many seconds: if no
+               step takes longer, the times tell nothing. With `seconds`, for a run that can be watched from
+               outside (on a server), nothing of any step is written before that public time has passed, and
+               nothing at all if the steps take longer or fail after it. The times of entries then tell
+               nothing, and a run that did not finish in time tells only that.
     """
     _check_run(curator, mechanism, pace)
     _require.non_negative(seconds=seconds)
-    moment = time.monotonic() + seconds if seconds else None
+    # The time before which nothing of a step is written, on the monotonic clock.
+    public_time = time.monotonic() + seconds if seconds else None
     charge = (
         _charge_new_run(curator, mechanism, analyst, text)
         if number is None
         else _find_charge(curator, mechanism, number, analyst)
     )
     with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
-        state = _state(curator, mechanism, charge, moment)
-        if moment is not None:
-            _take_all(curator, mechanism, charge, state, moment)
-        while (steps_taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
+        state = _state(curator, mechanism, charge, public_time)
+        if public_time is not None:
+            _take_all(curator, mechanism, charge, state, public_time)
+        # Version 0 of the blob is the state before the first round.
+        while (rounds := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
             with _guard(curator, charge):
                 if not state.done:
@@ -82,37 +86,39 @@ def run(
                 raw = _dump(mechanism, state)
             time.sleep(max(0.0, begun + pace - time.monotonic()))
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
-            assert curator.vault.version(charge.seq, NAME) == steps_taken + 1
+            assert curator.vault.version(charge.seq, NAME) == rounds + 1
         return _load_release(curator, charge, state)
 
 
 def _take_all(
-    curator: Curator, mechanism: SecretlyStepped, charge: Entry, state: SecretRun, moment: float
+    curator: Curator, mechanism: SecretlyStepped, charge: Entry, state: SecretRun, public_time: float
 ) -> None:
-    """Take all steps in memory, and return at the moment whatever their number is; the rounds after this do
-    nothing but seal the state.
+    """Take all steps in memory, and return at the public time, whatever the number of steps; the rounds after
+    this only seal the state.
 
-    What a crash loses before is run again from the sealed start, with the same number of steps.
+    Steps that a crash loses before that are run again from the state that was sealed last, to the same number
+    of steps, which is part of that state.
     """
-    left = mechanism.length - curator.vault.version(charge.seq, NAME)
-    with _guard(curator, charge, moment):
-        while not state.done and left > 0 and time.monotonic() < moment:
+    remaining = mechanism.length - curator.vault.version(charge.seq, NAME)
+    with _guard(curator, charge, public_time):
+        while not state.done and remaining > 0 and time.monotonic() < public_time:
             with computing(curator.ledger), state:
                 state.step()
-            left -= 1
+            remaining -= 1
+        # Raises if the state is too large, before anything is written.
         _dump(mechanism, state)
-    if time.monotonic() >= moment:
+    if time.monotonic() >= public_time:
         raise curator.failure(charge)
-    _wait(moment)
+    _wait_until(public_time)
 
 
-def _wait(moment: float | None) -> None:
-    if moment is not None:
-        time.sleep(max(0.0, moment - time.monotonic()))
+def _wait_until(public_time: float) -> None:
+    """Wait until a time on the monotonic clock."""
+    time.sleep(max(0.0, public_time - time.monotonic()))
 
 
 def _charge_new_run(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
-    """Charge a new run, and return its charge."""
+    """Charge a new run, and return the entry of its charge."""
     requested_price = requested_price_of(mechanism)
     curator._prepare(mechanism.event, analyst, requested_price)
     with curator.ledger.writing() as writer:
@@ -123,16 +129,21 @@ def _charge_new_run(curator: Curator, mechanism: SecretlyStepped, analyst: str, 
 
 
 def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
-    """Return the charge of a run that was begun before, with all that it was begun with: steps before and
-    after are alike, which the price of their best is computed for."""
+    """Return the charge of a run that was started before; refuse a mechanism that differs in anything from
+    the one that it was started with.
+
+    The price of the best of several trials is computed for trials that are all drawn in the same way.
+    """
     _require.integer(number=number)
     charge = curator.ledger.entry(number)
-    during = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
-    facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
-    same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
+    periods = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": periods}
+    same_facts = charge.kind == SPENDING and all(
+        charge.body.get(name) == fact for name, fact in facts.items()
+    )
     identity = identity_of(mechanism)
-    alike = identity is not None and charge.body.get("identity") == identity
-    if not same or not alike or events.from_json(charge.body["event"]) != mechanism.event:
+    same_identity = identity is not None and charge.body.get("identity") == identity
+    if not same_facts or not same_identity or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"entry {number} of the ledger is not the start of this run: it goes on with exactly what it was "
             f"begun with (candidates, their parameters, trials, price). Nothing was charged or run."
@@ -144,22 +155,25 @@ def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, anal
     return charge
 
 
-def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: float | None) -> SecretRun:
-    """Return the state to go on from: the newest one in the vault, or that of a run which has just begun."""
+def _state(
+    curator: Curator, mechanism: SecretlyStepped, charge: Entry, public_time: float | None
+) -> SecretRun:
+    """Return the state to continue from: the newest one in the vault, or for a new run its initial state,
+    which is stored first."""
     if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
-        with _guard(curator, charge, moment):
+        with _guard(curator, charge, public_time):
             with computing(curator.ledger):
                 state = mechanism.start(curator.source, entropy=curator._entropy)
             raw = _dump(mechanism, state)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
         return state
-    raw, steps_taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
-    with _guard(curator, charge, moment), computing(curator.ledger):
-        return mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy)
+    raw, rounds = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
+    with _guard(curator, charge, public_time), computing(curator.ledger):
+        return mechanism.restore(curator.source, raw, rounds, entropy=curator._entropy)
 
 
 def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
-    """Return the release of a finished run, and enter that there is one."""
+    """Return the release of a finished run, and enter in the ledger that it was released."""
     with _guard(curator, charge):
         if not state.done:
             raise ValueError("more steps than the public cap")
@@ -174,15 +188,22 @@ def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 
 @contextmanager
-def _guard(curator: Curator, charge: Entry, moment: float | None = None) -> Iterator[None]:
-    """End a run whose computation fails, and withhold why: how it failed may depend on the data, and on the
-    number of steps; so may when, which is entered at the `moment`."""
+def _guard(curator: Curator, charge: Entry, public_time: float | None = None) -> Iterator[None]:
+    """Raise an error that does not say why, if the computation in the block fails, and enter that the run has
+    failed: why and when it failed may depend on the data, and on the number of steps.
+
+    With a `public_time` the failure is entered at that time. After it, nothing is entered: a run that fails
+    late looks like one that takes too long.
+    """
     try:
         yield
     except LedgerError:
         raise
     except Exception:
-        _wait(moment)
+        if public_time is not None:
+            if time.monotonic() >= public_time:
+                raise curator.failure(charge) from None
+            _wait_until(public_time)
         with curator.ledger.writing() as writer:
             body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
             writer.append("failed", body, topic=str(charge.seq))
@@ -190,6 +211,7 @@ def _guard(curator: Curator, charge: Entry, moment: float | None = None) -> Iter
 
 
 def _dump(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
+    """Return the bytes of a state; raises ValueError if they are more than the public size."""
     raw = state.dump()
     if len(raw) > mechanism.blob_size:
         raise ValueError("the state is larger than the public size of its blobs")
@@ -197,7 +219,7 @@ def _dump(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
 
 
 def _check_run(curator: Curator, mechanism: Any, pace: Any) -> None:
-    """Refuse what cannot run in a secret number of steps, before anything is charged."""
+    """Refuse, before anything is charged, a mechanism that cannot run in a secret number of steps."""
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} does not run in a secret number of steps: it has no "

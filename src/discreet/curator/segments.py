@@ -1,12 +1,12 @@
-"""Long work in parts: a run that is paid for once, cut into segments, and resumed after a crash without a
-step run twice.
+"""Long runs, such as a training: paid for once, cut into segments of steps, and resumed after a crash without
+any step being run twice.
 
-The charge in the ledger has a step counter. Before a segment begins, the counter is moved past it, by
-compare-and-swap in one exclusive transaction: of two processes that go on from one checkpoint, one wins. A
-segment that was claimed and never saved, because of a crash, is forfeited: its steps count as taken.
-Checkpoints are signed with the ledger's key and bound to the claim they were made under; the ledger knows the
-newest, and refuses all older ones. What knows about models is not here: a run is something with `step` and
-`dump`.
+Each charge of a run has a step counter in the ledger. Before a segment is run, the counter is moved past its
+last step, by compare-and-swap in one exclusive transaction; the entry of that move is the segment's *claim*.
+If two processes continue from one checkpoint, one of them gets the claim, and the other is refused. A segment
+that was claimed and never saved, because of a crash, is forfeited: its steps count as taken. Checkpoints are
+signed with the ledger's key and name the claim under which they were made; only the newest is accepted.
+Nothing here knows about models: a run is any object with `step` and `dump` (`protocols.Run`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
@@ -36,30 +36,33 @@ from .questions import checked_release
 if TYPE_CHECKING:
     from .curator import Curator
 
-# the counter of a run was moved: body has charge, from, to
+T = TypeVar("T")
+
+# Kinds of entries, and the first line of a checkpoint's file: stored, and never changed.
+# A claim, which moved the counter of a run; its body has charge, from, to.
 SEGMENT = "segment"
-# a segment's checkpoint is on disk: body has charge, claim, step
+# The checkpoint of a segment is on disk; the body has charge, claim, step.
 SAVED = "checkpoint"
 _MAGIC = b"discreet checkpoint 1\n"
 # Bytes of an Ed25519 signature.
 _SIGNATURE = 64
 
-
-# The names under which these were known here.
+# Former names of the protocols, which were once defined here; for code that imports them.
 Part, Resumable = Run, Stepped
-# is told, after each step, what may be shown
+# A function `progress`, called after each step with public facts of the run.
 Watch = Callable[[Any], Any]
 
 
 class CallbackError(Exception):
-    """Carries what `progress` raised."""
+    """Carries an error of the caller's function `progress`, to tell it from errors of the run."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
         self.error = error
 
 
-def _tell(progress: Watch, facts: Any) -> None:
+def _call_progress(progress: Watch, facts: Any) -> None:
+    """Call `progress`; raise its errors as CallbackError."""
     try:
         progress(facts)
     except Exception as error:
@@ -77,22 +80,22 @@ def train(
     progress: Watch | None = None,
 ) -> Release:
     """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without
-    `checkpoint`, in one piece.
+    `checkpoint`, in one segment.
 
-    Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions
-               and processes that share the ledger.
-    Proof:     a step is run only after its number was passed by the counter of a signed entry, in an
-               exclusive transaction that compared the counter with what the process had seen
-               (`ChargedRun.claim`); no other process can then claim it. What later steps start from is a
-               signed function of earlier noisy ones, which adaptive composition allows.
+    Guarantee: every step of the run that `mechanism.event` prices is run at most once, over all crashes,
+               resumptions and processes that share the ledger.
+    Proof:     a step is run only after the counter was moved past its number by a signed entry, in an
+               exclusive transaction that compared the counter with the one that the process had read
+               (`ChargedRun.claim`); no other process can then claim the step. Later steps start from a
+               checkpoint, which is a signed function of earlier noisy steps; adaptive composition allows
+               that.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
-    What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint,
-    `resume` goes on.
+    An error of `progress` stops the run like a crash, and reaches the caller as it is; with a checkpoint,
+    `resume` continues the run.
     """
     _check_mechanism(mechanism, curator.source, progress)
     path = None if checkpoint is None else _require_new_file(Path(checkpoint))
-    # in one piece, then
     if path is None:
         every = mechanism.length
     else:
@@ -109,10 +112,10 @@ def train(
             identity=identity_of(mechanism),
         )
     work = ChargedRun(curator, mechanism, charge, path)
-    part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
+    run = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:
-        work.save(part.dump(), charge, every)
-    return work.go_on(part, charge, every, progress)
+        work.save(work.guarded(run.dump), charge, every)
+    return work.go_on(run, charge, every, progress)
 
 
 def resume(
@@ -124,7 +127,8 @@ def resume(
     analyst: str = STEWARD,
     progress: Watch | None = None,
 ) -> Release:
-    """Go on from the newest checkpoint of a run, with the steps that are left.
+    """Continue a run from its newest checkpoint, with the steps that are left; `every` as it was, unless it
+    is given.
 
     Costs nothing: the whole run was paid for at its start.
     """
@@ -138,14 +142,14 @@ def resume(
             f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
             f"the synthesis."
         )
-    # runs that were begun before there were identities have none to compare
+    # Charges of versions before there were identities have none to compare.
     if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
             f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."
         )
-    during = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
-    if charge.body["analyst"] != analyst or charge.body.get("periods") != during:
+    periods = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    if charge.body["analyst"] != analyst or charge.body.get("periods") != periods:
         raise InvalidInput(
             f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "
             f"Nothing was trained."
@@ -154,13 +158,13 @@ def resume(
     steps_taken, head = work.accept(header)
     size = header["every"] if every is None else every
     _require_multiple(size, mechanism.period)
-    part = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
-    return work.go_on(part, head, size, progress)
+    run = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
+    return work.go_on(run, head, size, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class ChargedRun:
-    """Runs one charge in steps: its counter, its checkpoint file."""
+    """A run that was charged, with its counter in the ledger and its checkpoint at `path`, if it has one."""
 
     curator: Curator
     mechanism: Stepped
@@ -173,14 +177,16 @@ class ChargedRun:
 
     @property
     def topic(self) -> str:
+        """The topic of all entries of this run: the number of its charge."""
         return str(self.charge.seq)
 
     def head(self, writer: Writer) -> Entry:
-        """Return the entry that moved the counter last: the newest claim, or the charge itself."""
+        """Return the entry that moved the counter last: the newest claim, or the charge before the first."""
         return writer.last(SEGMENT, self.topic) or self.charge
 
     def claim(self, seen: Entry, end: int) -> Entry:
-        """Move the counter from where `seen` put it to `end`: refused if anybody has moved it since."""
+        """Move the counter to `end`, and return the entry of this claim; refused if anybody has moved the
+        counter since the entry `seen`."""
         with self.ledger.writing() as writer:
             self._require_unmoved(writer, seen)
             start = _counter(seen)
@@ -192,11 +198,11 @@ class ChargedRun:
             return writer.append(SEGMENT, body, topic=self.topic)
 
     def save(self, raw: bytes, claim: Entry, every: int) -> None:
-        """Put the checkpoint of a claimed segment in place of the last one; in one transaction with the entry
-        that makes it the newest.
+        """Replace the checkpoint file by that of a claimed segment, in one transaction with the entry that
+        makes it the newest.
 
-        A crash before the entry is committed may leave the new file: it is bound to the newest claim, and
-        `accept` takes it.
+        After a crash before the entry is committed, the new file may be in place without its entry. It names
+        the newest claim, and `accept` takes it for that.
         """
         if self.path is None:
             return
@@ -219,7 +225,8 @@ class ChargedRun:
             ) from None
 
     def accept(self, header: dict[str, Any]) -> tuple[int, Entry]:
-        """Return the counter, and the entry that moved it last, if a checkpoint is the one to go on from."""
+        """Return the counter, and the entry that moved it last, if the checkpoint with this header is the
+        newest of its run; refuse an older one."""
         with self.ledger.writing() as writer:
             head, saved = self.head(writer), writer.last(SAVED, self.topic)
             newest = self.charge.seq if saved is None else int(saved.body["claim"])
@@ -229,43 +236,49 @@ class ChargedRun:
                     f"{self.charge.seq} of the ledger). Nothing was trained. "
                     f"Going on from it is refused; use the newest file."
                 )
-            # saved, and crashed before the ledger heard of it
+            # The file was saved, and the process crashed before the entry was committed: it is entered now.
             if header["claim"] == head.seq != newest:
                 self._record(writer, head)
         return _counter(head), head
 
-    def guarded(self, begin: Callable[[], Run]) -> Run:
-        """Start or restore; failing on private data ends the run, as everywhere.
+    def guarded(self, compute: Callable[[], T]) -> T:
+        """Return `compute()`, which starts, restores or dumps the run. If it fails, the run has failed, and
+        only the steward is told why: the reason may depend on the data.
 
-        What is said about the checkpoint or the model is passed on.
+        InvalidInput is passed on: it is about the checkpoint or the model.
         """
         try:
-            return begin()
+            return compute()
         except InvalidInput:
             raise
         except Exception as error:
             raise self._forfeit() from (error if self._by_steward else None)
 
-    def go_on(self, part: Run, head: Entry, every: int, progress: Watch | None) -> Release:
+    def go_on(self, run: Run, head: Entry, every: int, progress: Watch | None) -> Release:
+        """Take all remaining steps, in segments of `every`, and return the release; `head` is the entry that
+        moved the counter last.
+
+        The order of a segment is fixed: claim its steps, run them, save the checkpoint.
+        """
         length = int(self.charge.body["steps"])
-        while part.steps_taken < length:
-            last = min(part.steps_taken + every, length)
+        while run.steps_taken < length:
+            last = min(run.steps_taken + every, length)
             head = self.claim(head, last)
             try:
-                with part:
-                    while part.steps_taken < last:
-                        part.step()
+                with run:
+                    while run.steps_taken < last:
+                        run.step()
                         if progress is not None:
-                            _tell(progress, part.progress)
-                raw = b"" if self.path is None else part.dump()
+                            _call_progress(progress, run.progress)
+                raw = b"" if self.path is None else run.dump()
             except CallbackError as stopped:
-                # the caller's own code, told public facts only: like a crash, and it may say why
+                # `progress` was given public facts only, so that its error may be shown.
                 raise stopped.error from None
             except Exception as error:
                 raise self._forfeit() from (error if self._by_steward else None)
             self.save(raw, head, every)
         try:
-            release = checked_release(part.release())
+            release = checked_release(run.release())
         except NotPrivate:
             raise
         except Exception as error:
@@ -278,11 +291,14 @@ class ChargedRun:
 
     @property
     def _by_steward(self) -> bool:
+        """Whether the steward runs this, and may see why it fails."""
         return bool(self.charge.body["analyst"] == STEWARD)
 
     def _forfeit(self) -> Exception:
-        """Forfeit the steps that are left: how it failed may depend on the data, so that trying again would
-        be another look."""
+        """Count all remaining steps as taken, enter that the run has failed, and return the error to raise.
+
+        Whether a step fails may depend on the data: running it again would be another look at them.
+        """
         with self.ledger.writing() as writer:
             head, length = self.head(writer), int(self.charge.body["steps"])
             if _counter(head) < length:
@@ -291,7 +307,7 @@ class ChargedRun:
         return self.curator._record_failure(self.charge)
 
     def _require_unmoved(self, writer: Writer, seen: Entry) -> None:
-        """Refuse to go on where another process has moved the counter since."""
+        """Refuse to continue if another process has moved the counter since the entry `seen`."""
         if self.head(writer).seq != seen.seq:
             raise LedgerError(
                 f"another process has gone on with this run (entry {self.charge.seq} of the ledger) "
@@ -300,13 +316,14 @@ class ChargedRun:
             )
 
     def _record(self, writer: Writer, claim: Entry) -> None:
+        """Enter that the checkpoint of a claim is on disk, which makes it the newest."""
         body = {"charge": self.charge.seq, "claim": claim.seq, "step": _counter(claim)}
         writer.append(SAVED, body, topic=self.topic)
 
 
 def problems(ledger: Ledger) -> list[str]:
-    """Return what is wrong with the counters of all runs, in words: each must only go forward, without a gap,
-    to the number that was paid for."""
+    """Return what is wrong with the counters of all runs, in words: each claim must start where the one
+    before ended, and end at the number of steps that were paid for, or before."""
     sentences: list[str] = []
     counters: dict[int, int] = {}
     limits: dict[int, int] = {}
@@ -323,11 +340,12 @@ def problems(ledger: Ledger) -> list[str]:
 
 
 def _counter(head: Entry) -> int:
+    """Return the number of steps that count as taken after an entry: 0 after the charge itself."""
     return int(head.body["to"]) if head.kind == SEGMENT else 0
 
 
 def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
-    """Refuse what cannot run in segments, before anything is charged."""
+    """Refuse, before anything is charged, a mechanism that cannot run in segments."""
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
@@ -354,7 +372,8 @@ def _require_new_file(path: Path) -> Path:
 
 
 def _require_multiple(every: Any, period: int) -> None:
-    """Require that a segment has a multiple of the steps after which a run may be cut."""
+    """Require that the steps of a segment are a multiple of `period`: a run may be cut after every `period`
+    steps only."""
     _require.integer(every=every, at_least=1)
     if every % period:
         raise InvalidInput(
@@ -365,7 +384,9 @@ def _require_multiple(every: Any, period: int) -> None:
 
 
 def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
-    # a run is charged before it is saved, which needs the key
+    """Return the bytes of a checkpoint's file: the magic line, the length of the header, the header as JSON,
+    the signature, and `raw`, the state of the run."""
+    # The run was charged, for which the ledger needs its key.
     assert ledger.key is not None
     head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
     size = len(head).to_bytes(4, "little")
@@ -373,15 +394,16 @@ def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
 
 
 def _message(head: bytes, raw: bytes) -> bytes:
-    """Return the bytes that are signed. Longer than the 32 bytes of an entry's hash: neither signature can
-    stand for the other."""
+    """Return the bytes that are signed. They are more than the 32 bytes of an entry's hash, which the same
+    key signs, so that neither signature can be used for the other."""
     return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
-    """Return header and contents of a checkpoint, if it is as this ledger's key signed it.
+    """Return the header of a checkpoint and the state of its run; refuse a file that this ledger's key has
+    not signed, or whose claim the ledger does not have.
 
-    Nothing in it is parsed before that is clear.
+    The header is parsed only after the signature was verified.
     """
     try:
         data = path.read_bytes()
@@ -410,6 +432,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a file, and wait until it is on disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -417,6 +440,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on disk; raise if that fails, unlike `locks.sync_folder`."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

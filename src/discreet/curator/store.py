@@ -1,9 +1,10 @@
-"""The file of a ledger: SQLite with a rollback journal, one connection for each transaction, under a lock of
-our own.
+"""The file of a ledger: SQLite with a rollback journal, and a new connection for each transaction, under
+locks that are not SQLite's (`locks`).
 
-Nothing stays open between transactions, so that a fork inherits nothing. Our locks (`locks`) keep other
-programs that open the ledger waiting, so that they never take our journal for one that a crash left. What a
-transaction wrote is read back through a fresh connection before it counts as written.
+Nothing stays open between transactions, so that a forked child inherits no connection. The locks make other
+programs that open the ledger wait; otherwise they could take the journal of a running transaction for one
+that a crash has left, and roll it back. What a transaction wrote is read back through a new connection before
+it counts as written.
 
 The order of a transaction: lock, connect, compare the schema, BEGIN IMMEDIATE, work, read each row back,
 COMMIT, close, connect anew, read the rows once more, close, unlock.
@@ -34,16 +35,17 @@ from .locks import (
     unregister,
 )
 
-# The format of the file, in its header: raised when old versions could no longer read it.
+# The format of the file, in its header; it is raised when older versions can no longer read the file.
 FORMAT = 1
-# rows read in one go, so that no lock is held while somebody looks at them
+# Rows that are read at a time, so that no lock is held while the caller works with them. Not measured.
 PAGE = 1000
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
-# "disc": tells a ledger from any other SQLite file
+# SQLite's application_id, which tells a ledger from any other SQLite file: "disc" in ASCII.
 _APPLICATION = 0x64697363
-# The text of format 1, to the letter: files are compared with it. The indices are there for other readers; no
-# decision rests on them.
+# The statements of format 1. Their text must not change, not even in white space: SQLite stores it, and files
+# are compared with it. The indices are for programs of others that read the file; nothing here reads them,
+# because an index that was changed could hide rows.
 _TABLES = """
 CREATE TABLE entry (
   seq INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,
@@ -57,11 +59,12 @@ CREATE INDEX entry_topic ON entry (kind, topic, seq);
 
 
 def _schema(db: sqlite3.Connection) -> tuple[Row, ...]:
+    """Return all tables, triggers and indices of a file, with the text of their statements."""
     return tuple(sorted(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"), key=repr))
 
 
 def _expected() -> tuple[Row, ...]:
-    """Return the schema that our own statements make."""
+    """Return the schema that `_TABLES` makes."""
     db = sqlite3.connect(":memory:")
     try:
         db.executescript(_TABLES)
@@ -74,11 +77,12 @@ SCHEMA = _expected()
 
 
 class Tampered(LedgerError):
-    """The file is a ledger, and not as our code leaves it."""
+    """A ledger was changed by something else than discreet, or is damaged."""
 
 
 class Writing(Protocol):
-    """Collects what is written in one transaction, undone if it raises."""
+    """One open transaction of a store: `insert` appends a row, `db` is its connection, and `pid` the process
+    that opened it."""
 
     @property
     def store(self) -> LedgerStore: ...
@@ -93,11 +97,11 @@ class Writing(Protocol):
 
 
 class LedgerStore(Protocol):
-    """Where entries are kept, in a file (`Store`) or a database (`PostgresStore`).
+    """Keeps the entries of a ledger, in a file (`Store`) or a database (`PostgresStore`).
 
-    A transaction (`writing`) is alone among all writers, of all processes and machines, sees everything that
-    was committed before it, and is kept for good, and read back, when it ends. A reader sees transactions
-    whole or not at all. tests/contracts/test_ledger_store.py holds both to that.
+    While a transaction (`writing`) is open, no other process or machine has one. It reads everything that was
+    committed before it; when it ends, its rows are on disk and were read back. A reader (`reading`) sees all
+    rows of a transaction or none. tests/contracts/test_ledger_store.py tests this of both stores.
     """
 
     path: Path
@@ -119,7 +123,7 @@ class LedgerStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Writes in one transaction of the file."""
+    """Writes in one transaction of the file; `rows` are those that it has inserted."""
 
     store: Store
     db: sqlite3.Connection
@@ -127,8 +131,8 @@ class Transaction:
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
-        """Append a row, and check that it is there: as it was written, and at the end."""
-        self.store.own(self)
+        """Append a row, and read it back: it must be there as it was written, with no row after it."""
+        self.store.require_own(self)
         self.db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         if self.store.read_rows(self.db, row[0]) != [row]:
             raise Tampered(
@@ -138,9 +142,9 @@ class Transaction:
 
 
 class Store:
-    """Reads and writes rows.
+    """Reads and writes rows in a file.
 
-    Not `durable`: for ledgers that are forgotten with their session, nothing waits for the disk.
+    `durable=False` is for ledgers that are thrown away with their session: nothing waits for the disk.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
@@ -148,7 +152,8 @@ class Store:
 
     @property
     def lock_path(self) -> Path:
-        """The file that is locked: beside the ledger itself, wherever a link to it was followed from."""
+        """The file that is locked. It lies beside the ledger itself, not beside a symbolic link to it, so
+        that all who open the ledger lock the same file."""
         return Path(os.path.realpath(self.path) + "-lock")
 
     def create(self) -> None:
@@ -174,12 +179,12 @@ class Store:
             raise LedgerError(f"no ledger can be made at {self.path} ({_reason(error)}).") from None
 
     def remove(self) -> None:
-        """Take back what `create` made."""
+        """Remove the files that `create` made."""
         for path in (self.path, self.lock_path):
             path.unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Refuse what is not a ledger of this format."""
+        """Refuse a file that is not a ledger of this format, or that has several names."""
         if not self.path.is_file():
             raise LedgerError(f"there is no ledger at {self.path}.")
         if self.path.stat().st_nlink > 1:
@@ -201,12 +206,12 @@ class Store:
             )
 
     def migrate(self) -> None:
-        """Do nothing: there is one layout of the file so far."""
+        """Do nothing: the file has had one layout so far."""
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:
-        """Open a connection for a moment: no transaction runs meanwhile. Not `strict`: whatever the schema
-        is."""
+        """Open a connection for reading; no transaction can be opened before the block ends. `strict=False`
+        accepts any schema."""
         with self._held(exclusive=False) as held, self._translated_errors("read"):
             db = self._connect(held, write=False)
             db.execute("BEGIN")
@@ -216,8 +221,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Open one transaction, alone among all writers and readers; on disk when the block ends, undone if
-        it raises."""
+        """Open a transaction while there is no other writer or reader; it is on disk and read back when the
+        block ends, and undone if the block raises."""
         with self._held(exclusive=True) as held, self._translated_errors("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
@@ -225,7 +230,7 @@ class Store:
             transaction = Transaction(self, db)
             try:
                 yield transaction
-                self.own(held)
+                self.require_own(held)
             except BaseException:
                 if held.own:
                     with suppress(sqlite3.Error):
@@ -233,11 +238,11 @@ class Store:
                 raise
             db.execute("COMMIT")
             db.close()
-            self._find(held, transaction.rows)
+            self._require_committed(held, transaction.rows)
 
     def compare(self, db: sqlite3.Connection) -> None:
-        """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges
-        away again."""
+        """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
+        charges again."""
         if _schema(db) != SCHEMA:
             raise Tampered(
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or "
@@ -245,8 +250,9 @@ class Store:
                 f"released. Run `discreet ledger verify`, and go back to a copy that is whole."
             )
 
-    def _find(self, held: HeldLock, rows: list[Row]) -> None:
-        """Check that what was committed is in the file at this path, for anybody who opens it now."""
+    def _require_committed(self, held: HeldLock, rows: list[Row]) -> None:
+        """Check, through a new connection, that the committed rows are in the file at this path, and the last
+        ones."""
         if rows and self.read_rows(self._connect(held, write=False), rows[0][0], limit=-1) != rows:
             raise Tampered(
                 f"what was committed to {self.path} is not in the file: it was moved, replaced, or "
@@ -255,11 +261,13 @@ class Store:
             )
 
     def read_rows(self, db: sqlite3.Connection, first: int, limit: int = PAGE) -> list[Row]:
-        """Return rows from a number on, in order. Read from the table itself, never from an index."""
+        """Return at most `limit` rows from a number on, in order; all of them if `limit` is negative. They
+        are read from the table itself, never from an index."""
         sql = f"SELECT {COLUMNS} FROM entry NOT INDEXED WHERE seq >= ? ORDER BY seq LIMIT ?"
         return db.execute(sql, (first, limit)).fetchall()
 
-    def own(self, held: HeldLock | Transaction) -> None:
+    def require_own(self, held: HeldLock | Transaction) -> None:
+        """Refuse to go on in a forked child, whose transaction is its parent's."""
         if held.pid != os.getpid():
             raise LedgerError(
                 f"this process was forked in the middle of a transaction on {self.path}, which is "
@@ -267,12 +275,13 @@ class Store:
             )
 
     def _connect(self, held: HeldLock, *, write: bool) -> sqlite3.Connection:
-        """Return a connection that `held` closes.
+        """Return a new connection, which becomes `held.db`: `_held` closes it.
 
-        An old ledger in WAL mode is moved to a rollback journal with its first transaction.
+        A ledger of an old version, in write-ahead mode, is changed to a rollback journal when it is first
+        opened for writing.
         """
         name = quote(os.fspath(self.path.absolute()))
-        # With the bytes locked by us, SQLite's own locks would only be in the way.
+        # If its bytes are locked already (`locks.lock_bytes`), SQLite's own locks on them would be refused.
         locks = "" if held.locked_bytes is None else "&nolock=1"
         db = sqlite3.connect(
             f"file:{name}?mode=rw{locks}",
@@ -284,13 +293,13 @@ class Store:
         held.db = db
         try:
             db.execute("PRAGMA trusted_schema=OFF")
-            # SQLite opens the file with the first statement that needs it: here, so that read-only media are
-            # noticed.
+            # SQLite opens the file with the first statement that needs it. This one does, so that an error of
+            # read-only media comes here and not later.
             if not write and self._read_only():
                 db.execute("PRAGMA schema_version")
             if write:
-                # the commit is the truncation of the journal, which FULL syncs: a charge is on disk before
-                # anything is released
+                # A transaction is committed when its journal is truncated. FULL waits until that is on disk,
+                # so that a charge is on disk before anything is released.
                 db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'OFF'}")
                 (mode,) = db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()
                 if mode != "truncate":
@@ -305,20 +314,21 @@ class Store:
         return db
 
     def _read_only(self) -> bool:
-        """Return whether the file lies where nobody can write, with no journal left: then it can be read as
-        it is."""
+        """Return whether the file's folder cannot be written and there is no journal to roll back: then the
+        file can be read without a lock."""
         journal = has_journal(self.path, "-wal") or has_journal(self.path, "-journal")
         return not journal and not os.access(os.path.dirname(os.path.realpath(self.path)), os.W_OK)
 
     @contextmanager
     def _held(self, *, exclusive: bool) -> Iterator[HeldLock]:
-        """Hold both locks of the ledger, and close the connection that was opened under them."""
+        """Hold both locks of the ledger while the block runs; then close the connection that was opened under
+        them, and release the locks."""
         held = register(HeldLock(lock_file(self.path, self.lock_path, exclusive=exclusive)))
         try:
             held.locked_bytes = lock_bytes(self.path, exclusive=exclusive)
             yield held
         finally:
-            # in a forked child both were taken care of, and belong to the parent
+            # In a forked child, `locks` has closed the copies; connection and locks are the parent's.
             if held.own:
                 unregister(held)
                 if held.db is not None:
@@ -329,7 +339,7 @@ class Store:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
-        """Translate SQLite's errors into ours."""
+        """Raise SQLite's errors as LedgerError; `verb` says what could not be done to the ledger."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -340,6 +350,7 @@ class Store:
             raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None
 
 
+# Texts for SQLite's primary error codes, which are the lowest 8 bits of a code.
 _WORDS = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_BUSY: f"it stayed locked by others for {WAIT:.0f} seconds",
@@ -347,6 +358,7 @@ _WORDS = {
 
 
 def _reason(error: Any) -> str:
+    """Return why an operation failed, in a few words."""
     code = getattr(error, "sqlite_errorcode", None)
     return _WORDS.get(
         code & 0xFF if isinstance(code, int) else -1, str(getattr(error, "strerror", None) or error)

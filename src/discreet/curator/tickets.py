@@ -1,17 +1,18 @@
 """Tickets: the order in which questions to one live mechanism are answered, and who is answering.
 
-A question gets its ticket in one short transaction: an entry of the ledger with the number of the state that
-its answer will have, the question, and the asker. It is answered outside the lock, when all tickets before it
-are. Whether an asker is still there is told by a *sign of life*: a file beside the ledger that the asker
-keeps locked (`flock`), which the system unlocks when the process ends, however it ends. The ticket of an
-asker that is gone is taken over by the next one, who first says so in the ledger.
+A question gets its ticket in one short transaction: an entry of the ledger with the question, the asker, and
+the version number of the state that its answer will lead to. The question is answered while the ledger is not
+locked, after all earlier tickets. An *asker* is one call that waits for an answer. Whether it still exists is
+shown by its *sign of life*: a file beside the ledger that the asker keeps locked (`flock`), and that the
+system unlocks when the process ends, however it ends. If an asker is gone, the next asker takes its ticket
+over, and first enters that in the ledger.
 
-Where a ledger's entries are in a database, the sign is a lock of a connection to it: askers on any machine
-see it, and the server gives it up when the asker, or its machine, is gone.
+If a ledger's entries are in a database, the sign of life is an advisory lock of a connection: askers on any
+machine see it, and the server releases it when the asker, or its machine, is gone.
 
-Assumes: all who ask a ledger in a file see one file system whose `flock` holds between them (as the ledger's
-own lock does), and nobody removes the sign of an asker that is there. Where there is no `flock` (Windows),
-one process at a time may ask a live mechanism.
+Assumes: all who ask a ledger in a file use one file system whose `flock` excludes all of them (the ledger's
+         own lock needs that too), and nobody removes the sign of life of an asker that still exists. Where
+         there is no `flock` (Windows), only one process at a time may ask a live mechanism.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ try:
 except ImportError:  # pragma: no cover  (Windows)
     fcntl = None  # type: ignore[assignment]
 
+# Kinds of entries; stored, and never changed.
 TICKET, STATE = "ticket", "state"
-# How often one ticket is computed: a question that ends its process each time must not end every process that
-# comes after.
+# How many askers may compute one ticket: a question that ends the process of its asker (by using all memory,
+# for example) must not end the process of every later asker too. Three is a choice, not measured.
 ATTEMPTS = 3
-_END = "-asker-"
-# The signs of this process, for systems without `flock`.
-_OURS: set[str] = set()
-_OURS_LOCK = threading.Lock()
+# A sign of life is named like the ledger, with this and the asker's name behind it.
+_SUFFIX = "-asker-"
+# The paths of the signs of life of this process; read on systems without `flock`.
+_OWN_SIGNS: set[str] = set()
+_OWN_SIGNS_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,18 @@ class Turn:
 
     @property
     def version(self) -> int:
-        """The number of the newest state."""
+        """The version number of the newest state."""
         return int(self.state.body["version"])
 
     @property
     def failures(self) -> int:
+        """How many questions to the mechanism have failed so far."""
         return int(self.state.body.get("failures", 0))
 
 
 def turn(reader: LedgerReader | Writer, charge: int) -> Turn:
-    """Return whose turn it is."""
+    """Return the newest state of the live mechanism with this charge, and the ticket whose turn it is: the
+    one for the next version."""
     state = reader.last(STATE, str(charge))
     if state is None or state.sealed is None:
         raise LedgerError(f"the state of the live mechanism {charge} is missing from the ledger.")
@@ -73,8 +78,8 @@ def turn(reader: LedgerReader | Writer, charge: int) -> Turn:
 
 
 def issue(writer: Writer, charge: int, *, question: Any, table: str, asker: str) -> int:
-    """Give a question the next ticket, and return its number: that of the state which its answer will
-    have."""
+    """Append a ticket for a question, and return its number: the version of the state that its answer will
+    lead to. `table` is the version of the asker's table."""
     number = turn(writer, charge).version + 1
     while writer.last(TICKET, topic(charge, number)) is not None:
         number += 1
@@ -84,26 +89,32 @@ def issue(writer: Writer, charge: int, *, question: Any, table: str, asker: str)
 
 
 def take_over(writer: Writer, ticket: Entry, asker: str) -> Entry:
-    """Enter that another asker answers a ticket now."""
+    """Enter that a ticket now belongs to this asker, as one more attempt, and return the new entry."""
     body = {**ticket.body, "asker": asker, "attempt": attempts(ticket) + 1}
     return writer.append(TICKET, body, topic=ticket.topic)
 
 
 def attempts(ticket: Entry) -> int:
+    """Return how many askers have computed a ticket, or are about to."""
     return int(ticket.body.get("attempt", 1))
 
 
 def topic(charge: int, number: int) -> str:
+    """Return the topic of a ticket's entries; stored, and never changed."""
     return f"{charge}:{number}"
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
-    """Return what is wrong with the tickets and states, in words: states in the order of their numbers, each
-    with a ticket that is taken over in turn."""
+    """Return what is wrong with tickets, in words.
+
+    A new ticket has the number after the newest ticket or state, whichever is larger. A ticket is taken over
+    only if it is the next to be answered, and its attempts are counted without a gap.
+    """
     wrong: list[str] = []
-    # Of each charge: the number of its newest state, and the newest ticket; the attempts at each ticket.
+    # For each charge, the version of its newest state, and the number of its newest ticket.
     states: dict[int, int] = {}
     newest: dict[int, int] = {}
+    # For each (charge, ticket), the attempts so far.
     tries: dict[tuple[int, int], int] = {}
     for entry in entries:
         if entry.kind == STATE:
@@ -111,19 +122,19 @@ def problems(entries: Iterable[Entry]) -> list[str]:
         elif entry.kind == TICKET:
             charge, number = int(entry.body["charge"]), int(entry.body["version"])
             state, attempt = states.get(charge, -1), attempts(entry)
-            fresh = attempt == 1 and number == max(state, newest.get(charge, 0)) + 1
-            again = attempt == tries.get((charge, number), attempt) + 1 and number == state + 1
-            if not (fresh or again):
+            issued = attempt == 1 and number == max(state, newest.get(charge, 0)) + 1
+            taken_over = attempt == tries.get((charge, number), attempt) + 1 and number == state + 1
+            if not (issued or taken_over):
                 wrong.append(f"entry {entry.seq} is a ticket out of turn")
             newest[charge], tries[charge, number] = max(number, newest.get(charge, 0)), attempt
     return wrong
 
 
 class Asker:
-    """A sign of life for as long as the block runs; `name` is what others know it by."""
+    """Shows a sign of life while its block runs; `name`, which is random, is that of the asker in tickets."""
 
     def __init__(self, ledger: Path) -> None:
-        self._start = os.path.realpath(ledger) + _END
+        self._prefix = os.path.realpath(ledger) + _SUFFIX
         self.name = ""
         self._store = _database(ledger)
         self._held: HeldLock | None = None
@@ -134,9 +145,9 @@ class Asker:
             self._held = self._store.hold(f"asker {self.name}")
         while self._held is None:
             self.name = secrets.token_hex(12)
-            self._held = locked_file(self._start + self.name)
-        with _OURS_LOCK:
-            _OURS.add(self._start + self.name)
+            self._held = locked_file(self._prefix + self.name)
+        with _OWN_SIGNS_LOCK:
+            _OWN_SIGNS.add(self._prefix + self.name)
         return self
 
     @property
@@ -146,8 +157,8 @@ class Asker:
 
     def __exit__(self, *error: object) -> None:
         held, self._held = self._held, None
-        with _OURS_LOCK:
-            _OURS.discard(self._start + self.name)
+        with _OWN_SIGNS_LOCK:
+            _OWN_SIGNS.discard(self._prefix + self.name)
         if held is not None and self._store is not None:
             self._store.give_up(held)
             return
@@ -155,13 +166,13 @@ class Asker:
         if held is None or held.lock is None or not held.own:
             return
         with suppress(OSError):
-            os.unlink(self._start + self.name)
+            os.unlink(self._prefix + self.name)
         unlocked(held)
 
 
 def locked_file(path: str) -> HeldLock | None:
-    """Make a new file, and lock it; None if somebody took it for one that was left behind, before it was
-    locked."""
+    """Create a new file, and lock it. None if a sweep of another process removed or locked the file in
+    between, since it was not locked yet; the caller then tries another name."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -170,14 +181,14 @@ def locked_file(path: str) -> HeldLock | None:
             f"released."
         ) from None
     held = register(HeldLock(handle))
-    if fcntl is None or (_free(handle) and _is_at(handle, path)):
+    if fcntl is None or (_try_lock(handle) and _is_at(handle, path)):
         return held
     unlocked(held)
     return None
 
 
 def unlocked(held: HeldLock) -> None:
-    """Give up a file that `locked_file` locked; a forked child has closed its copy already."""
+    """Close a file that was locked, which releases its lock; a forked child has closed its copy already."""
     if held.own and held.lock is not None:
         unregister(held)
         os.close(held.lock)
@@ -185,8 +196,8 @@ def unlocked(held: HeldLock) -> None:
 
 @contextmanager
 def alone(ledger: Path, name: str) -> Iterator[None]:
-    """Hold an exclusive lock, among all processes, on what `name` stands for; refused if somebody holds it
-    already."""
+    """Hold the exclusive lock called `name`, such as that of one run, while the block runs; refuse if another
+    process holds it already."""
     store = _database(ledger)
     if store is not None:
         with store.holding(f"alone {name}") as free:
@@ -195,10 +206,15 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
             yield
         return
     path = os.path.realpath(ledger) + f"-{name}"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(
+            f"no file can be made beside the ledger ({error.strerror}). Nothing was run or released here."
+        ) from None
     held = register(HeldLock(handle))
     try:
-        if fcntl is not None and not (_free(handle) and _is_at(handle, path)):
+        if fcntl is not None and not (_try_lock(handle) and _is_at(handle, path)):
             raise _busy()
         yield
         if held.own:
@@ -209,18 +225,20 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
 
 
 def _busy() -> LedgerError:
+    """Return the error for a lock that another process holds."""
     return LedgerError("another process is at this run. Nothing was run or released here.")
 
 
 def _database(ledger: Path) -> PostgresStore | None:
-    """Return where the entries of a ledger are, if that is a database."""
+    """Return the store of a ledger whose entries are in a database; None for a ledger in a file."""
     path = Path(ledger)
     return PostgresStore(path) if is_pointer(path) else None
 
 
 @contextmanager
 def unused(path: str | Path) -> Iterator[bool]:
-    """Yield whether a file is there and nobody has it locked; nobody else gets it while the block runs."""
+    """Yield whether a file exists and nobody had it locked; if so, it is locked while the block runs. Always
+    False where there is no `flock`."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -228,23 +246,23 @@ def unused(path: str | Path) -> Iterator[bool]:
         return
     held = register(HeldLock(handle))
     try:
-        yield fcntl is not None and _free(handle)
+        yield fcntl is not None and _try_lock(handle)
     finally:
         unlocked(held)
 
 
 def wait(ledger: Path, asker: str) -> None:
-    """Wait until an asker is gone, or has done what it wanted.
+    """Wait until an asker is gone, or is done and has given up its sign of life.
 
-    However long that takes: how long it takes may depend on the data.
+    There is no time limit: how long an answer takes may depend on the data, and so would a timeout.
     """
     store = _database(ledger)
     if store is not None:
         store.wait(f"asker {asker}")
         return
-    path = os.path.realpath(ledger) + _END + asker
+    path = os.path.realpath(ledger) + _SUFFIX + asker
     if fcntl is None:  # pragma: no cover
-        while path in _OURS:
+        while path in _OWN_SIGNS:
             time.sleep(0.005)
         return
     try:
@@ -260,15 +278,15 @@ def wait(ledger: Path, asker: str) -> None:
 
 
 def sweep(ledger: Path) -> None:
-    """Remove the signs that killed processes left."""
-    for path in glob.glob(glob.escape(os.path.realpath(ledger) + _END) + "*"):
+    """Remove the signs of life that killed processes have left."""
+    for path in glob.glob(glob.escape(os.path.realpath(ledger) + _SUFFIX) + "*"):
         with unused(path) as free, suppress(OSError):
             if free:
                 os.unlink(path)
 
 
-def _free(handle: int) -> bool:
-    """Lock an open file if nobody else has."""
+def _try_lock(handle: int) -> bool:
+    """Lock an open file if nobody else has it locked; return whether it is locked now."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -277,6 +295,7 @@ def _free(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: str) -> bool:
+    """Return whether an open file is still the one at this path, and was not removed or replaced."""
     with suppress(OSError):
         return os.path.samestat(os.fstat(handle), os.stat(path))
     return False

@@ -1,4 +1,7 @@
-"""Released values as JSON, so that a question asked again is answered from the store, to the last digit."""
+"""Released values as JSON, so that a question that is asked again gets exactly the stored value.
+
+The forms that `encode` writes stand in ledgers: `decode` reads all of them for ever.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,25 @@ import pyarrow as pa
 from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput
 
-# Confidences at which the error of a release is stored; one in between is answered by the next larger one.
+# Confidences at which the error bound of a release is stored. For one in between, the bound at the next
+# larger one is returned, which is too wide and never too narrow. The values are a choice, not measured.
 _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 
 def encode(value: Any) -> Any:
-    """Return a JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model,
-    say)."""
+    """Return a released value in a form that JSON can hold; raises DescriptionError for a value that has
+    none, such as a trained model."""
     if isinstance(value, np.generic):
         item = value.item()
-        if isinstance(item, np.generic):
-            # a long double, which no number of Python's holds
-            raise DescriptionError(f"{type(item).__name__} has no JSON description.")
+        # Python has no number for a long double. Times and durations would come back as integers or None, and
+        # records as tuples.
+        if isinstance(item, np.generic) or isinstance(value, np.datetime64 | np.timedelta64 | np.void):
+            raise DescriptionError(f"{type(value).__name__} has no JSON description.")
         return encode(item)
     if isinstance(value, np.ndarray):
+        if value.dtype.names is not None:
+            # The name of a structured type cannot be read back.
+            raise DescriptionError("an array of records has no JSON description.")
         kind = "object" if value.dtype == object else str(value.dtype)
         return {
             "array": [encode(item) for item in value.ravel().tolist()],
@@ -41,12 +49,14 @@ def encode(value: Any) -> Any:
         return {"arrow": base64.b64encode(_arrow(value)).decode()}
     if isinstance(value, tuple | list):
         items = {"tuple": [encode(item) for item in value]}
+        # A named tuple is stored with its tag of the registry.
         return items if type(value) in (tuple, list) else {**items, "named": _registry.tag_of(type(value))}
     return _registry.to_json(value)
 
 
 def decode(data: Any) -> Any:
-    """Return the value that `encode` wrote down. Lists come back as tuples."""
+    """Return the value whose stored form is `data`. Lists come back as tuples, scalars of numpy as numbers of
+    Python."""
     if isinstance(data, dict) and data.keys() == {"array", "dtype", "shape"}:
         flat = np.empty(len(data["array"]), dtype=data["dtype"])
         flat[:] = [decode(item) for item in data["array"]]
@@ -64,7 +74,7 @@ def decode(data: Any) -> Any:
 
 
 def _named_tuple(tag: Any) -> Any:
-    """Return the named tuple of a tag, whose package is loaded if it is not yet."""
+    """Return the class of a named tuple from its tag; its package is loaded if it is not yet."""
     cls = _registry.class_of(tag)
     if cls is None:
         raise DescriptionError(f"{tag!r} is not a known type of released values.")
@@ -72,7 +82,8 @@ def _named_tuple(tag: Any) -> Any:
 
 
 def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
-    """Return a release's error at some confidences, for the store; nothing where it has none."""
+    """Return pairs of a confidence and a release's error bound at it, for the store; an empty list if the
+    release has no error bound."""
     try:
         return (
             [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]
@@ -82,8 +93,11 @@ def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
 
 
 def recalled(table: list[Any]) -> Callable[[float], Any] | None:
-    """Return the error that a table holds: what is true with a higher confidence is true with the one asked
-    for."""
+    """Return the error bound that `tabulated` has stored, as a function of the confidence; None for an empty
+    table.
+
+    A bound that holds with a higher confidence holds with the one that is asked for.
+    """
 
     def error(confidence: float) -> Any:
         for tabulated_confidence, bound in table:
@@ -97,6 +111,7 @@ def recalled(table: list[Any]) -> Callable[[float], Any] | None:
 
 
 def _arrow(table: pa.Table) -> bytes:
+    """Return a table as a stream in Arrow's own binary format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,14 +1,15 @@
-"""The vault: secret blobs that belong to a charge, each sealed in a file of its own beside the ledger, or in
-the database that has the ledger's entries (`blobs`).
+"""The vault: secret blobs that belong to a charge, each sealed (encrypted) in a file of its own beside the
+ledger, or in the database that has the ledger's entries (`blobs`).
 
-Checkpoints, teachers, the state of correlated noise: too large for an entry, and as secret as the data. The
-ledger has, signed, the newest version of each with the digest of its file, so that an older one that was put
-back is refused: a state that was wound back would draw noise again. A file is written and on disk before its
-entry is; a file that no entry names is an orphan, and is removed at the next start. Names, versions and sizes
-are public: where a size could tell something, it is padded to a public one (`size`).
+A blob holds a state that is too large for an entry, and as secret as the data: a checkpoint, the models of
+teachers, the state of correlated noise. A signed entry of the ledger names the newest version of each blob,
+with the digest of its file, so that an older file that somebody put back is refused: an older state would
+draw noise again. A file is written and on disk before its entry is; a file that no entry names is removed
+when the ledger is next opened. Names, versions and sizes are public: where a size could tell something, the
+blob is padded to a public `size`.
 
-The order of `put`: lock a new file, write it, sync it; in one short transaction compare the version and
-append the entry; then remove the old file.
+The order of `put` is fixed: lock a new file, write it, sync it; in one short transaction compare the version
+and append the entry; then remove the old file.
 """
 
 from __future__ import annotations
@@ -28,26 +29,28 @@ from .charges import SPENDING
 from .ledger import Entry, Ledger, LedgerReader, Writer
 from .postgres_store import PostgresStore
 
+# The kind of entry that names the newest version of a blob; stored, and never changed.
 BLOB = "blob"
-# Bytes of a blob: sealed in one piece, so that it fits the memory of any machine that can make it.
+# Most bytes of a blob. It is encrypted in memory, in one piece. Not measured.
 LARGEST = 1 << 30
-# Names of blobs of one charge.
+# Most blobs of one charge. Not measured.
 MAX_BLOBS = 1000
-# Bytes of the length in front of a padded blob.
+# Bytes of the length that stands before the data of every blob.
 _LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A blob on disk that no entry names yet.
+    """A blob on disk that no entry names yet, with the body of its entry.
 
-    `commit` it in a transaction, alone or together with what belongs to it.
+    `commit` appends the entry, in a transaction that may hold other entries.
     """
 
     body: dict[str, Any]
 
     def commit(self, writer: Writer) -> Entry:
-        """Make it the newest of its name; refused if it is not the one that follows."""
+        """Append the entry that makes this the newest version of its name; refuse if another process has
+        stored a version in the meantime."""
         charge, name = self.body["charge"], self.body["name"]
         if writer.entry(charge).kind != SPENDING:
             raise InvalidInput(
@@ -71,11 +74,12 @@ class Staged:
 class Vault:
     """The blobs of a ledger.
 
-    Guarantee: `get` returns what was `put` last under this name of this charge, or raises; whoever has the
-               files without the key learns the name, the number of versions and the size of each blob, and
-               nothing else.
-    Proof:     AES-256-GCM under a key derived from the ledger's, bound to ledger, charge, name and version;
-               the digest of the whole file is in the entry, which the chain's signature covers.
+    Guarantee: `get` returns the data that were `put` last under this name of this charge, or raises; whoever
+               has the files and the ledger without the key learns the name, the number of versions and the
+               size of each blob, and nothing else.
+    Proof:     a blob is encrypted with AES-256-GCM under a key derived from the ledger's, and bound to
+               ledger, charge, name and version; the digest of the whole file is in the entry, which the
+               chain's signature covers.
     Assumes:   the ledger is not rolled back (an anchor shows it), and the key is secret.
     """
 
@@ -83,30 +87,32 @@ class Vault:
 
     @property
     def folder(self) -> Path:
+        """The folder of the files, beside the ledger itself and not beside a symbolic link to it."""
         return Path(os.path.realpath(self.ledger.path) + "-vault")
 
     @property
     def blobs(self) -> FileBlobs | DatabaseBlobs:
-        """Where the blobs are: where the entries are."""
+        """The store of the blobs: in the database if the entries are there, else files."""
         files, store = FileBlobs(self.folder, self.ledger.durable), self.ledger.store
         return DatabaseBlobs(store, files) if isinstance(store, PostgresStore) else files
 
     @property
     def location(self) -> str:
+        """Where the blobs are, for messages."""
         return "the database" if isinstance(self.ledger.store, PostgresStore) else str(self.folder)
 
     def put(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Entry:
-        """Store the newest version of a blob; the one before is removed.
+        """Store a new version of a blob, and remove the one before.
 
-        Padded to `size`, it looks like any other of that size.
+        If `size` is given, the blob is padded to that many bytes.
         """
         with self.staged(charge, name, data, size=size) as blob, self.ledger.writing() as writer:
             return blob.commit(writer)
 
     @contextmanager
     def staged(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Iterator[Staged]:
-        """Write a blob to disk, to be committed in the block with other entries; removed again if it was
-        not."""
+        """Write a blob to disk, and yield it, to be committed in the block; if it was not, it is removed
+        again."""
         plain = _pad(name, data, size)
         _require.integer(charge=charge, at_least=1)
         if self.ledger.key is None:
@@ -120,7 +126,8 @@ class Vault:
                 body = {"charge": charge, "name": name, "version": version, "file": file, "digest": digest}
                 yield Staged(body | {"size": len(plain)})
             finally:
-                # Where the ledger cannot be read now, the next start decides.
+                # If the ledger cannot be read now, both files stay: `sweep` removes the one that no entry
+                # names when the ledger is next opened.
                 with suppress(LedgerError):
                     newest = self.ledger.last(BLOB, _topic(charge, name))
                     if newest is None or newest.body["file"] != file:
@@ -135,7 +142,7 @@ class Vault:
             sealed = self.blobs.read(str(entry.body["file"]))
             if sealed is not None:
                 return self._unseal(entry, sealed)
-            # Replaced while we looked for it, or gone.
+            # A new version has removed the file since the entry was read, or the file is lost.
             if self._newest(charge, name) == entry:
                 raise LedgerError(
                     f"the blob {name!r} of charge {charge} is missing from {self.location}. "
@@ -143,11 +150,12 @@ class Vault:
                 )
 
     def version(self, charge: int, name: str) -> int:
-        """Return how often a blob was replaced."""
+        """Return the version of a blob, which counts from 0."""
         return int(self._newest(charge, name).body["version"])
 
     def remove(self, charge: int, name: str) -> None:
-        """Destroy a blob for good; its name can be used again, and its numbers go on."""
+        """Delete a blob, and enter that in the ledger. Its name can be used again; its versions go on
+        counting."""
         with self.ledger.writing() as writer:
             last = writer.last(BLOB, _topic(charge, name))
             if last is None or last.body["file"] is None:
@@ -157,37 +165,42 @@ class Vault:
         self._remove(last)
 
     def sweep(self) -> None:
-        """Remove the blobs that no entry names, and nobody is writing: those of a process that was killed,
-        and old versions."""
+        """Remove the blobs that no entry names and that nobody is writing: those of killed processes, and old
+        versions. In a database, files of older versions of discreet are moved there first."""
         blobs = self.blobs
         if isinstance(blobs, DatabaseBlobs):
             for file in self.ledger.look(_files) & {*blobs.files.names()}:
                 blobs.adopt(file)
         for file in _list_names(blobs):
-            # Whoever writes one holds it until its entry is committed.
+            # A writer holds the lock of its blob until the entry is committed. The lock must be taken before
+            # the entries are read: otherwise an entry that is committed in between would be missed.
             with blobs.free(file) as free:
                 if free and file not in self.ledger.look(_files):
                     blobs.remove(file)
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the files, in words."""
+        """Return what is wrong with the stored blobs, in words: those that are missing, or not as their
+        newest entry says."""
         wrong = []
         for entry in self.ledger.look(_blobs):
             if entry.body["file"] is None:
                 continue
             sealed = self.blobs.read(str(entry.body["file"]))
             digest = None if sealed is None else hashlib.sha256(sealed).hexdigest()
+            # A blob that got a newer version meanwhile is left out.
             if digest != entry.body["digest"] and self.ledger.last(BLOB, entry.topic) == entry:
                 wrong.append(f"the blob of entry {entry.seq} is missing from the vault, or is not the newest")
         return wrong
 
     def _newest(self, charge: int, name: str) -> Entry:
+        """Return the entry of the newest version of a blob; refuse a name without a blob."""
         entry = self.ledger.last(BLOB, _topic(charge, name))
         if entry is None or entry.body["file"] is None:
             raise InvalidInput(f"charge {charge} has no blob {name!r}. Nothing was read or released.")
         return entry
 
     def _unseal(self, entry: Entry, sealed: bytes) -> bytes:
+        """Return the data in a stored blob; refuse one that is not the blob of its newest entry."""
         charge, name, version = (entry.body[part] for part in ("charge", "name", "version"))
         if hashlib.sha256(sealed).hexdigest() != entry.body["digest"]:
             raise LedgerError(
@@ -202,18 +215,21 @@ class Vault:
         return plain[_LENGTH : _LENGTH + length]
 
     def _remove(self, entry: Entry) -> None:
+        """Remove the file that an entry names; the entry of a deleted blob names none."""
         if entry.body["file"] is not None:
             self.blobs.remove(str(entry.body["file"]))
 
     def _context(self, charge: int, name: str, version: int) -> bytes:
+        """Return the context that a blob is encrypted with. It never changes: stored blobs would not
+        decrypt."""
         return f"vault {self.ledger.genesis.hash.hex()} {charge} {version} {name}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """The blobs of one charge, for the mechanism that was charged.
+    """The blobs of one charge, as the mechanism that was charged sees them.
 
-    What it puts here is committed together with its state, or not at all.
+    Blobs that it puts here stay in memory, and are committed together with its state, or not at all.
     """
 
     vault: Vault
@@ -222,16 +238,19 @@ class Drawer:
     _new: dict[str, bytes] = field(default_factory=dict)
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep a blob; all blobs of a mechanism are padded to its public `blob_size`."""
+        """Keep a blob until the state is committed; all blobs of a mechanism are padded to its public
+        `blob_size`."""
+        # Refuses a blob that does not fit.
         _pad(name, data, self.size)
         self._new[name] = data
 
     def get(self, name: str) -> bytes:
+        """Return a blob: as it was put here, or else its newest version in the vault."""
         return self._new[name] if name in self._new else self.vault.get(self.charge, name)
 
     @contextmanager
     def staged(self) -> Iterator[list[Staged]]:
-        """Write what was put to disk, to be committed in the block."""
+        """Write the blobs that were put here to disk, and yield them, to be committed in the block."""
         with ExitStack() as stack:
             blobs = [
                 self.vault.staged(self.charge, name, data, size=self.size) for name, data in self._new.items()
@@ -240,8 +259,8 @@ class Drawer:
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
-    """Return what is wrong with the entries of blobs, in words: the versions of each must follow each
-    other."""
+    """Return what is wrong with the entries of blobs, in words: the versions of each blob must count from 0
+    without a gap."""
     wrong: list[str] = []
     versions: dict[tuple[Any, Any], int] = {}
     for entry in entries:
@@ -254,33 +273,35 @@ def problems(entries: Iterable[Entry]) -> list[str]:
 
 
 def _pad(name: Any, data: Any, size: int | None) -> bytes:
-    """Return what is sealed: the length, the data, and zeros."""
+    """Return the bytes to encrypt: the length of the data, the data, and zeros up to `size`."""
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise _require.fail("name", name, "a printable text of 1 to 100 characters")
     if not isinstance(data, bytes):
         raise _require.fail("data", type(data).__name__, "bytes")
     if size is not None:
         _require.integer(size=size, at_least=0)
-    room = len(data) if size is None else size
-    if room > LARGEST or len(data) > room:
+    padded = len(data) if size is None else size
+    if padded > LARGEST or len(data) > padded:
         limit = LARGEST if size is None else min(size, LARGEST)
-        # Where a size is given, by how much it was missed may be secret.
+        # The length of the data, which may be secret, is not in the message.
         raise InvalidInput(
             f"the blob {name!r} does not fit the {limit:,} bytes that it may have. Nothing was stored."
         )
-    return len(data).to_bytes(_LENGTH, "little") + data + bytes(room - len(data))
+    return len(data).to_bytes(_LENGTH, "little") + data + bytes(padded - len(data))
 
 
 def _topic(charge: int, name: str) -> str:
+    """Return the topic of a blob's entries; stored, and never changed."""
     return f"{charge}:{name}"
 
 
 def _next(last: Entry | None) -> int:
+    """Return the version after that of an entry; 0 without one."""
     return 0 if last is None else int(last.body["version"]) + 1
 
 
 def _list_names(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
-    """Return the names of all blobs; none where this role may not see them, and so removes none."""
+    """Return the names of all stored blobs; an empty list if they cannot be read, so that none is removed."""
     with suppress(LedgerError):
         return blobs.names()
     return []
@@ -293,4 +314,5 @@ def _blobs(reader: LedgerReader) -> list[Entry]:
 
 
 def _files(reader: LedgerReader) -> set[Any]:
+    """Return the names of the files, or rows, that the newest entries of all blobs name."""
     return {entry.body["file"] for entry in _blobs(reader)}

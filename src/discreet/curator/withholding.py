@@ -1,7 +1,9 @@
-"""What a server withholds: releases whose public time has not come, also from one who asks the same again.
+"""Releases that a server withholds until a public time, also from somebody who asks the same question again.
 
-An answer that is stored when its work is done would otherwise be had before its time by asking it again: not
-yet (and so charged, or refused for want of budget), then served.
+A server shows the answer to a question at a public time, so that the time does not tell how long the work
+took. But an answer is stored as soon as its work is done. Without this module, whoever asks the same question
+again before the public time would learn whether it is done: until then the question is charged again (or
+refused for lack of budget), and from then on it is served from the store.
 """
 
 from __future__ import annotations
@@ -17,21 +19,27 @@ from .ledger import Entry, Writer
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """The public times that run now: by analyst, since when something of theirs may be worked on; and `now`,
-    since when whatever is charged is younger than this list.
+    """The questions whose public time is not over.
 
-    Guarantee: whether a question is refused here depends on what was charged when, and on public clocks: not
-               on whether the work is done, or how it went.
-    Assumes:   the clocks of all machines that write to the ledger agree with the one that these times are of,
-               and none is set back between `now` and this check; what was charged would seem to lie before a
-               public time, and be served within it.
+    `since` has a pair for each public time that is not over: the analyst, and when it began. All questions
+    that this analyst was charged for since then are withheld. `now` is when this list was made: questions
+    that were charged later cannot be in it, and all of them are withheld.
+
+    Guarantee: whether a question is refused here depends on which questions were charged, on when, and on
+               public clocks; not on whether the work is done, or on its result.
+    Assumes:   the clocks of all machines that write to the ledger agree with the clock of these times, and
+               none is set back between `now` and this check. Otherwise a charge could seem to be older than
+               it is, and its answer be served before its public time.
     """
 
     now: datetime
     since: tuple[tuple[str, datetime], ...] = ()
 
     def check(self, writer: Writer, same: Callable[[Entry], bool]) -> None:
-        """Refuse a question that was charged within a public time that is not over."""
+        """Refuse a question if the `same` question was charged within a public time that is not over.
+
+        `same(charge)` says whether a charge is of the question that is asked now.
+        """
         first = min([self.now, *(begun for _, begun in self.since)])
         last = writer.last(SPENDING)
         if last is None or datetime.fromisoformat(last.time) < first:
@@ -44,14 +52,18 @@ class Withheld:
                 )
 
     def _covers(self, charge: Entry) -> bool:
+        """Return whether the public time of a charge may not be over."""
         moment, analyst = datetime.fromisoformat(charge.time), charge.body.get("analyst")
         return moment >= self.now or any(analyst == name and moment >= begun for name, begun in self.since)
 
 
 def _before(writer: Writer, last: int, moment: datetime) -> int:
-    """Return the number of an entry after which all lie that are younger than the moment, by bisection:
-    entries are in the order of their times, but where the clock was set back, and then some older ones are
-    found as well."""
+    """Return a number, at most `last`, such that the entries before and at it are older than the moment, by
+    bisection.
+
+    Entries are in the order of their times, except where the clock was set back. `check` assumes that it was
+    not since the moment; before that, it only changes how many older entries are looked at.
+    """
     low, high = 1, last
     while low < high:
         middle = (low + high) // 2

@@ -1,6 +1,7 @@
-"""The accuracy of a planned answer, in the analyst's own units, and what would make its error half.
+"""The accuracy of a planned answer, in the units of its columns, and the price at which its error is half.
 
-All of it is known before any data is read: it follows from the price, the declared facts and the plan.
+All of it is known before any data is read, because it follows from the price, the declared facts and the
+plan.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from .. import _require
 from .._errors import InvalidInput
 from ..query import Preview
 
-# The curve is drawn from an eighth of the price to eight times the price.
+# The multiples of the price at which the curve of errors is evaluated. A choice of what to show.
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnAccuracy:
-    """Holds one number of a planned answer: its error at the price, and the price at which the error is half.
+    """Holds the accuracy of one column of a planned answer at the price `epsilon`.
 
-    `curve` has pairs (epsilon, error). `size` is the declared number of rows, where there is one.
+    With probability `confidence` the answer is within `error` of the exact one. `curve` has pairs (epsilon,
+    error); `halved_at` is the price at which the error is half, None if no price up to 64 times `epsilon`
+    is enough. `size` is the declared number of rows, None if none is declared.
     """
 
     name: str
@@ -34,7 +37,8 @@ class ColumnAccuracy:
 
     @property
     def share(self) -> float | None:
-        """Return the error of a count as a share of everybody, where the number of rows is declared."""
+        """Return the error as a share of the declared number of rows, which means something for counts
+        only."""
         return None if not self.size else self.error / self.size
 
 
@@ -43,7 +47,8 @@ def columns(
 ) -> tuple[ColumnAccuracy, ...]:
     """Return the columns of a planned question whose error is known beforehand.
 
-    `question` gives the preview of the same question at another price.
+    `question(price)` returns the preview of the same question at another price. `size` is the declared number
+    of rows.
     """
     _require.positive(epsilon=epsilon)
     preview = question(float(epsilon))
@@ -64,7 +69,7 @@ def _column(
     epsilon: float,
     size: int | None,
 ) -> ColumnAccuracy:
-    """Return the accuracy of one column of a planned answer."""
+    """Return the accuracy of column number `i`; `curves` has the previews by multiple of the price."""
     error = preview.errors[i]
     assert error is not None
     points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
@@ -82,8 +87,12 @@ def _column(
 def _price_of_half_error(
     error_at: Callable[[float], float | None], epsilon: float, error: float
 ) -> float | None:
-    """Return the least price, within one per cent, at which the error is at most half; None if 64 times as
-    much is too little (an error that is not noise alone)."""
+    """Return a price at which the error is at most half, and at most one per cent above the least such
+    price; None if 64 times the price is not enough, as where the error is not noise alone.
+
+    The error is taken to fall as the price grows. Prices are doubled until one is enough, then bisected on a
+    logarithmic scale; `high` is always enough, `low` never. 64 is a choice: a larger price would not be paid.
+    """
     target = error / 2
     low, high = epsilon, epsilon
     while high <= 64 * epsilon and not _is_within(error_at, high, target):
@@ -97,7 +106,7 @@ def _price_of_half_error(
 
 
 def _is_within(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
-    """Return whether the question can be asked at this price with an error of at most `target`."""
+    """Return whether the question can be asked at this price, and its error is then at most `target`."""
     try:
         error = error_at(price)
     except InvalidInput:

@@ -19,16 +19,18 @@ from .explanation import Explanation, Section, attack_picture, belief_picture
 from .picture import Picture, Series
 from .risk import Risk
 
-# Where neither the caller nor the release says at which delta: said in the text.
+# The delta of an explanation where neither the caller nor the subject has one and delta 0 gives no finite
+# epsilon. A convention, which the text states.
 USUAL_DELTA = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Holds what a ledger says was spent on one account: `steps` has a label and the running total after each
-    charge.
+    """Holds what a ledger says was spent on one account.
 
-    `used` and `limit` are in `unit`, "epsilon" or "rho".
+    `of` names the account. `used` and `limit` are in `unit`, "epsilon" or "rho"; the limit is infinite where
+    there is none. `delta` is that of the account's budget. `steps` has a pair (label, running total) for each
+    charge, and is empty where charges are not listed.
     """
 
     of: str
@@ -59,8 +61,8 @@ def explain(
     `subject` is a number (an epsilon), or whatever has a price: an accounting event, an answer, a release, a
     fitted model, a mechanism, a preview, a budget, a session (then also what its ledger adds up to).
     `audience` is "public", "policy" or "engineer". `delta` is by default the subject's own; where it has
-    none, 0 if its epsilon is finite then, else 1e-6. `neighbors` says what an epsilon given as a number is
-    for.
+    none, 0 if the epsilon at delta 0 is finite, else 1e-6. `neighbors` is the neighbor relation of an epsilon
+    given as a number, or of a budget; everything else has its own.
 
     >>> explanation = explain(1.0)
     >>> round(explanation.risk.after(0.5), 3)
@@ -103,8 +105,11 @@ def explain_event(
     more: Sequence[Section] = (),
     unit: Unit | None = None,
 ) -> Explanation:
-    """Explain an event at a delta; `more` are sections that come after the risk. `unit` says who is
-    protected, where that is declared."""
+    """Explain an event at a delta.
+
+    `facts` are pairs (name, text) for the head of the page; `more` are sections that come after those about
+    the risk; `unit` is the declared unit of privacy, which gives the noun for what is protected.
+    """
     risk = Risk(event, float(delta))
     noun = "unit" if unit is None else words.unit_noun(unit)
     sections = [*_risk_sections(risk, audience, noun), *more]
@@ -123,16 +128,24 @@ def explain_spending(
     facts: Sequence[tuple[str, str]] = (),
     delta: float | None = None,
     unit: Unit | None = None,
+    overall: Spending | None = None,
 ) -> Explanation:
-    """Explain what a ledger adds up to: the account of which most is gone, then each with its limit."""
-    worst = max(accounts, key=lambda account: account.used / account.limit if account.limit else 0.0)
+    """Explain what a ledger adds up to: the risk of one account, then each account with its limit.
+
+    `overall` is the account of everything that was released about one unit. It must be given where several
+    accounts together are about one unit: a person with rows in several periods has a charge in each, and
+    the risk of one period would be too small. Without it each unit belongs to one account alone, and the risk
+    is that of the account with the largest part spent.
+    """
+    _require.non_empty(accounts=accounts)
+    shown = overall or max(accounts, key=lambda account: account.used / account.limit if account.limit else 0)
     shown_delta = (
-        delta if delta is not None else worst.delta if worst.delta or worst.unit != "rho" else USUAL_DELTA
+        delta if delta is not None else shown.delta if shown.delta or shown.unit != "rho" else USUAL_DELTA
     )
-    more = [_adds_up(worst, audience), _limits(accounts, shown_delta)]
-    spent = ("Spent so far", f"{worst.unit} {worst.used:.4g} of {worst.limit:.4g}")
+    more = [_adds_up(shown, audience), _limits(accounts, shown_delta)]
+    spent = ("Spent so far", _used_of_limit(shown))
     return explain_event(
-        worst.event(worst.used),
+        shown.event(shown.used),
         delta=shown_delta,
         audience=audience,
         title=title,
@@ -152,21 +165,17 @@ def explain_question(
     facts: Sequence[tuple[str, str]] = (),
     unit: Unit | None = None,
 ) -> Explanation:
-    """Explain a planned question: the error in its own units, and what would halve it. `question` previews it
-    at any price. Reads no data."""
+    """Explain a planned question: the error of each column in its own units, and the price of half of it.
+
+    `question(price)` returns the preview of the same question at another epsilon. `size` is the declared
+    number of rows. Reads no data.
+    """
     preview = question(float(epsilon))
     planned = columns(question, float(epsilon), size=size)
     sections = [_accuracy(column) for column in planned]
-    unknown = [
-        n for n, e in zip(preview.columns, preview.errors, strict=True) if e is None and n not in preview.keys
-    ]
-    if unknown:
-        line = (
-            f"The error of {', '.join(unknown)} depends on how many rows there are, which is private: it "
-            "comes with the answer. Declare the size of the table, where it is public, to know it "
-            "beforehand."
-        )
-        sections.append(Section(heading="Known with the answer only", lines=(line,)))
+    lines = _lines_without_error(preview)
+    if lines:
+        sections.append(Section(heading="Known with the answer only", lines=lines))
     return explain_event(
         preview.event,
         delta=_delta(preview.event, preview.delta or None),
@@ -178,6 +187,23 @@ def explain_question(
     )
 
 
+def _lines_without_error(preview: Preview) -> tuple[str, ...]:
+    """Say of the columns without an error in the preview when and how their error becomes known."""
+    without = [
+        n for n, e in zip(preview.columns, preview.errors, strict=True) if e is None and n not in preview.keys
+    ]
+    later = [name for name in without if name not in preview.chosen]
+    lines = [
+        f"The error of {', '.join(later)} depends on how many rows there are, which is private: it comes "
+        "with the answer. Declare the size of the table, where it is public, to know it beforehand."
+    ] * bool(later)
+    if preview.chosen:
+        # a quantile or a mode is off by a number of rows, whatever size is declared
+        notes = "; ".join(preview.notes)
+        lines.append(f"{', '.join(preview.chosen)}: chosen values, which have no ± of their own. {notes}.")
+    return tuple(lines)
+
+
 def _stated_guarantee(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
     """Return the event of an (epsilon, delta) that is known by its numbers alone."""
     if delta == 0:
@@ -186,13 +212,14 @@ def _stated_guarantee(epsilon: float, delta: float, neighbors: Neighbors) -> Eve
 
 
 def _price_words(event: Event) -> str:
-    """Return a price as a phrase."""
+    """Return the price of a stated guarantee as a phrase, with the numbers as they were given."""
     delta_words = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
     return f"an epsilon of {float(event.epsilon):g}{delta_words}"  # type: ignore[attr-defined]
 
 
 def _delta(event: Event, own: float | None) -> float:
-    """Return the delta to explain at: the subject's own, or 0 where that gives a finite epsilon."""
+    """Return the delta to explain at: the subject's `own` if it is above 0; else 0 where that gives a finite
+    epsilon, and `USUAL_DELTA` where it does not."""
     if own:
         return float(own)
     return 0.0 if math.isfinite(Risk(event, 0.0).epsilon) else USUAL_DELTA
@@ -201,7 +228,11 @@ def _delta(event: Event, own: float | None) -> float:
 def _price_facts(
     subject: Any, neighbors: Neighbors
 ) -> tuple[Event, float | None, str, tuple[tuple[str, str], ...]]:
-    """Return the event, the own delta, the title and the label's facts of whatever has a price."""
+    """Return the subject's event, its own delta or None, a title, and facts for the head of the page.
+
+    Subjects are recognized by what they hold: `query` (a preview), `event_` (a fitted model), `event` (a
+    release or a mechanism), or `rho`, `epsilon` and `delta` (a budget).
+    """
     facts: tuple[tuple[str, str], ...]
     subject = None if isinstance(subject, type) else subject
     if isinstance(subject, Event):
@@ -308,21 +339,22 @@ def _adds_up(account: Spending, audience: str) -> Section:
     """Return the section that shows how the charges of an account add up."""
     heading = "How it adds up"
     if not account.steps:
-        return Section(heading=heading, lines=("Nothing was asked yet.",))
+        spent = f"The charges so far ({account.of}) add up to {_used_of_limit(account)}."
+        return Section(heading=heading, lines=(spent if account.used else "Nothing was asked yet.",))
     steps = account.steps
     lines = [
-        f"Charges so far: {len(steps):,}. They add up to {account.unit} {account.used:.4g} of "
-        f"{account.limit:.4g}. Each answer costs a little, the sum is kept before anything is answered, and "
-        f"at the limit the answers stop."
+        f"Charges so far: {len(steps):,}. They add up to {_used_of_limit(account)}. Each answer has its "
+        f"price, which is charged before anything is answered, and at the limit the answers stop."
     ]
     if account.delta:
         lines.append(
             f"The delta, {account.delta:g}, is that of the whole budget and is taken as spent: where every "
-            f"charge was without one, the bounds above are larger than they need be."
+            f"charge had a delta of 0, the bounds above are larger than they need to be."
         )
     if audience == "engineer":
         lines.append(
-            "The sum is that of the budget's filter, which holds also where questions follow from answers."
+            "The sum is that of the budget's privacy filter, which also holds where questions were chosen "
+            "after seeing earlier answers."
         )
     picture = Picture(
         title=f"{account.unit} spent, charge by charge",
@@ -333,6 +365,7 @@ def _adds_up(account: Spending, audience: str) -> Section:
             Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
         ),
     )
+    # the last ten charges, with labels that fit a line: the picture has all of them
     labels = [text if len(text) <= 60 else text[:59] + "…" for text, _ in steps]
     shown = tuple((text, f"{total:.4g}") for text, (_, total) in zip(labels, steps, strict=True))[-10:]
     return Section(
@@ -341,7 +374,7 @@ def _adds_up(account: Spending, audience: str) -> Section:
 
 
 def _limits(accounts: Sequence[Spending], delta: float) -> Section:
-    """Return the section that shows each account today and when its budget is spent."""
+    """Return the section that shows each account's risk today and when its budget is spent, at one delta."""
     rows = []
     for account in accounts:
         now, full = Risk(account.event(account.used), delta), Risk(account.event(account.limit), delta)
@@ -349,6 +382,12 @@ def _limits(accounts: Sequence[Spending], delta: float) -> Section:
         rows.append((account.of, f"{account.used:.4g} of {account.limit:.4g} {account.unit}", *belief))
     columns = ("account", "spent", "50 in 100 becomes, today", "and when all is spent")
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
+
+
+def _used_of_limit(account: Spending) -> str:
+    """Return what is spent of how much, in words."""
+    limit = f"of {account.limit:.4g}" if math.isfinite(account.limit) else "(there is no limit)"
+    return f"{account.unit} {account.used:.4g} {limit}"
 
 
 def _accuracy(column: ColumnAccuracy) -> Section:
@@ -360,15 +399,15 @@ def _accuracy(column: ColumnAccuracy) -> Section:
     ]
     if column.share is not None:
         share = words.percent(column.share)
-        lines.append(f"Of the declared size, {column.size:,}, that is {share}.")
+        lines.append(f"If {column.name} is a count, that is {share} of the declared size, {column.size:,}.")
     lines.append(
         f"Half of that error costs epsilon {words.number(column.halved_at)}."
         if column.halved_at is not None
-        else "No price within 64 times this one halves it: the error is not noise alone."
+        else "No price up to 64 times this one halves it: the error is not noise alone."
     )
     lines.append(
-        "Or ask twice as many people at the same price: in an average, or against what is counted, the noise "
-        "weighs half as much. The error of having asked a sample would need four times as many."
+        "Or collect data from twice as many people at the same price: relative to a count, and in an "
+        "average, the noise is then half as large. To halve the error of sampling takes four times as many."
     )
     picture = Picture(
         title=f"Error of {column.name} against its price",

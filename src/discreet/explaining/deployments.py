@@ -1,4 +1,4 @@
-"""Published deployments of differential privacy, to set an epsilon beside. Each figure has its source.
+"""Published deployments of differential privacy, to compare an epsilon with. Each figure has its source.
 
 Epsilons of different units and periods do not compare number by number: one per user and day adds up over the
 days, one for a whole release does not.
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Holds one published guarantee. `unit` is what the epsilon is for; `local` says that no curator is
-    trusted.
+    """Holds one published guarantee. `unit` is the unit of privacy of the epsilon; `local` marks local
+    differential privacy, where no curator is trusted.
 
-    `source` is who published the figure, `checked` where it was read again when this list was last gone
-    through (17 November 2026).
+    `source` names the publication of the figure. `checked` names the second place where the figure was
+    compared when this list was last reviewed (17 November 2026).
     """
 
     who: str

@@ -18,7 +18,8 @@ from .risk import Risk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Holds one heading with its sentences, and where there is one a table and a picture."""
+    """Holds one heading with its sentences (`lines`), and optionally a table (`columns` names its columns)
+    and a picture."""
 
     heading: str
     lines: tuple[str, ...] = ()
@@ -96,7 +97,8 @@ class Explanation(_require.NearestNames):
             "epsilon": risk.epsilon if risk.bounded else None,
             "delta": risk.delta,
             "neighbors": risk.neighbors.value,
-            "odds_factor": risk.odds_factor if risk.bounded else None,
+            # JSON has no infinity: None where no bound is a float
+            "odds_factor": risk.odds_factor if math.isfinite(risk.odds_factor) else None,
             "odds_fail": risk.odds_fail,
             "true_positives": {str(rate): risk.true_positives(rate) for rate in (0.001, 0.01, 0.05, 0.1)},
             "event": risk.event.to_json(),
@@ -128,7 +130,7 @@ def _align(section: Section) -> list[str]:
 
 
 def belief_picture(risk: Risk) -> Picture:
-    """Draw what somebody can believe after the release, over what they believed before."""
+    """Draw the largest and the smallest belief after the release over the belief before it."""
     priors = tuple(i / 50 for i in range(51))
     return Picture(
         title="What somebody can believe about one person, before and after",
@@ -146,8 +148,8 @@ def belief_picture(risk: Risk) -> Picture:
 
 
 def attack_picture(risk: Risk) -> Picture:
-    """Draw the best attack: true positives over false positives, and a coin beside it."""
-    # Where a pure epsilon has its corner, which straight lines between the other rates would cut off.
+    """Draw the best attack: true positives over false positives, with a coin flip for comparison."""
+    # The curve of a pure epsilon has its corner at this rate; lines between the others would miss it.
     corner = 1 / (1 + math.exp(min(risk.epsilon, 700.0)))
     rates = tuple(sorted({0.0, 0.001, 0.01, 0.03, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, corner}))
     hits = tuple(100 * risk.true_positives(rate) for rate in rates)

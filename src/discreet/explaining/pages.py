@@ -1,17 +1,16 @@
 """Explanations as HTML: a fragment for notebooks, a page, and a one-page privacy label.
 
-No script, no style sheet, no font and no picture comes from elsewhere; everything that others wrote is
-escaped.
+The pages load no script, style sheet, font or picture from elsewhere. All text that others wrote (titles,
+questions, names of columns) is escaped.
 """
 
 from __future__ import annotations
 
-import math
 from html import escape
 
 from .explanation import Explanation, Section
 from .risk import EXTRA_EPSILON, Risk
-from .words import DISCLAIMERS, number, out_of, price
+from .words import DISCLAIMERS, factor, has_bounded_odds, number, out_of, price
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 46rem; margin: 2rem auto; padding: 0
@@ -36,7 +35,7 @@ svg { width: 82mm; height: auto; } .pair { display: flex; gap: 4mm; } p { margin
 
 
 def fragment(explanation: Explanation) -> str:
-    """Return the explanation as a piece of HTML, for a notebook or a console page."""
+    """Return the explanation as a piece of HTML, for a notebook or a page of the web console."""
     return f"<h3>{escape(explanation.title)}</h3>" + "".join(_section(s, "h4") for s in explanation.sections)
 
 
@@ -56,18 +55,13 @@ def label(explanation: Explanation) -> str:
     rows = [("Price", price(risk))]
     if risk.bounded:
         rows += [
-            ("Odds about one person move by at most", f"{number(risk.odds_factor)} times"),
+            *_odds(risk),
             *_chances(risk),
-            ("A belief of 50 in 100 becomes at most", out_of(risk.after(0.5))),
-            ("A belief of 1 in 100 becomes at most", out_of(risk.after(0.01))),
             (
-                "A test that errs on 5 of 100 outside hits at most",
+                "A test that points wrongly at 5 of 100 outside points rightly at most at",
                 f"{out_of(risk.true_positives(0.05))} inside",
             ),
         ]
-        if risk.odds_fail:
-            why = f"at most {number(risk.odds_fail)} (delta / (1 - e^-{EXTRA_EPSILON}))"
-            rows.append(("Chance that the odds move further", why))
     else:
         rows.append(("Protection", "none is promised"))
     body += _table((), tuple(rows))
@@ -82,11 +76,26 @@ def label(explanation: Explanation) -> str:
     )
 
 
+def _odds(risk: Risk) -> list[tuple[str, str]]:
+    """Return the rows about odds and beliefs."""
+    if not has_bounded_odds(risk):
+        return [("Odds about one person", "no useful bound")]
+    rows = [
+        ("Odds about one person move by at most", f"{number(risk.odds_factor)} times"),
+        ("A belief of 50 in 100 becomes at most", out_of(risk.after(0.5))),
+        ("A belief of 1 in 100 becomes at most", out_of(risk.after(0.01))),
+    ]
+    if risk.odds_fail:
+        bound = f"at most {number(risk.odds_fail)} (delta / (1 - e^-{EXTRA_EPSILON}))"
+        rows.append(("Chance that the odds rise further; as large that they fall further", bound))
+    return rows
+
+
 def _chances(risk: Risk) -> list[tuple[str, str]]:
-    """Return the bound on chances beside that on odds, where a delta makes them differ."""
+    """Return the bound on the probabilities of results, where a delta makes it differ from that on odds."""
     if not risk.odds_fail:
         return []
-    bound = f"{number(math.exp(min(risk.epsilon, 700)))} times, plus delta {risk.delta:g}"
+    bound = f"{factor(risk.epsilon)} times, plus delta {number(risk.delta)}"
     return [("Chances of results move by at most (e^epsilon)", bound)]
 
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 INK, ACCENT, PALE, GRID = "#1f2933", "#0b6e99", "#9aa5b1", "#e4e7eb"
 _COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195", "#a8871a", "#52606d")
+# The attribute of a dashed line, and the height of a row of the legend in pixels.
 _DASH, _ROW = ' stroke-dasharray="5 4"', 14
-# The layout of a picture, in pixels.
+# The layout of a picture in pixels: its size, and the margins around the axes. Chosen by eye.
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Describes one line of a picture, or one set of bars. `color` is the place in the palette, by default
-    that of the series in its picture; a series without a name is left out of the legend.
+    """Describes one line of a picture, or one set of bars. `color` is an index into the palette, by default
+    the number of the series in its picture; a series with an empty name is left out of the legend.
     """
 
     name: str
@@ -36,8 +37,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Draws lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg
-    file.
+    """Draws lines over numbers, or bars where `labels` are given, one label for each group of bars. A
+    notebook shows it; `save` writes an .svg file.
+
+    `log_x` and `log_y` make an axis logarithmic; `y_bottom` and `y_top` fix the ends of the y axis.
     """
 
     title: str
@@ -68,18 +71,18 @@ def _svg(picture: Picture) -> str:
     """Return the picture as SVG."""
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
-    # the names of several series stand above the picture, where no line crosses them
+    # the legend of several series stands above the axes, where no line crosses it
     named = sum(bool(series.name) for series in picture.series)
-    room = _ROW * named + 6 if named > 1 else 0
-    height = _HEIGHT + room
+    legend_height = _ROW * named + 6 if named > 1 else 0
+    height = _HEIGHT + legend_height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
         f'height="{height}" role="img" aria-label="{escape(picture.title)}" '
         f'font-family="system-ui, sans-serif" font-size="11">'
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
         + _text(_LEFT, 16, picture.title, anchor="start", size=13, weight="600")
-        + (_legend(picture) if room else "")
-        + f'<g transform="translate(0 {room})">'
+        + (_legend(picture) if legend_height else "")
+        + f'<g transform="translate(0 {legend_height})">'
         + body
         + _text(middle_x, _HEIGHT - 8, picture.x_label)
         + _text(14, middle_y, picture.y_label, rotated=True)
@@ -90,7 +93,7 @@ def _svg(picture: Picture) -> str:
 def _y_scale(picture: Picture) -> _Scale:
     """Return the scale of the y axis: from zero, unless it is logarithmic or `y_bottom` is set.
 
-    Bars of logarithms begin below the least of them, so that it is seen.
+    On a logarithmic axis bars begin at 0.6 times the least value, so that its bar is visible.
     """
     ys = [y for series in picture.series for y in series.y]
     bottom = picture.y_bottom
@@ -143,7 +146,10 @@ def _bars(picture: Picture) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Maps values from [low, high] to pixels from `start` to `end`, linearly or by logarithms."""
+    """Maps values from [low, high] to pixels from `start` to `end`, linearly or by logarithms.
+
+    Values outside are drawn at the nearer end; infinite ones and NaN at `high`.
+    """
 
     low: float
     high: float
@@ -162,6 +168,7 @@ class _Scale:
         bottom: float | None = None,
         top: float | None = None,
     ) -> _Scale:
+        """Return the scale that shows all values, or from `bottom` to `top` where these are given."""
         shown = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [0.1, 1.0]
         low, high = (min(shown) if bottom is None else bottom), (max(shown) if top is None else top)
         if high <= low:
@@ -177,6 +184,8 @@ class _Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
+        """Return about five round values in the range: multiples of 1, 2 or 5 times a power of ten. A
+        logarithmic axis with more than seven of these has the powers of ten alone."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [m * 10.0**p for p in powers for m in (1, 2, 5)]
@@ -242,4 +251,5 @@ def _text(
 
 
 def _short(value: float) -> str:
+    """Return a value as the text of a tick or a bar."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

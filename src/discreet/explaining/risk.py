@@ -1,7 +1,7 @@
-"""Bounds what a release can do to one person: odds before and after, the best attack on them, their cost.
+"""Bounds the harm of a release to one person: odds before and after, the best attack, the expected cost.
 
-Everything here is a function of an accounting event; no data is involved. Every number bounds the harm
-from the safe side, and is rounded to that side when it is shown.
+Everything here is a function of an accounting event; no data is involved. Every number is an upper bound on
+the harm (`least_after` a lower bound on a belief), and `words` rounds it up when it is shown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .._public import ADD_REMOVE, REPLACE, Neighbors
 from ..accounting import ApproximateDP, Event, Gaussian, Group, PureDP, RandomizedResponse
 from ..accounting.normal import normal
 
-# How far above e^epsilon the odds are bounded, where delta is not 0 (t in the proof of `odds_factor`): at 0.1
-# the bound fails with a probability of at most 10.5 delta, and odds are 10.5% larger. No measurement on
-# record: a larger one fails less often and promises less.
+# t in the proof of `odds_factor`: where delta is not 0 the odds are bounded by e^(epsilon + t). At t = 0.1
+# the bound fails with probability at most 10.51 delta, and is 10.52% above e^epsilon. The value is a choice,
+# not a measurement: a larger t fails less often and promises less.
 EXTRA_EPSILON = 0.1
 _FAILURE_FACTOR = 1 / (1 - math.exp(-EXTRA_EPSILON))
 
@@ -27,7 +27,8 @@ _FAILURE_FACTOR = 1 / (1 - math.exp(-EXTRA_EPSILON))
 class Risk:
     """Bounds the harm of an event to one unit at a delta.
 
-    `epsilon` is the tightest bound that accounting proves; infinite where nothing is promised.
+    `epsilon` is the least epsilon that accounting proves at this delta; infinite where it proves none. Every
+    statement about beliefs is for somebody who knows all records but one.
     """
 
     event: Event
@@ -48,44 +49,49 @@ class Risk:
 
     @property
     def bounded(self) -> bool:
-        """Return whether anything is promised at this delta."""
-        return math.isfinite(self.epsilon)
+        """Return whether anything is promised at this delta: at a delta of 1 nothing is."""
+        return self.delta < 1 and math.isfinite(self.epsilon)
 
     @property
     def pure(self) -> float:
-        """Return the epsilon that holds without exception; infinite where there is none."""
+        """Return the epsilon at delta 0, which holds without exception; infinite where there is none."""
         return _epsilon(self.event, 0.0)
 
     @property
     def odds_factor(self) -> float:
-        """Return a bound on the posterior odds over the prior odds about one unit (Bayes factor), except with
-        the chance `odds_fail`.
+        """Return a bound on the posterior odds over the prior odds about one unit (Bayes factor), which fails
+        with probability at most `odds_fail`.
 
         Guarantee: for every prior belief about which of two neighboring tables is the true one, the odds
-                   after the release are at most this factor times the odds before, and at least one over it,
-                   except with probability `odds_fail` for each side, whichever table is the true one.
-        Proof:     pure epsilon: the ratio of chances is at most e^epsilon at every outcome. With a delta, let
+                   after the release are at most this factor times the odds before, and at least one over it.
+                   Each of the two bounds fails with probability at most `odds_fail`, whichever table is the
+                   true one.
+        Proof:     let P and Q be the distributions of the release on the two tables, and t = EXTRA_EPSILON.
+                   Pure epsilon: P(o) / Q(o) is at most e^epsilon at every outcome o. With a delta, let
                    S be the outcomes at which P(o) > e^(epsilon + t) Q(o). Then P(S) <= e^epsilon Q(S) + delta
-                   <= e^-t P(S) + delta, so P(S) <= delta / (1 - e^-t), and Q(S) is less than P(S); t is 0.1.
+                   <= e^-t P(S) + delta, so P(S) <= delta / (1 - e^-t), and Q(S) is less than P(S). The other
+                   direction exchanges P and Q.
                    (That the odds stay below e^epsilon except with probability delta is often said and is not
                    true: for Gaussian noise they leave it more often. Kasiviswanathan & Smith 2014,
                    arXiv:0803.3946, have the same argument with other constants.)
         Assumes:   the neighbor relation of the event says what the two tables differ in.
         """
-        least = min(self.pure, self.epsilon + (EXTRA_EPSILON if self.delta > 0 else 0.0))
+        log_factor = min(self.pure, self.epsilon + (EXTRA_EPSILON if self.delta > 0 else 0.0))
         if self.odds_fail >= 1:
             return math.inf
-        return _exp(least)
+        return _exp(log_factor)
 
     @property
     def odds_fail(self) -> float:
-        """Return the chance that the odds move further than `odds_factor`."""
+        """Return a bound on the probability that the odds rise by more than `odds_factor`, which also bounds
+        the probability that they fall by more."""
         if self.delta == 0 or self.pure <= self.epsilon + EXTRA_EPSILON:
             return 0.0
         return min(1.0, self.delta * _FAILURE_FACTOR)
 
     def after(self, prior: float) -> float:
-        """Return the most that somebody can believe after the release who believed `prior` before.
+        """Return the largest probability that somebody can give after the release to what they gave the
+        probability `prior` before, unless `odds_factor` fails.
 
         >>> from discreet.accounting import PureDP
         >>> round(Risk(PureDP(epsilon=1)).after(0.5), 4)
@@ -98,17 +104,18 @@ class Risk:
         return prior * factor / (1 - prior + prior * factor)
 
     def least_after(self, prior: float) -> float:
-        """Return the least that somebody can believe after the release who believed `prior` before."""
+        """Return the smallest probability that somebody can give after the release to what they gave the
+        probability `prior` before, unless `odds_factor` fails."""
         return 1.0 - self.after(1.0 - prior)
 
     def true_positives(self, false_positives: float) -> float:
-        """Return the best attack's true-positive rate: of those who are in the data, the share that a test
-        can point at if it points at `false_positives` of those who are not.
+        """Return a bound on the true-positive rate of every test of whether one given unit is in the data,
+        at a false-positive rate of `false_positives`.
 
-        Guarantee: no test of whether one given unit is in the data does better.
-        Proof:     exact for Gaussian noise (`accounting.tradeoff`); otherwise the least over points (epsilon,
-                   delta) of the event's own privacy curve, each of which bounds every test from two sides
-                   (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5).
+        Guarantee: no test has a larger true-positive rate.
+        Proof:     exact for Gaussian noise (`accounting.tradeoff`); otherwise the least bound over points
+                   (epsilon, delta) of the event's own privacy curve, each of which gives two bounds
+                   (`_true_positive_bound`; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5).
         """
         _require.probability(false_positives=false_positives)
         if not self.bounded:
@@ -119,8 +126,8 @@ class Risk:
         return min(1.0, *(_true_positive_bound(epsilon, delta, false_positives) for epsilon, delta in points))
 
     def accusation(self, prior: float, false_positives: float) -> float:
-        """Return the most that an accusation is worth: the chance that somebody who is pointed at is really
-        in the data, if a share `prior` of those who are looked at is."""
+        """Return a bound on the probability that an accused person is really in the data (the precision of
+        the best test), if a share `prior` of those tested is in the data."""
         _require.open_probability(prior=prior)
         hits = self.true_positives(false_positives) * prior
         misses = false_positives * (1 - prior)
@@ -128,9 +135,8 @@ class Risk:
 
     @property
     def advantage(self) -> float:
-        """Return the largest true-positive rate minus false-positive rate of any test; zero means
-        guessing.
-        """
+        """Return a bound on the true-positive rate minus the false-positive rate of any test; 0 means that no
+        test is better than guessing."""
         if not self.bounded:
             return 1.0
         try:
@@ -142,27 +148,29 @@ class Risk:
             return min(1.0, (exp_epsilon - 1 + 2 * self.delta) / (exp_epsilon + 1))
 
     def cost(self, without: float, *, worst: float | None = None) -> float:
-        """Return the most that somebody's expected cost can be with them in the data, if it is `without`
-        without them.
+        """Return a bound on somebody's expected cost with their data, if it is `without` on the neighboring
+        table: without them under `add_remove`, with another record in place of theirs under `replace`.
 
         Guarantee: for any cost between 0 and `worst` that others derive from the release, the expectation
                    with the unit is at most e^epsilon times that without it, plus delta times `worst`.
-        Proof:     the definition, integrated over the levels of the cost (Wood et al. 2018 tell it as the
-                   premium of an insurance).
+                   Infinite where nothing bounds it: a delta above 0 needs a `worst`.
+        Proof:     the definition of (epsilon, delta), integrated over the thresholds of the cost (Wood et
+                   al. 2018 explain it with the premium of an insurance).
         """
         _require.non_negative(without=without)
         if not self.bounded or (self.delta > 0 and worst is None):
             return math.inf if worst is None else float(worst)
-        # not infinity times zero
+        # infinity times zero would be NaN
         multiplied = _exp(self.epsilon) * without if without > 0 else 0.0
         bound = multiplied + self.delta * (worst or 0.0)
         return bound if worst is None else min(float(worst), bound)
 
     def of_group(self, size: int) -> Risk:
-        """Return the same for `size` units at once, a family or a household; their delta is larger as well.
+        """Return the risk for `size` units at once, such as a family; its delta is larger as well.
 
-        Proof: group privacy, size epsilon and size e^((size - 1) epsilon) delta (Vadhan 2017, Lemma 2.2);
-        `accounting.Group` may know a smaller epsilon at that delta.
+        Proof: group privacy. (epsilon, delta) for one unit gives size * epsilon and the delta
+        size * e^((size - 1) epsilon) * delta for the group (Vadhan 2017, Lemma 2.2). `accounting.Group` may
+        prove a smaller epsilon at that delta.
         """
         _require.integer(size=size, at_least=1)
         if size == 1:
@@ -172,16 +180,17 @@ class Risk:
 
     @property
     def of_a_value(self) -> Risk:
-        """Return what one record's content is exposed to: that it says one thing rather than another.
+        """Return the risk that a release tells one content of a record from another.
 
         Under `add_remove` a changed record is one that leaves and one that comes, and under `zero_out` one
-        that is blanked and one that is filled in: two steps. Under `replace` it is one.
+        that is blanked and one that is filled in: two steps between neighbors, as for a group of two. Under
+        `replace` it is one step.
         """
         return self if self.neighbors is REPLACE else self.of_group(2)
 
 
 def changed(neighbors: Neighbors) -> str:
-    """Return what the neighbor relation hides, in words."""
+    """Return the question that the neighbor relation keeps open, in words that address "you"."""
     if neighbors is ADD_REMOVE:
         return "whether you are in the data at all"
     if neighbors is REPLACE:
@@ -190,7 +199,7 @@ def changed(neighbors: Neighbors) -> str:
 
 
 def _exp(epsilon: float) -> float:
-    """Return e^epsilon, or infinity where a float may not hold it: an upper bound either way."""
+    """Return e^epsilon, or infinity, which bounds it too, from 700 on (floats end near e^709)."""
     return math.exp(epsilon) if epsilon < 700 else math.inf
 
 
@@ -203,15 +212,16 @@ def _epsilon(event: Event, delta: float) -> float:
         return math.inf
 
 
-# Points of the privacy curve that the best attack is read off: for 60 epochs of DP-SGD the true-positive rate
-# at 1% false positives is 0.04023 with 12 points and with 24, and 0.04021 with the best point
-# (`accounting.tradeoff`).
+# How many steps of epsilon the privacy curve is evaluated at to bound the best attack. Measured for 60 epochs
+# of DP-SGD: the bound on the true-positive rate at 1% false positives is 0.04023 with 12 steps and with 24,
+# and 0.04021 with the best point of all (`accounting.tradeoff`).
 _POINTS = 12
 
 
 @functools.lru_cache(maxsize=64)
 def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
-    """Return points (epsilon, delta) of the curve from 0 to `top`, or none where only one pair is known."""
+    """Return points (epsilon, delta) of the privacy curve for epsilons from 0 to `top`; none where the event
+    is known by one pair (epsilon, delta) alone, or the curve cannot be computed."""
     stated = isinstance(event, PureDP | ApproximateDP | RandomizedResponse)
     if stated or not 0 < top < 700:
         return ()
@@ -223,9 +233,10 @@ def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
 
 
 def _true_positive_bound(epsilon: float, delta: float, rate: float) -> float:
-    """Return the true-positive rate that (epsilon, delta) allows at a false-positive rate."""
+    """Return the largest true-positive rate that (epsilon, delta) allows at the false-positive rate `rate`:
+    the definition for the test's rejection region, and for its complement."""
     exp_epsilon = _exp(epsilon)
-    # not infinity times zero
+    # infinity times zero would be NaN
     multiplied = exp_epsilon * rate if rate > 0 else 0.0
     return min(multiplied + delta, 1 - (1 - delta - rate) / exp_epsilon)
 

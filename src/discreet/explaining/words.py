@@ -1,11 +1,12 @@
 """The sentences of an explanation, for three kinds of reader: the public, policy makers, engineers.
 
-What the studies found goes into them. Odds, as whole numbers of outcomes with and without a person, are
-understood better than descriptions that leave epsilon out (Nanayakkara et al. 2023, arXiv:2303.00738); people
-care about who could learn what, and descriptions set expectations that must be right (Cummings, Kaptchuk &
-Redmiles 2021, arXiv:2110.06452); labels that state the consequences set the expectations right (Smart et al.
-2024, arXiv:2408.08475); a cost in money makes the bound felt (Wood et al. 2018). So every text says what a
-person risks by taking part, beside what they risk anyway, and no text says "anonymous" or "safe".
+The sentences follow what studies with readers found. Odds, as whole numbers of outcomes with and without a
+person, are understood better than descriptions that leave epsilon out (Nanayakkara et al. 2023,
+arXiv:2303.00738); people care about who could learn what, and descriptions set expectations that must be
+right (Cummings, Kaptchuk & Redmiles 2021, arXiv:2110.06452); labels that state the consequences set the
+expectations right (Smart et al. 2024, arXiv:2408.08475); a cost in money makes the bound concrete (Wood et
+al. 2018). So every text says what a person risks by taking part, beside what they risk anyway, and no text
+says "anonymous" or "safe". Numbers that bound a harm are rounded up, never to the nearest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DISCLAIMERS = (
     (
         "secure computation",
         "Secure computation hides the inputs from those who compute, and gives the exact result, which may "
-        "tell on somebody. Here the result itself is what protects.",
+        "give somebody's data away. Here the result itself is made so that it protects people.",
     ),
     (
         "access control",
@@ -47,12 +48,13 @@ DISCLAIMERS = (
 )
 
 
-# Endings of a column's name that say that it is an identifier, not whose: patient_id is of a patient.
+# Endings that mark a column's name as an identifier. What stands before the ending names the unit: the column
+# patient_id identifies a patient.
 _IDENTIFIER = re.compile(r"(?:[_\s-]+(?i:id|ids|key|no|nr|num|number|code)|(?<=[a-z])(?:Id|ID))$")
 
 
 def unit_noun(unit: Unit) -> str:
-    """Return what one protected unit is called: a row, or what the declared column identifies.
+    """Return the noun for one protected unit: "row", or the thing that the declared column identifies.
 
     >>> [unit_noun(Unit(column=name)) for name in ("patient_id", "householdID", "person", "id", None)]
     ['patient', 'household', 'person', 'unit', 'row']
@@ -64,7 +66,7 @@ def unit_noun(unit: Unit) -> str:
 
 
 def protected(risk: Risk, unit: str = "unit") -> str:
-    """Return which change the event hides."""
+    """Return the change that the event hides, by its neighbor relation."""
     return {
         "add_remove": f"one {unit}, whether it is in the data at all",
         "replace": f"one {unit}'s data, whatever it says (how many there are is public)",
@@ -73,8 +75,8 @@ def protected(risk: Risk, unit: str = "unit") -> str:
 
 
 def out_of(chance: float, per: int = 100) -> str:
-    """Return a chance as a natural frequency, so many in a hundred, rounded up; in a thousand or more where
-    rounding would make it impossible or certain.
+    """Return a probability as a natural frequency ("74 in 100"), rounded up. The denominator `per` is raised
+    to a thousand or more where rounding would make the frequency zero or certain.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
@@ -89,18 +91,26 @@ def out_of(chance: float, per: int = 100) -> str:
 
 
 def number(value: float) -> str:
-    """Return a bound, rounded up to three digits."""
+    """Return an upper bound, rounded up to three digits.
+
+    >>> number(2.71828), number(12_340.1), number(5e-324)
+    ('2.72', '12,400', '1e-300')
+    """
     if not math.isfinite(value):
         return "without limit"
     if value == 0:
         return "0"
+    if 0 < value < 1e-300:
+        # still an upper bound: the third digit of a smaller number is below the smallest float
+        value = 1e-300
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
     shown = math.ceil(value / step - 1e-9) * step
     return f"{shown:,.0f}" if 1000 <= abs(shown) < 1e15 else f"{shown:.4g}"
 
 
 def percent(chance: float) -> str:
-    """Return a chance in per cent, rounded up to three digits, or to more where three would make it certain.
+    """Return a probability in per cent, rounded up to three digits, or to more digits where three would make
+    it certain.
 
     >>> percent(0.5), percent(0.99996), percent(1 - 1e-12), percent(1.0)
     ('50%', '99.996%', 'just under 100%', '100%')
@@ -116,20 +126,29 @@ def percent(chance: float) -> str:
 
 
 def _rounded_up(value: float) -> int:
-    """Return the next integer up; a float's own error of 1e-9 does not count, but nothing positive becomes
-    zero."""
+    """Return the next integer up. An excess of up to 1e-9 over an integer is taken for a float's rounding
+    error, but nothing positive becomes zero."""
     return max(math.ceil(value - 1e-9), 1 if value > 0 else 0)
+
+
+def factor(exponent: float) -> str:
+    """Return e^exponent, rounded up; as a power of e where no float holds the number.
+
+    >>> factor(1.0), factor(1000.0)
+    ('2.72', 'e^1,000')
+    """
+    return number(math.exp(exponent)) if exponent < 700 else f"e^{number(exponent)}"
 
 
 def price(risk: Risk) -> str:
     """Return epsilon and delta as text."""
     if not risk.bounded:
-        return "no finite epsilon" + (f" at delta {risk.delta:g}" if risk.delta else "")
-    return f"epsilon {number(risk.epsilon)}" + (f", delta {risk.delta:g}" if risk.delta else "")
+        return "nothing is promised" + (f" at delta {number(risk.delta)}" if risk.delta else "")
+    return f"epsilon {number(risk.epsilon)}" + (f", delta {number(risk.delta)}" if risk.delta else "")
 
 
 def nothing_promised(risk: Risk) -> tuple[str, ...]:
-    """Return what to say where no bound holds."""
+    """Return the sentences for a risk without a bound."""
     return (
         f"There is no bound: {price(risk)}. Whoever sees the result may learn as much as from the data "
         f"itself.",
@@ -139,14 +158,21 @@ def nothing_promised(risk: Risk) -> tuple[str, ...]:
 
 
 def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
-    """Explain the odds before and after; `unit` names what is protected, where the public is not addressed as
-    "you"."""
+    """Explain the odds before and after the release.
+
+    `unit` is the noun for what is protected. It is not used for the public, who are addressed as "you".
+    """
     secret = changed(risk.neighbors)
+    if not has_bounded_odds(risk):
+        about = secret if audience == "public" else _of_unit(secret, unit)
+        return (f"At this price there is no useful bound on how sure somebody can become about {about}.",)
     if audience == "public":
         lines = [
-            f"Suppose somebody wants to find out {secret}, and thinks before any result is out that the "
-            f"chance is 50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it "
-            "would stay at 50 in 100 if your data played no part.",
+            # The bound needs somebody who knows the other records. Anybody else also learns about you from
+            # what the results say about people like you, which no epsilon bounds.
+            f"Suppose somebody knows everybody else's data, wants to find out {secret}, and thinks before "
+            "any result is out that the chance is 50 in 100. After all of these results it is at most "
+            f"{out_of(risk.after(0.5))}; it would stay at 50 in 100 if your data played no part.",
             f"If they thought it was 1 in 100, it is at most {out_of(risk.after(0.01))} afterwards.",
         ]
         if risk.odds_fail:
@@ -155,15 +181,15 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
             )
         return tuple(lines)
     beliefs = "; ".join(f"{p:.0%} becomes at most {percent(risk.after(p))}" for p in (0.01, 0.1, 0.5))
-    fails = f", except with probability {number(risk.odds_fail)}" if risk.odds_fail else ""
+    fails = f", except with probability {number(risk.odds_fail)} in each direction" if risk.odds_fail else ""
     lines = [
-        f"The odds that anybody gives to {_of_unit(secret, unit)} move by at most a factor of "
-        f"{number(risk.odds_factor)}, up or down{fails}.",
+        f"The odds on {_of_unit(secret, unit)}, for anybody who knows all other records, move by at most a "
+        f"factor of {number(risk.odds_factor)}, up or down{fails}.",
         f"A belief of {beliefs}.",
     ]
     if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
         lines.append(
-            f"The factor is e^(epsilon + {EXTRA_EPSILON}), and its chance to fail "
+            f"The factor is e^(epsilon + {EXTRA_EPSILON}), and it fails with probability at most "
             f"delta / (1 - e^-{EXTRA_EPSILON}): "
             "(epsilon, delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
         )
@@ -173,7 +199,7 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
             "Under add_remove the odds between two contents of the same record are two steps apart: "
             + (
                 f"a factor of {number(inner.odds_factor)}{_exception_words(inner)}."
-                if _has_bounded_odds(inner)
+                if has_bounded_odds(inner)
                 else "no bound at this delta."
             )
         )
@@ -181,7 +207,7 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
 
 
 def attack(risk: Risk, audience: str) -> tuple[str, ...]:
-    """Explain the best attack there can be."""
+    """Explain the best possible membership test, at false-positive rates of 5% and 1%."""
     at_5_percent, at_1_percent = risk.true_positives(0.05), risk.true_positives(0.01)
     if audience == "public":
         return (
@@ -203,41 +229,35 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
 
 
 def cost(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
-    """Explain the risk against a baseline, in money."""
+    """Explain the risk in money: the expected cost with a person's data against the cost without it."""
+    # An example to read, not a measurement: an average premium, and the largest cost there can be.
     base, worst = 1_000.0, 100_000.0
     expected = risk.cost(base, worst=worst)
     if audience == "engineer":
         return (
             f"Any cost in [0, {worst:,.0f}] that is derived from the release has an expectation of at most "
-            f"e^epsilon times that without the {unit}, plus delta times {worst:,.0f}: {base:,.0f} becomes at "
-            f"most {number(expected)}.",
+            f"e^epsilon times its expectation {_otherwise(risk, f'the {unit}')[1]}, plus delta times "
+            f"{worst:,.0f}: {base:,.0f} becomes at most {number(expected)}.",
         )
     return (
-        f"Say an insurer would charge you {base:,.0f} a year on average for a policy of {worst:,.0f} if you "
-        f"had not taken part. Because you do, whatever it reads from these results, that is at most "
-        f"{number(expected)}.",
+        f"Say an insurer would charge you {base:,.0f} a year on average for a policy of {worst:,.0f} if "
+        f"{_otherwise(risk, 'you')[0]}. With your data as it is, whatever the insurer reads from these "
+        f"results, the charge is at most {number(expected)} on average.",
         "What you would pay anyway, because of what is known about people like you, is not part of this "
         "promise.",
     )
 
 
 def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
-    """Return what changes if one person leaves."""
+    """Say how far the probabilities of the results would differ without one person's data."""
     who = "you" if audience == "public" else f"one {unit}"
-    if risk.neighbors is REPLACE:
-        return (
-            f"If {who} had said something else, every possible result would have come out with almost the "
-            f"same chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
-            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_odds_note(risk)} How many "
-            "people there are is public.",
-        )
+    remainder = f", and a remainder of {number(risk.delta)}" if risk.delta else ""
     lines = [
-        f"If {who} had stayed away, every possible result would have come out with almost the same chance: "
-        f"within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
-        + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
-        + "."
-        + _odds_note(risk)
+        f"If {_otherwise(risk, who)[0]}, the chance of every possible result would differ by at most a "
+        f"factor of {factor(risk.epsilon)}{remainder}.{_odds_note(risk)}"
     ]
+    if risk.neighbors is REPLACE:
+        return (f"{lines[0]} How many people there are is public.",)
     if audience != "public":
         lines.append(
             "Leaving later takes nothing back: what was released stays released, and stays within the bound; "
@@ -247,29 +267,40 @@ def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
 
 
 def _of_unit(secret: str, unit: str) -> str:
-    """Return a sentence about "you" as one about a unit."""
-    return secret.replace("you are", f"one {unit} is").replace("your", "its")
+    """Return the words of `changed`, which address "you", for one unit instead."""
+    return secret.replace("you are", f"one {unit} is").replace("your", f"one {unit}'s")
+
+
+def _otherwise(risk: Risk, who: str) -> tuple[str, str]:
+    """Return the neighboring case in words, as a condition ("if ...") and as a qualifier. The bounds compare
+    with this case and no other: under `replace` nobody can be left out, because the size is public."""
+    of_whom = "your" if who == "you" else f"{who}'s"
+    if risk.neighbors is ADD_REMOVE:
+        return f"{who} had stayed away", f"without {who}"
+    if risk.neighbors is REPLACE:
+        return f"{of_whom} record had said anything else", f"with any other record in place of {of_whom}"
+    return f"{of_whom} record had been a blank", f"with a blank in place of {of_whom} record"
 
 
 def _odds_note(risk: Risk) -> str:
-    """Say why the factor of odds is not that of chances, where they differ: with a delta, odds can move
-    further than e^epsilon, and are bounded a little above it."""
-    if not risk.odds_fail:
+    """Say why the bound on odds is larger than the bound on probabilities; nothing where the two are equal or
+    odds have no bound."""
+    if not risk.odds_fail or not has_bounded_odds(risk):
         return ""
     return (
-        f" (That is e^epsilon, a bound on chances. The odds above are bounded by a little more, "
+        f" (This factor, e^epsilon, is for chances. The odds above have the larger bound "
         f"{number(risk.odds_factor)}, because delta is not 0: e^(epsilon + {EXTRA_EPSILON}).)"
     )
 
 
-def _has_bounded_odds(risk: Risk) -> bool:
-    """Return whether odds are bounded at all, with some chance."""
+def has_bounded_odds(risk: Risk) -> bool:
+    """Return whether the odds have a finite bound that holds with a probability above zero."""
     return risk.bounded and risk.odds_factor < math.inf
 
 
 def _exception_words(risk: Risk) -> str:
-    """Return with what chance the odds may move further, where they may."""
-    return f" (except with probability {risk.odds_fail:.1g})" if risk.odds_fail else ""
+    """Return the probability that the odds move further than their bound, in words; nothing if it is 0."""
+    return f" (except with probability {number(risk.odds_fail)} in each direction)" if risk.odds_fail else ""
 
 
 def groups(risk: Risk) -> tuple[str, ...]:
@@ -281,7 +312,7 @@ def groups(risk: Risk) -> tuple[str, ...]:
             f"{size} units together: {price(group)}"
             + (
                 f", odds by at most {number(group.odds_factor)}{_exception_words(group)}"
-                if _has_bounded_odds(group)
+                if has_bounded_odds(group)
                 else ""
             )
         )
@@ -289,7 +320,7 @@ def groups(risk: Risk) -> tuple[str, ...]:
 
 
 def scale(risk: Risk) -> tuple[str, ...]:
-    """Explain where this stands among what others have published."""
+    """Say how many published deployments have a smaller epsilon, and name the next ones below and above."""
     below, above = beside(risk.epsilon)
     lines = [
         f"{len(below)} of {len(below) + len(above)} published figures in our list have a smaller epsilon, "
@@ -308,5 +339,5 @@ def scale(risk: Risk) -> tuple[str, ...]:
 
 
 def disclaimers() -> tuple[str, ...]:
-    """Return what differential privacy is not, a sentence for each confusion."""
+    """Return what differential privacy is not, one entry for each thing that it is taken for."""
     return tuple(f"Not {name}. {why}" for name, why in DISCLAIMERS)

@@ -1,6 +1,6 @@
-"""Post-processing of released numbers: consistent, non-negative, whole, in order.
+"""Post-processing of released numbers: make them consistent, non-negative, whole or ordered.
 
-It looks at nothing else, so it costs nothing.
+The functions read released numbers and public facts only, never data, so they cost no privacy.
 
 Linear steps (`least_squares`, `measured`, `hierarchy`, `consistent_marginals`, `combine`) are unbiased and
 return their variances. Projections (`non_negative`, `with_total`, `isotonic`, `top_down`) never increase the

@@ -1,5 +1,5 @@
-"""Checks what every function here asks of its arguments: finite numbers, variances that are variances, shapes
-that fit."""
+"""Checks the arguments of every function of this package: finite numbers, variances of zero or above, shapes
+that match."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ NOTHING_COMPUTED = "Nothing was computed or released."
 
 
 def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
-    """Return the argument as an array of finite floats, a copy; the message names the first bad entry."""
+    """Return the argument as a new array of finite floats, with this many dimensions (None: any number of
+    them); the error names the first bad entry."""
     array = as_array(name, values)
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInput(
@@ -30,9 +31,10 @@ def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
 
 
 def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
-    """Return variances of this shape; a single number stands for all.
+    """Return variances of this shape; a single number is taken for all entries.
 
-    Zero: known exactly. Infinite: not measured.
+    A variance of zero marks a value that is known exactly, and an infinite one a value that was not measured.
+    Each is refused unless `zero` or `infinite` allows it.
     """
     array = as_array("variances", values)
     try:
@@ -50,7 +52,7 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
 
 
 def for_each(name: str, values: Any, length: int, what: str) -> Floats:
-    """Return finite numbers, one for each; a single one stands for all."""
+    """Return `length` finite numbers; a single number is repeated. The error calls them `what`."""
     array = numbers(name, values, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
@@ -61,8 +63,8 @@ def for_each(name: str, values: Any, length: int, what: str) -> Floats:
 
 
 def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
-    """Return numbers of the shape of `measured`, checked to be finite where it is true; elsewhere anything is
-    accepted, and becomes zero."""
+    """Return numbers of the shape of the mask `measured`. They must be finite where the mask is true;
+    elsewhere any value is accepted and replaced by zero."""
     array = as_array(name, values)
     if array.shape != measured.shape:
         raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}. {NOTHING_COMPUTED}")
@@ -97,6 +99,7 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
 
 
 def as_array(name: str, values: Any) -> Floats:
+    """Return numbers as a new array of floats, finite or not; refuse text, booleans and complex numbers."""
     if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and values.dtype == bool):
         raise _require.fail(name, type(values).__name__, "numbers")
     if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
@@ -109,7 +112,7 @@ def as_array(name: str, values: Any) -> Floats:
 
 
 def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
-    """Refuse an array with a bad entry, and name the first."""
+    """Refuse an array that has an entry where the mask `bad` is true, and name the first such entry."""
     if not bad.any():
         return
     if array.ndim == 0:

@@ -1,4 +1,5 @@
-"""Several releases of one quantity as one: averages weighted by precision, and intervals that meet."""
+"""Combines several releases of one quantity: averages weighted by precision, and intersections of
+intervals."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from .least_squares import RELATIVE_TOLERANCE
 
 
 def combine(values: Any, variances: Any) -> Estimate:
-    """Return the average of several measurements of the same quantities, weighted by 1 / variance: the least
-    variance there is.
+    """Return the average of several measurements of the same quantities, weighted by 1 / variance.
 
-    The first axis counts the measurements; any others the quantities. `variances`: one for each measurement,
-    or one for each value. Zero: known exactly. Infinite: not measured.
+    The first axis of `values` numbers the measurements, the other axes the quantities. `variances` has one
+    entry for each measurement, or one for each value: zero marks a value that is known exactly, infinity one
+    that was not measured.
 
-    Guarantee: best linear unbiased estimate; its variance is 1 / (sum of 1 / variance).
-    Assumes:   independent noise: releases made by two mechanisms, not one release counted twice.
+    Guarantee: best linear unbiased estimate; its variance is 1 / (sum of 1 / variance), the least that any
+               unbiased weighted average has.
+    Assumes:   independent noise in all measurements: no release is entered twice.
 
     >>> both = combine([10.0, 13.0], [1.0, 2.0])
     >>> float(both.values), round(float(both.variances), 4)
@@ -41,10 +43,11 @@ def combine(values: Any, variances: Any) -> Estimate:
         variances = array.reshape((-1,) + (1,) * (len(shape) - 1))
     v = _check.variances(variances, shape, infinite=True)
     y = _check.measured_only("values", values, np.isfinite(v))
-    lost = np.isinf(v).all(axis=0)
-    if lost.any():
+    unmeasured = np.isinf(v).all(axis=0)
+    if unmeasured.any():
         raise InvalidInput(
-            f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING_COMPUTED}"
+            f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all. "
+            f"{NOTHING_COMPUTED}"
         )
     mean, spread = _weighted_mean(y, v, "measurements known exactly")
     flat = np.asarray(spread).ravel()
@@ -52,17 +55,21 @@ def combine(values: Any, variances: Any) -> Estimate:
 
 
 def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
-    """Return the mean and the variance along the first axis; values of variance zero decide alone, and must
-    agree."""
+    """Return the weighted means of the values `y` along the first axis, and their variances.
+
+    The variances `v` have the shape of y or of its first axes. Where some are zero, the mean is that of the
+    values with variance zero, which must agree; `what` names these values in the error.
+    """
     exact = v == 0
     if exact.any():
+        # the mask `exact` in the shape of y
         wide = np.broadcast_to(exact.reshape(exact.shape + (1,) * (y.ndim - exact.ndim)), y.shape)
         low = np.where(wide, y, np.inf).min(axis=0)
         high = np.where(wide, y, -np.inf).max(axis=0)
         some = np.isfinite(low)
         if (high[some] - low[some] > RELATIVE_TOLERANCE * (1 + np.abs(high[some]))).any():
             raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
-    # relative to the smallest: one over a tiny variance would be infinite
+    # weights relative to the smallest variance: one over a tiny variance would be infinite
     smallest = np.where(exact, np.inf, v).min(axis=0)
     with np.errstate(invalid="ignore"):
         weight = np.where(exact.any(axis=0), exact.astype(np.float64), smallest / np.where(exact, 1.0, v))
@@ -74,7 +81,8 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interval:
-    """From `lower` to `upper`; each holds its truth with probability `confidence` or more."""
+    """Holds intervals from `lower` to `upper`; each contains its true value with probability `confidence` or
+    more."""
 
     lower: Floats
     upper: Floats
@@ -82,14 +90,15 @@ class Interval:
 
 
 def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
-    """Return where several intervals for the same quantities meet. The first axis counts the intervals.
+    """Return the intersection of several intervals for the same quantities. The first axis numbers the
+    intervals; `confidence` is one number, or one for each interval.
 
-    Guarantee: each intersection holds its truth with probability 1 - sum of (1 - confidence), whatever the
-               dependence between the intervals.
+    Guarantee: each intersection contains its true value with probability at least 1 - sum of
+               (1 - confidence), whatever the dependence between the intervals.
     Proof:     union bound.
 
-    Intervals that do not meet are refused: one of them missed. That happens with probability at most sum of
-    (1 - confidence).
+    Intervals without a common point are refused, because one of them misses the true value. For each quantity
+    that happens with probability at most sum of (1 - confidence).
 
     >>> met = intersect([1.0, 3.0], [6.0, 9.0], 0.99)
     >>> float(met.lower), float(met.upper), round(met.confidence, 4)
@@ -107,17 +116,18 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
         _require.open_probability(confidence=value)
     if (low > high).any():
         raise InvalidInput(f"lower must not be above upper. {NOTHING_COMPUTED}")
-    together = 1 - float((1 - each).sum())
-    if together <= 0:
+    joint_confidence = 1 - float((1 - each).sum())
+    if joint_confidence <= 0:
         raise InvalidInput(
-            f"so many intervals with so little confidence promise nothing together. {NOTHING_COMPUTED} Ask "
-            f"for wider ones."
+            f"the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
+            f"{joint_confidence:.3g}. {NOTHING_COMPUTED} Use fewer intervals, or wider ones of a higher "
+            f"confidence."
         )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
     if (bottom > top).any():
         raise InvalidInput(
             f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not "
-            f"meet: one of them missed. {NOTHING_COMPUTED} "
+            f"meet: one of them misses the true value. {NOTHING_COMPUTED} "
             f"Use a higher confidence, or combine the values."
         )
-    return Interval(lower=bottom, upper=top, confidence=together)
+    return Interval(lower=bottom, upper=top, confidence=joint_confidence)

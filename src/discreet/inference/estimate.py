@@ -1,8 +1,8 @@
 """Holds linear estimates with their variances, covariances and intervals.
 
-Least squares with known noise variances gives numbers whose variances are known too, before any data was
-read. That is what `Estimate` carries. It does not survive projection: after clipping at zero or rounding, no
-such variances exist, and the functions that do so return plain arrays.
+Least squares with known noise variances gives numbers whose variances are known too, before any data is
+read. `Estimate` holds both. After a projection (clipping at zero) or rounding the variances depend on the
+unknown truth, so the functions that do this return plain arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ._check import Floats
 
 Noise = Literal["gaussian", "laplace", "any"]
 
-# Variances that are computed unasked: each takes a solution of the normal equations.
+# For more values than this the variances of all of them are not computed together: each takes a solution of
+# the normal equations, and a covariance matrix of this size takes 200 MB. A choice, not measured.
 MAX_VARIANCES = 5_000
 
 
@@ -38,16 +39,16 @@ class Estimate:
     """
 
     values: Floats
-    # Maps a question (or columns of questions) to the product of the covariance matrix and it.
+    # Maps a question, as the vector of its coefficients, to the covariance matrix times this vector.
     _covariance_product: Callable[[Floats], Floats] = field(repr=False)
     _variances: Floats | None = field(default=None, repr=False)
 
     @property
     def variances(self) -> Floats:
-        """The variance of each value, infinite where nothing is known.
+        """The variance of each value, infinite where the measurements do not determine it.
 
-        For very large systems solved iteratively each variance costs a solution of its own: ask `variance_of`
-        for those you need.
+        In very large systems, which are solved iteratively, each variance costs a solution of its own: ask
+        `variance_of` for the ones you need.
         """
         if self._variances is not None:
             return self._variances
@@ -64,7 +65,7 @@ class Estimate:
         return np.sqrt(self.variances)
 
     def answer(self, questions: Any) -> Floats:
-        """Return the estimates of linear questions: one row of coefficients for each."""
+        """Return the estimates of linear questions, each a row of coefficients of the values."""
         answers: Floats = self._questions(questions) @ self.values.ravel()
         return answers
 
@@ -89,23 +90,27 @@ class Estimate:
         return self.values - half, self.values + half
 
     def _questions(self, questions: Any) -> Any:
+        """Return the questions as a dense matrix with one column for each value."""
         rows = _check.matrix("questions", questions, columns=self.values.size)
         return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 def width(confidence: float, noise: Noise = "gaussian") -> float:
-    """Return how many standard deviations to either side a combination of independent noises stays within.
+    """Return the half-width of a confidence interval, in standard deviations, for a linear combination of
+    independent noises.
 
-    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms.
+    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms;
+              it may be too small for a few terms of Laplace noise.
     laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
               was given as 2 * scale**2.
-    any:      valid for every noise of finite variance.
+    any:      valid for every noise of mean zero and finite variance.
 
     Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
-    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b is 1 / (1
-               - b²t²), that of a discrete one is at most that since (cosh t - 1) / t² increases; and a
-               product of 1 / (1 - u_i) is at most 1 / (1 - sum u_i). So every combination obeys the Chernoff
-               bound of one Laplace noise with the same variance; Chebyshev where it is sharper.
+    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b at t is
+               1 / (1 - b²t²); that of a discrete one is at most that, since (cosh t - 1) / t² increases in
+               t > 0. A product of 1 / (1 - u_i), where u_i is the b²t² of summand i, is at most
+               1 / (1 - sum of u_i). So every combination obeys the Chernoff bound of one Laplace noise with
+               the same variance; Chebyshev is used where it is sharper.
 
     >>> round(width(0.95), 3), round(width(0.95, "laplace"), 3), round(width(0.95, "any"), 3)
     (1.96, 4.134, 4.472)
@@ -119,21 +124,24 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
         return chebyshev
     if noise != "laplace":
         raise _require.fail("noise", noise, "one of gaussian, laplace, any")
+    # the bound is above `outside` at the lower end of the search, and below it at the upper end
     root = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
+    # from scales to standard deviations, which are sqrt(2) scales
     return min(chebyshev, float(root) / math.sqrt(2))
 
 
 def _log_chernoff(a: float) -> float:
-    """Return the logarithm of the least 2 exp(-ua) / (1 - u²) over u, a bound on the two tails beyond a
-    scales."""
+    """Return the logarithm of the minimum over u in (0, 1) of 2 exp(-ua) / (1 - u²): the Chernoff bound on
+    the probability that Laplace noise is more than `a` scales from zero."""
     u = (math.sqrt(1 + a * a) - 1) / a
     return math.log(2) - u * a - math.log1p(-u * u)
 
 
 def _variance(question: Floats, product: Floats) -> float:
-    """Return the dot product of a question and its covariance product; infinite if a used cell is unknown."""
+    """Return the variance of a question: its dot product with `product`, the covariance matrix times it.
+    Infinite if a value that the question uses has no finite variance."""
     used = question != 0
-    # also where infinities would cancel to NaN
+    # checked first, because infinities of both signs would add up to NaN
     if not np.isfinite(product[used]).all():
         return math.inf
     return max(0.0, float(question[used] @ product[used]))

@@ -1,10 +1,11 @@
 """Makes nested levels consistent: exact least squares on any tree in two passes, and a non-negative integer
 version from the top down.
 
-Upwards, each node learns what its children say about it; downwards, what is missing is shared among the
-children according to their variances. For regular trees with equal variances this is Hay, Rastogi, Miklau &
+The upward pass combines each node's own measurement with the sum of its children. The downward pass divides
+the difference between a parent's estimate and the sum of its children among the children, in proportion to
+their variances. For regular trees with equal variances this is Hay, Rastogi, Miklau &
 Suciu (2010, arXiv:0904.0942); in general it is a Kalman smoother on a tree. Time is O(nodes), plus a few
-array operations for each level: a tree of a million nodes takes well under a second, unless it is a chain.
+array operations for each level, so that a chain is the slowest tree. Arrays are in the tree's depth order.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from ._check import NOTHING_COMPUTED, Floats
 from .estimate import Estimate
 from .least_squares import RELATIVE_TOLERANCE
 from .projections import _onto_totals
-from .rounding import _largest_remainders
+from .rounding import _largest_remainders, nearest_integers
 from .tree import Families, Tree
 
-# Whole numbers below this, and their sums with one more, fit 64 bits.
+# Roots below this fit 64-bit integers, and so do all intermediate sums.
 _LARGEST = 2.0**62
 
 
 def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
-    """Return best linear unbiased estimates for all nodes: every parent is the sum of its children.
+    """Return best linear unbiased estimates for all nodes, with every parent the sum of its children.
 
-    `variances`: zero for a node that is known exactly (a public total), infinite for one that was not
-    measured (its value is ignored).
+    `values` and `variances` have one entry for each node (one variance may stand for all): zero for a node
+    that is known exactly, such as a public total, infinite for one that was not measured, whose value is
+    ignored.
 
     Guarantee: generalized least squares, with exact variances.
     Proof:     Hay et al. 2010, Theorem 3, and its generalization: conditioning in a tree of independent sums
@@ -49,9 +51,10 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     estimates, estimate_variances = _downwards(tree, upward)
 
     def covariance_product(q: Floats) -> Floats:
-        """Return the covariance times q.
+        """Return the covariance of the estimates times q.
 
-        The adjustment is H with H V = covariance, so adjust V q; unmeasured nodes are expressed by others.
+        The estimates are H y for measurements y with the diagonal covariance V, and their covariance is H V.
+        So the same two passes are applied to V q. Unmeasured nodes are first replaced in q by measured ones.
         """
         measured_query = _on_measured(tree, np.array(q, dtype=np.float64)[tree.order], variances, upward)
         weighted = np.multiply(
@@ -71,12 +74,12 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
 def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) -> NDArray[Any]:
     """Return non-negative values for all nodes, whole by default, with every parent the sum of its children.
 
-    The same upward pass as `hierarchy`; then each parent's value, once settled, is divided among its
-    children: the nearest non-negative values with that sum, then largest remainders. In the spirit of the
+    After the upward pass of `hierarchy` each parent's final value is divided among its children, from the top
+    down: the nearest non-negative values with that sum, rounded by largest remainders. In the spirit of the
     TopDown algorithm of the 2020 United States census (Abowd et al. 2022, arXiv:2204.08986). It equals
     `hierarchy` where nothing is negative, nothing is rounded, and each child was measured or is the sum of
-    measured nodes. Unmeasured children share equally. Biased: small counts are too large on average, large
-    ones too small.
+    measured nodes. Unmeasured children get equal parts of what the measured ones leave. Biased: small counts
+    are too large on average, large ones too small.
 
     >>> top_down(Tree([-1, 0, 0, 0]), [100.0, 70.2, 40.1, -4.0], [0.0, 2.0, 2.0, 2.0]).tolist()
     [100, 65, 35, 0]
@@ -90,6 +93,7 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
             f"determine them. {NOTHING_COMPUTED}"
         )
     finite = upward.s[np.isfinite(upward.s)]
+    # a large finite variance in place of infinity: unmeasured children take up almost all of a difference
     s = np.where(np.isinf(upward.s), 1e6 * max(1.0, float(finite.max(initial=0.0))) * len(tree), upward.s)
     x = np.zeros(len(tree))
     x[roots] = np.maximum(upward.z[roots], 0.0)
@@ -98,7 +102,7 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
             raise InvalidInput(
                 f"a root above 2^62 does not fit 64 bits. {NOTHING_COMPUTED} Ask with integers=False."
             )
-        x[roots] = np.floor(x[roots] + 0.5)
+        x[roots] = nearest_integers(x[roots])
     for family in tree.families():
         shares = _onto_totals(upward.z[family.children], s[family.children], family.first, x[family.parents])
         if integers:
@@ -111,21 +115,21 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _UpwardPass:
-    """Holds what each subtree says about its root: mean z and variance s.
+    """Holds for each node the estimate z and its variance s from the measurements in its subtree alone.
 
-    `below_z` and `below_s` are the same of the children's sum alone, without those of infinite variance.
+    `below_z` and `below_s` are the sums of z and s over the node's children of finite variance.
     """
 
     z: Floats
     s: Floats
     below_z: Floats
     below_s: Floats
-    # how many children have infinite variance
+    # the number of children of infinite variance
     unknown: NDArray[Any]
 
 
 def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
-    """Return values and variances as arrays with one entry per node."""
+    """Return values and variances as arrays with one entry per node, in depth order."""
     if not isinstance(tree, Tree):
         raise InvalidInput(
             f"tree must be a Tree, got {type(tree).__name__}. {NOTHING_COMPUTED} Build one: Tree(parents)."
@@ -143,7 +147,8 @@ def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
 
 
 def _upwards(tree: Tree, y: Floats, v: Floats) -> _UpwardPass:
-    """Combine, from the leaves up, each node's own measurement with the sum of its children."""
+    """Combine, from the leaves up, each node's own measurement (value y, variance v) with the sum of its
+    children."""
     z, s = y.copy(), v.copy()
     upward = _UpwardPass(
         z=z, s=s, below_z=np.zeros_like(y), below_s=np.zeros_like(y), unknown=np.zeros(len(y), np.int64)
@@ -167,8 +172,12 @@ def _upwards(tree: Tree, y: Floats, v: Floats) -> _UpwardPass:
 
 
 def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, names: Any) -> tuple[Floats, Floats]:
-    """Combine two independent measurements of the same nodes; infinite variances say nothing, two zeros must
-    agree."""
+    """Return the precision-weighted mean, and its variance, of two independent measurements of the same
+    nodes: y with variance v, and `below` with variance `spread`.
+
+    A measurement of infinite variance is ignored; two of variance zero must agree. `names` are the nodes'
+    numbers for the error.
+    """
     clash = (
         (v == 0) & (spread == 0) & (np.abs(y - below) > RELATIVE_TOLERANCE * (1 + np.abs(y) + np.abs(below)))
     )
@@ -185,7 +194,8 @@ def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, names: Any) ->
 
 
 def _require_identified(tree: Tree, upward: _UpwardPass) -> None:
-    """Refuse nodes that no measurement determines."""
+    """Refuse nodes that no measurement determines: roots of infinite variance, and children of infinite
+    variance that have a sibling of infinite variance."""
     unidentified = np.zeros(len(tree), bool)
     unidentified[tree.level(0)] = np.isinf(upward.s[tree.level(0)])
     for family in tree.families():
@@ -203,21 +213,24 @@ def _unmeasured_words(tree: Tree, positions: Any) -> str:
 
 
 def _downwards(tree: Tree, upward: _UpwardPass) -> tuple[Floats, Floats]:
-    """Pass, from the roots down, what is known of each parent to its children."""
+    """Return the final estimates and variances: from the roots down, each child is corrected by its share of
+    the difference between its parent's estimate and the sum of its children."""
     estimates, variances = upward.z.copy(), upward.s.copy()
     for family in tree.families():
         parents, children = family.parents, family.children
-        gain, rest = _gains(family, upward)
+        gain, own_variance = _gains(family, upward)
         residual = estimates[parents] - upward.below_z[parents]
         estimates[children] = upward.z[children] + gain * residual[family.of]
-        variances[children] = rest + gain**2 * variances[parents][family.of]
+        variances[children] = own_variance + gain**2 * variances[parents][family.of]
     return estimates, variances
 
 
 def _gains(family: Families, upward: _UpwardPass) -> tuple[Floats, Floats]:
-    """Return each child's share of what is missing, and the variance it would keep if its parent were known.
+    """Return each child's share of its parent's difference, and the child's variance if the parent were
+    known.
 
-    A child with infinite variance takes all of it; its variance is then that of the others.
+    A single child with infinite variance takes all of the difference; its variance is then that of the sum of
+    its siblings.
     """
     s, total = upward.s[family.children], upward.below_s[family.parents][family.of]
     has_unknown = (upward.unknown[family.parents] > 0)[family.of]
@@ -225,15 +238,16 @@ def _gains(family: Families, upward: _UpwardPass) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(total > 0, s / total, 0.0)
         gain = np.where(has_unknown, is_unmeasured.astype(np.float64), share)
-        rest = np.where(has_unknown, np.where(is_unmeasured, total, s), s * (1 - share))
-    return gain, np.maximum(rest, 0.0)
+        own_variance = np.where(has_unknown, np.where(is_unmeasured, total, s), s * (1 - share))
+    return gain, np.maximum(own_variance, 0.0)
 
 
 def _on_measured(tree: Tree, q: Floats, v: Floats, upward: _UpwardPass) -> Floats:
-    """Return a question with the same answer that asks no unmeasured node.
+    """Return a question with the same answer on consistent values and coefficients of zero for unmeasured
+    nodes. Changes q in place.
 
-    An unmeasured subtree is its parent less its siblings (from the bottom up); any other unmeasured node is
-    the sum of its children (from the top down).
+    A node whose subtree has no estimate (s is infinite) is its parent less its siblings: replaced from the
+    bottom up. Any other unmeasured node is the sum of its children: replaced from the top down.
     """
     if np.isfinite(v).all():
         return q

@@ -1,11 +1,11 @@
-"""Tables that share attributes (age by sex, sex by region, region alone), made to agree wherever they overlap
+"""Makes tables that share attributes (age by sex, sex by region, region alone) agree on the sums they share,
 by exact least squares.
 
-Every marginal splits into orthogonal parts, one for each subset of its attributes: what the table says about
-exactly that interaction (the Fourier view of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer
-2023, arXiv:2305.08175). Noise that is alike in all cells of a table is uncorrelated between the parts, so
-least squares is an average of each part over the tables that contain it: no matrix of all cells is ever
-built, and a hundred attributes are no obstacle.
+Every marginal is a sum of orthogonal parts, one for each subset of its attributes: the interaction of exactly
+these attributes (the Fourier coefficients of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer
+2023, arXiv:2305.08175). Noise of equal variance in all cells of a table is uncorrelated between the parts, so
+least squares is a weighted average of each part over the tables that contain it. No matrix over the cells of
+all attributes is built, so a hundred attributes are possible.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ Attributes = tuple[Hashable, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Marginal:
-    """A table of counts, one axis for each attribute, and the variance of the noise in each of its cells.
+    """Holds a table of counts, one axis for each attribute, and the variance of the noise in each of its
+    cells.
 
-    No attributes: the total. Variance zero: public. After `consistent_marginals` cells of one table are
-    correlated; `variance` is that of each single cell. With `interaction` the values say only what all
-    attributes together add (their averages along every axis are zero, or not meant), as residual strategies
-    measure it; `variance` is that of the noise before it was centered.
+    A table without attributes is the total. A variance of zero marks a public table. After
+    `consistent_marginals` the cells of one table are correlated; `variance` is that of each single cell. With
+    `interaction` the values measure only the interaction of all attributes, as residual strategies do: their
+    averages along every axis are zero, or are ignored. `variance` is then that of the noise before these
+    averages were subtracted.
     """
 
     attributes: Attributes
@@ -69,15 +71,15 @@ class Marginal:
 def consistent_marginals(
     measured: Sequence[Marginal], wanted: Iterable[Sequence[Hashable]] | None = None
 ) -> tuple[Marginal, ...]:
-    """Return the same marginals (or the `wanted` ones), agreeing on every sum they share; with the variances
-    they now have.
+    """Return the same marginals (or the `wanted` ones, given by their attributes) such that they agree on
+    every sum they share, with their new variances.
 
     Guarantee: best linear unbiased estimates: generalized least squares over all cells of all attributes.
     Proof:     the parts of different subsets are uncorrelated, within a table (orthogonal projections of
                noise with equal variances) and between tables (independent noise); so the normal equations
-               split. Tests compare with the dense solution.
-    Assumes:   independent noise, in each table of one variance. For variances that differ from cell to cell
-               use `marginal_matrix` with `measured`.
+               split by part. Tests compare with the dense solution.
+    Assumes:   independent noise, of equal variance in all cells of a table. For variances that differ from
+               cell to cell use `marginal_matrix` with `measured`.
 
     >>> sex = Marginal(attributes=("sex",), values=[52.0, 49.0], variance=2.0)
     >>> total = Marginal(attributes=(), values=100.0, variance=0.0)
@@ -103,8 +105,11 @@ def consistent_marginals(
 
 
 def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) -> Any:
-    """Return the sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of
-    `attributes`."""
+    """Return the sparse matrix that sums the cells of the full table to the marginal of `attributes`.
+
+    `sizes` has the number of values of each attribute; columns are the cells of the full table, rows those of
+    the marginal, both in C order.
+    """
     _require_known(attributes, sizes)
     names = list(sizes)
     cells = math.prod(sizes.values())
@@ -117,7 +122,11 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
 
 
 def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:
-    """Refuse an attribute that there is not."""
+    """Refuse attributes that no table has, and attributes named twice."""
+    if len(set(attributes)) < len(tuple(attributes)):
+        raise InvalidInput(
+            f"attributes must differ from each other, got {tuple(attributes)!r}. {NOTHING_COMPUTED}"
+        )
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
         raise InvalidInput(
@@ -141,13 +150,14 @@ def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
 
 
 def _subsets(attributes: Attributes) -> Iterable[Attributes]:
+    """Return all subsets of the attributes, the empty one first."""
     return (subset for k in range(len(attributes) + 1) for subset in combinations(attributes, k))
 
 
 def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, float]:
-    """Return the interaction of exactly `names`: averaged over all marginals that contain them, and the
-    variance behind it."""
-    seen, spreads = [], []
+    """Return the interaction of exactly `names`, averaged over all marginals that contain them, and its
+    variance per cell before centering. The axes are in the order of `names`."""
+    centered_tables, table_variances = [], []
     for marginal in measured:
         fits = (
             set(names) == set(marginal.attributes)
@@ -156,22 +166,24 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
         )
         if fits:
             kept = [marginal.attributes.index(name) for name in names]
+            # the table over `names` alone; each of its cells adds up values.size / summed.size noises
             summed = marginal.values.sum(axis=tuple(set(range(marginal.values.ndim)) - set(kept)))
             order = np.argsort(np.argsort(kept))
-            seen.append(_center(np.transpose(summed, order) if kept else summed))
-            spreads.append(marginal.variance * marginal.values.size / max(1, summed.size))
-    if not seen:
+            centered_tables.append(_center(np.transpose(summed, order) if kept else summed))
+            table_variances.append(marginal.variance * marginal.values.size / max(1, summed.size))
+    if not centered_tables:
         raise InvalidInput(
-            f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING_COMPUTED}"
+            f"no measured marginal has all of {names!r}, so their joint table cannot be estimated. "
+            f"{NOTHING_COMPUTED}"
         )
     values, variance = _weighted_mean(
-        np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly"
+        np.array(centered_tables), np.array(table_variances), f"the marginals of {names!r} known exactly"
     )
     return values, variance
 
 
 def _center(table: Any) -> Floats:
-    """Remove the averages along every axis: what is left is the interaction of all axes together."""
+    """Return the table less its averages along every axis: the interaction of all axes together."""
     centered = np.asarray(table, dtype=np.float64)
     for axis in range(centered.ndim):
         centered = centered - centered.mean(axis=axis, keepdims=True)
@@ -181,14 +193,19 @@ def _center(table: Any) -> Floats:
 def _rebuilt(
     attributes: Attributes, sizes: dict[Hashable, int], position: dict[Hashable, int], parts: Any
 ) -> Marginal:
-    """Return the sum of its parts, each spread evenly over the attributes it does not speak of."""
+    """Return the marginal of `attributes` as the sum of its parts: the part of each subset is divided evenly
+    among the cells of the other attributes.
+
+    `parts` has for each subset its values, with axes in the order of `position`, and their variance.
+    """
     total, variance = np.zeros(tuple(sizes[a] for a in attributes)), 0.0
     for subset in _subsets(attributes):
         values, spread = parts[frozenset(subset)]
         names = sorted(subset, key=position.__getitem__)
-        spoken = tuple(a for a in attributes if a in subset)
-        turned = np.transpose(values, [names.index(a) for a in spoken]) if spoken else values
+        in_subset = tuple(a for a in attributes if a in subset)
+        turned = np.transpose(values, [names.index(a) for a in in_subset]) if in_subset else values
         others = math.prod(sizes[a] for a in attributes if a not in subset)
         total += turned.reshape([sizes[a] if a in subset else 1 for a in attributes]) / others
+        # centering along an axis of size k leaves 1 - 1 / k of the variance; parts are uncorrelated
         variance += spread * math.prod(1 - 1 / sizes[a] for a in subset) / others**2
     return Marginal(attributes=attributes, values=total, variance=variance)

@@ -1,9 +1,10 @@
-"""Projections: the nearest values that are non-negative, add up to a known total, keep an order.
+"""Projections: the nearest values that are non-negative, add up to a known total, or are ordered.
 
 If the truth lies in a convex set, the nearest point of the set is never further from the truth than the point
-one started with, measured in the same norm: so these steps reduce the whole error, with certainty, not just
-on average. They are not linear, though: a count that cannot be negative is too large on average. Values leave
-here as plain arrays, without variances.
+one started with, measured in the same norm. So a projection never increases the total error, with certainty
+and not just on average. It is not linear, though: a count that cannot be negative is too large on average.
+The results are plain arrays, without variances. "Nearest in units of the noise" means in the norm whose
+square is the sum of (difference² / variance).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
-# Iterations of Newton's method, of which ten are usual; beyond these it has failed. No measurement on record.
+# The largest number of iterations of Newton's method, after which it is taken to have failed. About ten are
+# usual; the limit was not tuned by measurement.
 _ROUNDS = 500
 
 
@@ -32,8 +34,8 @@ def isotonic(
     lower: float | None = None,
     upper: float | None = None,
 ) -> Floats:
-    """Return the nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of
-    their noise.
+    """Return the nearest non-decreasing values (non-increasing if `increasing` is false) between `lower` and
+    `upper`, in units of the noise.
 
     For cumulative counts, and for counts released in sorted order (Hay, Rastogi, Miklau & Suciu 2010,
     arXiv:0904.0942).
@@ -54,7 +56,7 @@ def isotonic(
         raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING_COMPUTED}")
     if not len(y):
         return y
-    # scipy refuses a weight of zero, which a quotient of floats may become
+    # scipy refuses a weight of zero, to which the quotient may underflow
     weights = np.maximum(v.min() / v, np.finfo(np.float64).tiny)
     fit = optimize.isotonic_regression(y, weights=weights, increasing=increasing).x
     return (
@@ -65,14 +67,14 @@ def isotonic(
 
 
 def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, totals: Any = 0.0) -> Floats:
-    """Return the nearest values that are zero or above, with `constraints @ values == totals` if any are
-    given.
+    """Return the nearest values, in units of the noise, that are zero or above, with
+    `constraints @ values == totals` if any constraints are given (one per row).
 
-    Nearest in units of the noise. A variance of zero marks a value that is known and must not move. For one
+    A variance of zero marks a value that is known and must not move. For one
     fixed total use `with_total`, which is fast; for many nested ones `top_down`. In general this is a
-    quadratic program, solved to rounding for up to some hundred constraints.
+    quadratic program, for up to some hundred constraints, which are met up to rounding.
 
-    Biased: small counts are too large on average. Constraints are met to rounding.
+    Biased: small counts are too large on average.
 
     >>> non_negative([-3.0, 5.0]).tolist()
     [0.0, 5.0]
@@ -86,7 +88,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     C = _check.matrix("constraints", constraints, columns=len(y))
     C = C if isinstance(C, np.ndarray) else C.toarray()
     d = _check.for_each("totals", totals, len(C), "constraints")
-    # also refuses contradictions
+    # without the bound at zero; also refuses contradictory constraints
     start = least_squares(y, v, C, d, method="direct").values
     if (start >= 0).all():
         return start
@@ -96,10 +98,10 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
 def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
     """Return the nearest values that are zero or above and add up to `total`: O(n log n).
 
-    Guarantee: the projection on the simplex of that size, for the norm weighted by 1 / variances; a variance
-               of zero marks a known value, which does not move.
-    Proof:     Lagrange: x = max(0, y - λ variance). The active set is a prefix in the order of y / variance
-               (Held, Wolfe & Crowder 1974).
+    Guarantee: the projection of the values y on the simplex {x >= 0, sum of x = total}, for the norm weighted
+               by 1 / variances; a variance of zero marks a known value, which does not move.
+    Proof:     Lagrange multiplier λ: x = max(0, y - λ variance). The entries above zero (the active set) are
+               a prefix in the order of falling y / variance (Held, Wolfe & Crowder 1974).
 
     >>> with_total([6.0, 3.0, -2.0], 10.0).tolist()
     [6.5, 3.5, 0.0]
@@ -113,33 +115,58 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
 
 
 def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
-    """Apply `with_total` to many families at once: family f has the entries from first[f] to the next one's
-    first."""
-    n = len(y)
-    size = np.diff(first, append=n)
+    """Apply `with_total` to many families at once: family f has the entries from first[f] to before
+    first[f + 1], and the total totals[f].
+
+    Where values are far larger than their total, y - λ v has the rounding error of y, and the sums miss their
+    totals. Subtracting any multiple of v from y leaves the projection as it is, so the same step is applied
+    again to y - λ v, which is as small as the result.
+    """
+    if (y[v == 0] < 0).any():
+        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
+    # two passes are enough unless the numbers overflow; the third is spare
+    for _ in range(3):
+        reduced = _reduced(y, v, first, totals)
+        x = np.maximum(0.0, reduced)
+        gap = np.abs(np.add.reduceat(x, first) - totals)
+        if (gap <= RELATIVE_TOLERANCE * (1 + totals)).all():
+            return x
+        y = reduced
+    raise InvalidInput(
+        f"the values cannot be brought to their total: they or their variances are too far apart in size. "
+        f"{NOTHING_COMPUTED} Bring them nearer to each other."
+    )
+
+
+def _reduced(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
+    """Return y - λ v with the λ of each family for which the entries above zero add up to its total. Entries
+    of variance zero are fixed."""
+    size = np.diff(first, append=len(y))
     family = np.repeat(np.arange(len(first)), size)
     fixed = v == 0
-    if (y[fixed] < 0).any():
-        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(fixed, np.inf, y / v)
+    # within each family by falling y / v; `level` is the λ at which all entries up to this one are above zero
     order = np.lexsort((-ratio, family))
     sum_y, sum_v = _running_sums(y[order], first, size), _running_sums(v[order], first, size)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         level = (sum_y - totals[family]) / sum_v
     active = fixed[order] | (ratio[order] > level)
-    # at a total of zero nothing is above its own level; the first entry then ends up at zero
+    # at a total of zero no entry is above its own level; the first entry then ends up at zero
     active[first] = True
-    chosen_y, chosen_v = np.where(active, y[order], 0.0), np.where(active, v[order], 0.0)
-    excess, room = np.add.reduceat(chosen_y, first) - totals, np.add.reduceat(chosen_v, first)
-    _check_fixed_values_fit(excess, room, totals)
-    level = np.divide(excess, room, out=np.full_like(excess, np.inf), where=room > 0)
-    reduction = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
-    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - reduction)))
+    active_y, active_v = np.where(active, y[order], 0.0), np.where(active, v[order], 0.0)
+    excess, free_variance = np.add.reduceat(active_y, first) - totals, np.add.reduceat(active_v, first)
+    _check_fixed_values_fit(excess, free_variance, totals)
+    with np.errstate(over="ignore", invalid="ignore"):
+        level = np.divide(excess, free_variance, out=np.full_like(excess, np.inf), where=free_variance > 0)
+        reduction = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
+        return np.asarray(y - reduction)
 
 
-def _check_fixed_values_fit(excess: Floats, room: Floats, totals: Floats) -> None:
-    if (np.abs(excess[room == 0]) > RELATIVE_TOLERANCE * (1 + totals[room == 0])).any():
+def _check_fixed_values_fit(excess: Floats, free_variance: Floats, totals: Floats) -> None:
+    """Refuse families of which only fixed values are above zero (no free variance) and miss the total."""
+    stuck = free_variance == 0
+    if (np.abs(excess[stuck]) > RELATIVE_TOLERANCE * (1 + totals[stuck])).any():
         raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING_COMPUTED}")
 
 
@@ -151,12 +178,13 @@ def _running_sums(values: Floats, first: Ints, size: Ints) -> Floats:
 
 
 def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
-    """Minimize sum (x - y)² / v with C x = d, x >= 0, through the dual: x = max(0, y + v C'λ) with λ such
-    that C x = d.
+    """Minimize the sum of (x - y)² / v subject to C x = d and x >= 0, through the dual: x = max(0, y + v C'λ)
+    with the multipliers λ (`multiplier`) for which C x = d.
 
-    The dual is smooth, convex and piecewise quadratic: Newton steps with a line search end at the exact λ
-    after finitely many pieces (Li & Swetits 1997). All of Karush-Kuhn-Tucker holds by construction except C x
-    = d, which is what is iterated on.
+    The dual is convex and piecewise quadratic with a continuous gradient: Newton steps with a line search end
+    at the exact λ after finitely many pieces (Li & Swetits 1997). All Karush-Kuhn-Tucker conditions hold by
+    construction except C x = d, which the iteration establishes. In the code u is x / sqrt(v), B is C with
+    columns scaled by sqrt(v) and rows of length one, and `start` is y / sqrt(v).
     """
     free = v > 0
     root = np.sqrt(v[free])
@@ -171,11 +199,12 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
         u = np.maximum(start + B.T @ multiplier, 0.0)
         gap = B @ u - right_side
         worst = float((np.abs(gap) / scale).max(initial=0.0))
-        # exact, or as exact as rounding allows
+        # exact up to rounding, or near that and no longer improving
         if worst <= 1e-14 or best <= worst <= 1e-11:
             break
         best = worst
         active = B[:, u > 0]
+        # the small multiple of the identity keeps a singular system solvable
         step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
         multiplier = multiplier + _step_length(multiplier, step, start, B, right_side) * step
     if (np.abs(gap) > 1e-9 * scale).any():
@@ -186,10 +215,10 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
 
 
 def _step_length(point: Floats, step: Floats, start: Floats, B: Floats, right_side: Floats) -> float:
-    """Return how far to follow a step: all of it if that more than halves the gap, else to where the dual's
-    slope has nearly vanished.
+    """Return how far to follow `step` from `point`: 1 if that at least halves the gap, else nearly to the
+    minimum of the dual along the line, where its slope is at most a tenth of the first slope.
 
-    The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
+    The slope along a line is non-decreasing and piecewise linear, so bisection finds where it is zero.
     """
     t, s, r = start + B.T @ point, B.T @ step, float(right_side @ step)
     before, after = (B @ np.maximum(t + length * s, 0.0) - right_side for length in (0.0, 1.0))
@@ -212,7 +241,8 @@ def _step_length(point: Floats, step: Floats, start: Floats, B: Floats, right_si
 
 
 def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
-    """Return why the iteration did not end: a linear program tells whether any point exists."""
+    """Return the error that says why the iteration failed: a linear program decides whether any values meet
+    the constraints."""
     bounds = np.column_stack([np.where(v > 0, 0.0, y), np.where(v > 0, np.inf, y)])
     if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
         return InvalidInput(f"no non-negative values meet the constraints. {NOTHING_COMPUTED}")
@@ -224,10 +254,10 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
 
 
 def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
-    """Return the non-negative cells x nearest to the noisy answers y = A x + noise, in units of their noise.
+    """Return the non-negative cells x for which A x is nearest to the noisy answers y, in units of the noise.
 
-    Dense and sparse `A`; non-negative least squares, for up to a few thousand cells. Biased as `non_negative`
-    is.
+    Non-negative least squares with a dense or sparse `A`, for up to a few thousand cells. Biased, as
+    `non_negative` is.
 
     >>> non_negative_measured([[1, 0], [0, 1], [1, 1]], [-2.0, 5.0, 4.0], 1.0).round(9).tolist()
     [0.0, 4.5]
@@ -236,7 +266,7 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
     B = _check.matrix("A", A, rows=len(z))
     v = _check.variances(variances, z.shape, zero=False)
     if not len(z):
-        # the smallest; scipy would return memory that nobody has written to
+        # no answers: zeros, the solution of least length; scipy would return uninitialized memory
         return np.zeros(B.shape[1])
     weight = np.sqrt(v.min() / v)
     dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]

@@ -1,7 +1,4 @@
-"""Raking: a table scaled, axis by axis, until it has public margins.
-
-Also called iterative proportional fitting.
-"""
+"""Raking (iterative proportional fitting): scales a table, axis by axis, until it has public margins."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from ._check import NOTHING_COMPUTED, Floats
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raked:
-    """The fitted table, how many rounds it took, and the largest gap to a margin that is left, relative to
-    the total."""
+    """Holds the fitted table, the number of rounds that it took, and the largest remaining difference from a
+    margin, relative to the total (`gap`)."""
 
     values: Floats
     rounds: int
@@ -36,12 +33,13 @@ def rake(
 ) -> Raked:
     """Return the non-negative table with the given sums that is nearest to `table` in relative entropy.
 
-    `margins`: pairs of axes to keep and the sums wanted there, `[(0, rows), (1, columns)]` or
-    `[((0, 1), face), (2, depth)]`. Zeros stay zero and all odds ratios stay as they are. The margins must be
-    public facts or released values, and agree with each other.
+    `margins` has pairs (axes, sums): the axes that are not summed over, and the wanted sums over all others;
+    `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay zero and all odds ratios are
+    kept. The margins must be public facts or released values, and agree with each other. One round scales
+    the table to each margin in turn; it ends when `gap` is at most `tolerance`, and `rounds` is the limit.
 
-    Guarantee: converges to the minimum of relative entropy among the tables with these margins, if there is
-               one with the same zeros.
+    Guarantee: converges to the table of least relative entropy among those with these margins, if any table
+               has these margins and is zero wherever `table` is.
     Proof:     Csiszár 1975, Theorem 3.2.
 
     >>> rake([[40.0, 30.0], [35.0, 50.0]], [(0, [80.0, 70.0]), (1, [70.0, 80.0])]).values.round(2).tolist()
@@ -79,11 +77,12 @@ Target = tuple[tuple[int, ...], Floats]
 
 
 def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
-    """Return the axes to sum over, and the sums with those axes kept at length one."""
-    kept = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
-    if len(set(kept)) < len(kept) or any(isinstance(a, bool) or not 0 <= a < x.ndim for a in kept):
+    """Return the axes to sum over, and the wanted sums as an array in which these axes have length one."""
+    kept = tuple(axes) if isinstance(axes, Sequence | np.ndarray) else (axes,)
+    known = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
+    if not known or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
         raise InvalidInput(
-            f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING_COMPUTED}"
+            f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}. {NOTHING_COMPUTED}"
         )
     wanted = _check.numbers("margins", sums, dimensions=None)
     if wanted.shape != tuple(x.shape[a] for a in kept):
@@ -93,6 +92,7 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
         )
     if (wanted < 0).any():
         raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING_COMPUTED}")
+    # the caller may name the axes in any order: into the order of the table's axes
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)
     full = np.expand_dims(turned, others) if others else turned
@@ -105,7 +105,7 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
 
 
 def _require_agreement(targets: list[Target]) -> None:
-    """Require that any two margins have the same sums over what they share."""
+    """Require that any two margins have the same sums over the axes that they share, up to rounding."""
     for i, (first, a) in enumerate(targets):
         for j, (second, b) in enumerate(targets[:i]):
             over = tuple(sorted(set(first) | set(second)))
@@ -118,6 +118,7 @@ def _require_agreement(targets: list[Target]) -> None:
 
 
 def _scale(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
+    """Return the table scaled so that its sums over the axes `others` are `sums`; zeros stay zero."""
     now = x.sum(axis=others, keepdims=True)
     factor = np.divide(sums, now, out=np.zeros_like(now), where=now > 0)
     scaled: Floats = x * factor

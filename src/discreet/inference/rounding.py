@@ -1,7 +1,8 @@
-"""Integers that keep their sums: largest remainders for one total, controlled rounding for rows and columns,
-level by level for trees.
+"""Rounds numbers to integers that keep their sums: largest remainders for one total, controlled rounding for
+rows and columns, level by level for trees.
 
-Nothing here is random. Ties go to the entry that comes first, which is public.
+Nothing here is random. Of equal remainders the entry that comes first is rounded up; the order of entries is
+public.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .tree import Tree
 
-# beyond this a float no longer tells an integer from its neighbors' halves
+# from here on floats have no fractional part, so that there is nothing to round
 EXACT = 2**52
-# sums of whole numbers below this fit 64 bits
+# two totals below this, and their difference, fit 64-bit integers
 _LARGEST_TOTAL = 2**62
 
 
 def round_to_total(values: Any, total: int | None = None) -> Ints:
-    """Return integers with this sum, each within one of its value: those with the largest remainders are
-    rounded up.
+    """Return integers with the sum `total`, each its value rounded down or up: those with the largest
+    remainders are rounded up.
 
-    Without `total`, the nearest integer to the sum, halves up. Ties go to the first entry. Of all such
-    integers these are the nearest, in every norm.
+    Without `total` it is the integer nearest to the sum of the values, halves up. Of equal remainders the
+    first entries are rounded up. Of all such integers these are the nearest to the values in every Lp norm.
 
     >>> round_to_total([1.4, 2.4, 3.2]).tolist(), round_to_total([0.5, 0.5, 1.0]).tolist()
     ([2, 2, 3], [1, 0, 1])
     """
     x = _integral_range(_check.numbers("values", values))
     base = np.floor(x)
-    whole = sum(base.astype(np.int64).tolist())
+    base_sum = sum(base.astype(np.int64).tolist())
     if total is None:
-        # the sum of whole parts is exact, and what is left is small
-        total = whole + math.floor(math.fsum(x - base) + 0.5)
+        # in two parts: the sum of integers is exact, and the sum of remainders is small and rounded once
+        total = base_sum + int(nearest_integers(np.float64(math.fsum(x - base))))
     _require.integer(total=total)
-    if max(abs(whole), abs(total)) >= _LARGEST_TOTAL:
+    if max(abs(base_sum), abs(total)) >= _LARGEST_TOTAL:
         raise InvalidInput(f"totals must be below 2^62 in size to fit 64 bits. {NOTHING_COMPUTED}")
     if not len(x):
         if total:
@@ -54,13 +55,13 @@ def round_table(table: Any) -> Ints:
     """Return integers such that each cell, row sum, column sum and the grand total is one of the two integers
     next to its value.
 
-    Values that are integers already stay, margins too. Among all such tables one with the least sum of
-    distances from the values.
+    Cells and margins that are integers already do not change. The result is one of the tables with the least
+    sum of absolute differences from the values.
 
-    Guarantee: a rounding exists for every table with two dimensions.
-    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982; the
-               matrix is totally unimodular), so the linear program's vertices are integers.
-    Assumes:   nothing of three dimensions: there such roundings need not exist (Causey, Cox & Ernst 1985).
+    Guarantee: such a table exists for every table with two dimensions.
+    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982). The
+               matrix of the linear program is totally unimodular, so its vertices are integers.
+    Assumes:   two dimensions. With three such tables need not exist (Causey, Cox & Ernst 1985).
 
     >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
     [1, 1]
@@ -76,6 +77,7 @@ def round_table(table: Any) -> Ints:
         [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
     )
     inside = _snap(sums @ part.ravel())
+    # one variable per cell, 1 where it is rounded up: costs 1 - part, and saves the distance `part`
     solved = optimize.linprog(
         (1 - 2 * part).ravel(),
         A_ub=sparse.vstack([sums, -sums]),
@@ -95,10 +97,10 @@ def round_table(table: Any) -> Ints:
 
 
 def round_tree(tree: Tree, values: Any) -> Ints:
-    """Return integers for every node that add up along the tree, each one of the two next to its value.
+    """Return integers for all nodes, every parent the sum of its children, each its value rounded down or up.
 
-    `values` must add up already, as those of `hierarchy` do. Roots go to the nearest integer, children by
-    largest remainders. What was not negative stays so.
+    `values` must add up already, as those of `hierarchy` do. Roots are rounded to the nearest integer, halves
+    up, and children by largest remainders. Values of zero or above stay so.
 
     >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
     [4, 3, 1, 2, 1]
@@ -111,14 +113,15 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     tree.require_sums(x)
     x = x[tree.order]
     out = np.empty(len(x), np.int64)
-    out[tree.level(0)] = np.floor(x[tree.level(0)] + 0.5).astype(np.int64)
+    out[tree.level(0)] = nearest_integers(x[tree.level(0)]).astype(np.int64)
     for family in tree.families():
         out[family.children] = _largest_remainders(x[family.children], family.first, out[family.parents])
     return tree.caller_order(out)
 
 
 def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
-    """Round family by family: family f has the entries from first[f] on and gets the sum totals[f]."""
+    """Round family by family: family f has the entries from first[f] to before first[f + 1], and gets the sum
+    totals[f]. Refuses a total that rounding each entry down or up cannot reach."""
     base = np.floor(x).astype(np.int64)
     size = np.diff(first, append=len(x))
     missing = totals - np.add.reduceat(base, first)
@@ -129,28 +132,40 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
             f"total first: with_total for counts, least_squares otherwise."
         )
     family = np.repeat(np.arange(len(first)), size)
-    # stable: ties stay in the order given
+    # within each family by falling remainder x - base; lexsort is stable, so equal ones stay in their order
     order = np.lexsort((base - x, family))
+    # the rank of each entry in its family: the first `missing` of them are rounded up
     rank = np.empty(len(x), np.int64)
     rank[order] = np.arange(len(x)) - np.repeat(first, size)
     rounded: Ints = base + (rank < missing[family])
     return rounded
 
 
+def nearest_integers(x: Any) -> Any:
+    """Return the nearest integers as floats, halves up.
+
+    Exact for every float: x + 0.5 would be rounded itself, just below one half and for odd numbers from 2^52.
+    """
+    base = np.floor(x)
+    return base + (x - base >= 0.5)
+
+
 def _snap(x: Floats) -> Floats:
-    """Remove the error of floats: what is an integer up to 1e-9, relative to values between 1 and 10,000,
-    becomes one."""
+    """Replace values that rounding errors have moved off an integer by that integer: those within 1e-9 of it,
+    times the value's size where that is above 1, up to a distance of 1e-5."""
     rounded = np.rint(x)
     return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
 
 
 def _integral_range(x: Floats) -> Floats:
+    """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
     if x.size and np.abs(x).max() >= EXACT:
         raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING_COMPUTED}")
     return x
 
 
 def _indicator(group: Any, groups: int) -> Any:
-    """Return the matrix that sums cells by group."""
+    """Return the 0-1 matrix with one row per group that sums the cells of each group; `group` has the number
+    of each cell's group."""
     flat = group.ravel()
     return sparse.csr_array((np.ones(flat.size), (flat, np.arange(flat.size))), shape=(groups, flat.size))

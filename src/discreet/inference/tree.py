@@ -2,8 +2,8 @@
 
 Country, region, district; year, month, day; ranges and their halves.
 
-Nodes keep the numbers the caller gave them. Inside, they are put in order of their depth, so that all
-children of one level lie side by side and every pass over the tree is a few array operations for each level.
+Callers number the nodes as they like (the caller's order). Internally nodes are sorted by depth, siblings
+side by side (the depth order), so that a pass over the tree takes a few array operations for each level.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from ._check import NOTHING_COMPUTED, Floats, Ints, some
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Families:
-    """The inner nodes of one level and their children, as positions in the order of depth."""
+    """Holds the inner nodes of one level and their children, as positions in the depth order."""
 
     parents: Ints
     children: slice
-    # where each parent's children begin, counted within `children`
+    # the index, within `children`, of each parent's first child
     first: Ints
-    # for each child its place in `parents`
+    # for each child the index of its parent in `parents`
     of: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Tree:
-    """A tree or forest: `parents[i]` is the node whose sum node i is part of, -1 for a root.
+    """Describes a tree or forest: `parents[i]` is the parent of node i, which is the sum of its children; -1
+    for a root.
 
     >>> len(Tree([-1, 0, 0, 1, 1])), Tree.regular(fanout=2, height=2).parents.tolist()
     (5, [-1, 0, 0, 1, 1, 2, 2])
     """
 
     parents: Ints
-    # nodes by depth, siblings side by side
+    # the caller's numbers of the nodes in depth order
     order: Ints = field(repr=False)
-    # where each level begins in `order`, and the end
+    # the position in `order` at which each level begins, and finally the number of nodes
     starts: tuple[int, ...] = field(repr=False)
-    # children of each node, in order of depth
+    # the number of children of each node, in depth order
     _counts: Ints = field(repr=False)
 
     def __init__(self, parents: Any) -> None:
@@ -59,10 +60,13 @@ class Tree:
                 f"parents must be a list of whole numbers, one for each node, -1 for a root. "
                 f"{NOTHING_COMPUTED}"
             )
-        array = parent_array.astype(np.int64)
-        bad = np.flatnonzero((array < -1) | (array >= len(array)))
+        # before the cast, which would take 2^64 - 1 for -1
+        bad = np.flatnonzero((parent_array < -1) | (parent_array >= len(parent_array)))
         if len(bad):
-            raise _require.fail(f"parents[{bad[0]}]", int(array[bad[0]]), f"-1 or a node below {len(array)}")
+            raise _require.fail(
+                f"parents[{bad[0]}]", int(parent_array[bad[0]]), f"-1 or a node below {len(parent_array)}"
+            )
+        array = parent_array.astype(np.int64)
         order, starts, counts = _by_depth(array)
         for name, value in (("parents", array), ("order", order), ("starts", starts), ("_counts", counts)):
             if isinstance(value, np.ndarray):
@@ -71,9 +75,9 @@ class Tree:
 
     @staticmethod
     def regular(*, fanout: int, height: int) -> Tree:
-        """Return a tree in which every inner node has `fanout` children; height 0 is a single node.
+        """Return a tree in which every inner node has `fanout` children and every leaf has depth `height`.
 
-        Level by level, the root first.
+        Nodes are numbered level by level, from the root. Height 0 is a single node.
         """
         _require.integer(fanout=fanout, at_least=1)
         _require.integer(height=height, at_least=0)
@@ -82,8 +86,8 @@ class Tree:
 
     @staticmethod
     def of_paths(paths: Sequence[Sequence[Any]]) -> Tree:
-        """Return the tree of some names, `[(), ("north",), ("north", "bern")]`; the parent of a path is the
-        path without its last name.
+        """Return the tree of a list of paths, such as `[(), ("north",), ("north", "bern")]`, numbered as in
+        the list. The parent of a path is the path without its last name.
 
         A path whose parent is not in the list is a root.
         """
@@ -102,13 +106,13 @@ class Tree:
 
     @property
     def leaves(self) -> Ints:
-        """The nodes without children, in the numbers the caller gave."""
+        """The nodes without children, by the caller's numbers."""
         has = np.zeros(len(self), bool)
         has[self.parents[self.parents >= 0]] = True
         return np.flatnonzero(~has)
 
     def level(self, depth: int) -> slice:
-        """Return the positions of one level in `order`."""
+        """Return the positions of the nodes of one level in `order`; roots have depth 0."""
         return slice(self.starts[depth], self.starts[depth + 1])
 
     def families(self) -> Iterator[Families]:
@@ -117,6 +121,7 @@ class Tree:
             yield self.family(depth)
 
     def family(self, depth: int) -> Families:
+        """Return the inner nodes of the level `depth` with their children."""
         level = self.level(depth)
         counts = self._counts[level]
         inner = np.flatnonzero(counts)
@@ -126,15 +131,16 @@ class Tree:
         return Families(parents=inner + level.start, children=self.level(depth + 1), first=first, of=of)
 
     def caller_order(self, by_depth: NDArray[Any]) -> NDArray[Any]:
-        """Return values in the caller's order from the order of depth."""
+        """Return values in the caller's order, given values in depth order."""
         out = np.empty_like(by_depth)
         out[self.order] = by_depth
         return out
 
     def sums(self, leaves: Floats) -> Floats:
-        """Return all nodes, as sums of their leaves.
+        """Return for each node the sum of the leaves below it.
 
-        Takes and gives the caller's numbers; inner nodes of the argument are ignored.
+        Argument and result have one entry for each node in the caller's order; the argument's entries of
+        inner nodes are ignored.
         """
         x = np.array(leaves, dtype=np.float64)[self.order]
         for depth in reversed(range(self.depth - 1)):
@@ -143,7 +149,8 @@ class Tree:
         return self.caller_order(x)
 
     def require_sums(self, values: Floats) -> None:
-        """Refuse values that do not add up along the tree."""
+        """Refuse values (in the caller's order) whose children do not add up to their parents, up to a
+        relative error of 1e-6, which covers rounding in `hierarchy`."""
         x = values[self.order]
         for family in self.families():
             gap = np.abs(np.add.reduceat(x[family.children], family.first) - x[family.parents])
@@ -157,8 +164,11 @@ class Tree:
 
 
 def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
-    """Return the nodes level by level, where each level starts, and how many children each node has."""
+    """Return the nodes in depth order, the position at which each level starts (and the end), and how many
+    children each node has, in depth order. Refuses cycles."""
     n = len(parents)
+    # nodes sorted by parent: the children of p are by_parent[begin[p + 1]:][:counts[p + 1]], the roots come
+    # first
     by_parent = np.argsort(parents, kind="stable")
     counts = np.bincount(parents + 1, minlength=n + 1)
     begin = np.cumsum(counts) - counts
@@ -169,6 +179,7 @@ def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
         starts.append(starts[-1] + len(level))
         sizes = counts[level + 1]
         ends = np.cumsum(sizes)
+        # the children of all nodes of the level: for each parent the positions from its `begin` on
         level = by_parent[np.repeat(begin[level + 1] - (ends - sizes), sizes) + np.arange(ends[-1])]
     if starts[-1] < n:
         reached = np.zeros(n, bool)

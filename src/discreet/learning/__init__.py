@@ -1,8 +1,11 @@
 """Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
 numpy and scipy.
 
-The same model, loss and data, and a price that is known before training. Names are loaded when they are first
-used, so that `learning.tabular` needs no torch, and nothing loads scikit-learn that does not use it.
+A user keeps the model, the loss and the data; the price is known before training. A name's module is imported
+when the name is first used, so that `learning.tabular` needs no torch, and scikit-learn is imported only by
+the names that need it.
+
+A new public name goes into three lists: the imports under TYPE_CHECKING, `_MODULE_OF` and `__all__`.
 """
 
 from importlib import import_module
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from .clipping import Adaptive, Automatic, Flat, PerLayer
     from .correlated import Dense, Toeplitz, square_root
     from .data import Examples, Tabular
-    from .discrete import Grid
+    from .discrete import GradientGrid
     from .distributed import across_workers
     from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
@@ -49,10 +52,10 @@ if TYPE_CHECKING:
         PrivateSearch,
         Ridge,
     )
-    from .trainer import Progress, Run, Trainer
+    from .trainer import Progress, Trainer, TrainingRun
 
-# Where each name lives.
-_HOMES = {
+# The module of this package that defines each public name.
+_MODULE_OF = {
     "Augment": "augment",
     "FlipAndShift": "augment",
     "Adaptive": "clipping",
@@ -64,7 +67,7 @@ _HOMES = {
     "square_root": "correlated",
     "Examples": "data",
     "Tabular": "data",
-    "Grid": "discrete",
+    "GradientGrid": "discrete",
     "across_workers": "distributed",
     "ClippingEngine": "engine",
     "LocalSGD": "federated",
@@ -90,7 +93,7 @@ _HOMES = {
     "WithoutReplacement": "schedules",
     "smallest_limit": "schedules",
     "Progress": "trainer",
-    "Run": "trainer",
+    "TrainingRun": "trainer",
     "Trainer": "trainer",
     **dict.fromkeys(
         (
@@ -114,6 +117,7 @@ _HOMES = {
         "tabular",
     ),
 }
+# Modules that can be imported where torch is not installed.
 _WITHOUT_TORCH = ("scaler", "tabular")
 
 __all__ = [
@@ -123,7 +127,7 @@ __all__ = [
     "Dense",
     "Toeplitz",
     "square_root",
-    "Grid",
+    "GradientGrid",
     "PrivateScaler",
     "Scaling",
     "Cyclic",
@@ -160,7 +164,7 @@ __all__ = [
     "Performance",
     "Poisson",
     "Progress",
-    "Run",
+    "TrainingRun",
     "Tabular",
     "Trainer",
     "TransformersTrainer",
@@ -177,14 +181,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module that a name lives in, or the module of this name, when it is first asked for."""
-    home = _HOMES.get(name, name)
-    if name.startswith("_") or find_spec(f"{__name__}.{home}") is None:
+    """Return a public name, or a module of this package such as `learning.data`; import its module first."""
+    module_name = _MODULE_OF.get(name, name)
+    if name.startswith("_") or find_spec(f"{__name__}.{module_name}") is None:
         raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")
-    if home not in _WITHOUT_TORCH and find_spec("torch") is None:
+    if module_name not in _WITHOUT_TORCH and find_spec("torch") is None:
         raise MissingExtra.of("learn", f"discreet.learning.{name} needs PyTorch") from None
-    module = import_module(f"{__name__}.{home}")
-    return getattr(module, name) if name in _HOMES else module
+    module = import_module(f"{__name__}.{module_name}")
+    return getattr(module, name) if name in _MODULE_OF else module
 
 
 def __dir__() -> list[str]:

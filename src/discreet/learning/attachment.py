@@ -1,8 +1,17 @@
-"""Our forward passes in the places of a model's own, so that what it runs leaves taps in a recorder.
+"""Replaced forward passes: while a model is attached, each of its layers leaves taps in a recorder.
 
-`attach` puts them there and `detach` takes them away; between the two, each module goes the route that `plan`
-chose for it: tapped, isolated, shared or constant. Calls whose arguments do not look like those by which the
-batch dimension was decided (`batching`) are refused.
+A tap (`taps`) is what a layer keeps of one call, enough for the norm and the sum of per-example gradients.
+`attach` replaces the forward passes of the model's modules and `detach` restores them. In between, each
+module takes the route that `plan` chose for it:
+
+- tapped: a known layer; its rule in `layers` (or `attention`, `convolution`, `recurrent`) leaves the taps.
+- isolated: an unknown module with parameters; it runs on each example by itself (`isolation.run_isolated`).
+- shared: a module with parameters of its own beside its layers; it runs on the batch, with a copy of these
+  parameters for each example (`isolation.run_with_copies`).
+- constant: frozen batch normalization, the same affine map for each example.
+
+Which dimension is the batch was decided for each call before (`batching`). A call whose arguments have other
+shapes than those of the decision is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +34,8 @@ from .plan import CONSTANT, SHARED, rule_of
 from .shared import Shared, each_of, shared
 from .vmappable import form_of
 
-# Layers that work on the last dimensions alone, and on how many of them: the others are the same to them.
+# Rules of layers that work on their last dimensions alone, with a function that returns the number of these
+# dimensions. Such a layer treats all dimensions before them alike, so that the batch may be any of those.
 _LAST_DIMENSIONS: dict[Any, Callable[[Any], int]] = {
     layers.linear: lambda layer: 1,
     layers.transposed_linear: lambda layer: 1,
@@ -33,7 +43,7 @@ _LAST_DIMENSIONS: dict[Any, Callable[[Any], int]] = {
     layers.layer_norm: lambda layer: len(layer.normalized_shape),
     layers.rms_norm: lambda layer: len(layer.normalized_shape),
 }
-# Stands for a list of ids that is cut into bags by offsets.
+# Replaces a flat list of ids, which offsets cut into bags, in the arguments whose shapes are compared.
 FLAT = "flat"
 
 
@@ -52,13 +62,14 @@ def attached(
 def attach(model: nn.Module, recorder: Recorder, routes: dict[str, str], *, opaque: bool = False) -> None:
     """Replace the forward pass of each module by one that leaves taps in the recorder.
 
-    `opaque` layers are not looked into by `torch.compile`, which compiles what is between them.
+    `routes` are those of `plan.routes`, by the module's name. With `opaque`, `torch.compile` does not trace
+    the layers themselves; it compiles the model's code between them.
     """
     record_call: Any = torch.compiler.disable(_record_call) if opaque else _record_call  # type: ignore[no-untyped-call]
     for name, route in routes.items():
         module = model.get_submodule(name)
         if isinstance(vars(module).get("forward"), _AttachedForward):
-            # One module under two names.
+            # The module has a second name in the model, and was replaced under the first.
             continue
         if route == CONSTANT:
             _replace_forward(module, frozen_batch_norm, module)
@@ -71,10 +82,10 @@ def attach(model: nn.Module, recorder: Recorder, routes: dict[str, str], *, opaq
 
 
 def eager(model: nn.Module) -> AbstractContextManager[Any]:
-    """Return a context in which nothing that was compiled by `torch.compile` is compiled anew.
+    """Return a context in which a model that was given to `torch.compile` runs without compilation.
 
-    Batches change their size from step to step, and forward passes are ours while the model is attached:
-    torch would compile for each of them. The model's own code runs as it is written.
+    Torch would compile the model again for each size of a batch, which changes from step to step, and for the
+    replaced forward passes. The model's own code runs as it is written.
     """
     return torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
 
@@ -95,9 +106,9 @@ def compiled(model: nn.Module) -> AbstractContextManager[Any]:
 
 
 class _AttachedForward(partial[Any]):
-    """Stands in the place of a module's forward pass while it is attached."""
+    """Replaces the forward pass of a module while it is attached."""
 
-    # What somebody else had put there.
+    # A `forward` that was set on this instance before (by a compiler, by a user); None where the class's ran.
     previous: Any = None
 
 
@@ -108,7 +119,7 @@ def _replace_forward(module: nn.Module, *call: Any) -> None:
 
 
 def detach(model: nn.Module) -> None:
-    """Restore every forward pass, of an attached model or of a copy of one."""
+    """Restore every forward pass of an attached model, or of a copy of an attached model."""
     for module in model.modules():
         forward = vars(module).get("forward")
         if isinstance(forward, _AttachedForward):
@@ -125,7 +136,11 @@ def _record_call(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Run a layer by its rule, which leaves taps; in a survey, run its own forward pass and note shapes."""
+    """Run a layer by its rule, which leaves taps in the recorder.
+
+    While shapes are surveyed (`batching.ShapeSurvey`), run the layer's own `forward` and note its shapes.
+    Inside an isolated module, and while nothing is recorded, run `forward` alone.
+    """
     if recorder.inside or not recorder.active:
         return forward(*args, **kwargs)
     call = recorder.next_call(name)
@@ -147,32 +162,34 @@ def _record_call(
 
 
 def _without_flat_lists(rule: Any, args: Any, kwargs: Any) -> Any:
-    """Return a call's arguments with the flat ids and weights of bags left out: how long they are depends on
-    the examples, and says nothing of the batch."""
+    """Return a call's arguments with the flat ids and weights of an EmbeddingBag replaced by FLAT: their
+    length is the number of all tokens, which depends on the examples and not on the number of examples."""
     if rule.func is not layers.embedding_bag or (len(args) < 2 and kwargs.get("offsets") is None):
         return args, kwargs
-    flat = [FLAT if position != 1 and isinstance(x, Tensor) else x for position, x in enumerate(args)]
-    return tuple(flat), {name: x if name == "offsets" or x is None else FLAT for name, x in kwargs.items()}
+    # The second positional argument of an EmbeddingBag is `offsets`, one number per example.
+    kept = [x if position == 1 or not isinstance(x, Tensor) else FLAT for position, x in enumerate(args)]
+    return tuple(kept), {name: x if name == "offsets" or x is None else FLAT for name, x in kwargs.items()}
 
 
 def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
-    """Refuse a call that does not look like one of those by which it was decided what follows the batch.
+    """Refuse a call with other arguments than those by which its batch dimensions were decided (`batching`).
 
-    Without a decision a size that equals the batch's would decide, which may be a coincidence.
+    Without a decision, a dimension would be taken for the batch because it is as long, which may be a
+    coincidence.
     """
     if recorder.isolated_model is not None:
         return
     leaves = leaves_of((args, kwargs))
     if recorder.layout is None or not recorder.layout.fits(leaves):
         raise NotBatchFirst(
-            f"{name or 'the model'} is called in another way, or with a constant of another shape, "
-            f"than when it was decided what follows the batch."
+            f"{name or 'the model'} is called with other arguments, or with a constant of another shape, "
+            f"than in the first forward passes, by which the batch dimension was decided."
         )
 
 
 def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
-    """Run a layer that works on the last dimensions alone, with the batch first, wherever the model has
-    it."""
+    """Run a layer that works on its last dimensions alone: move the batch of `x` to the front, run the rule,
+    and move the batch of the result back to where the model has it."""
     axis = SAME_FOR_ALL if isinstance(x, Shared) else recorder.axes.get(id(x), 0)
     if axis is SAME_FOR_ALL:
         return _run_on_constant(recorder, rule, x)
@@ -192,15 +209,18 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
 
 
 def _run_on_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
-    """Run a layer on one copy of a constant per example: each has a gradient of its own, and the model's code
-    sees the shape it expects."""
+    """Run a layer on a tensor that is the same for all examples, once for each example.
+
+    So each example has a gradient of its own. The result is a `Shared` tensor: to the model's code it has the
+    shape of one example's result.
+    """
     per_example = each_of(x) if isinstance(x, Shared) else x.unsqueeze(0).expand(recorder.batch, *x.shape)
     recorder.axes, recorder.shapes = {}, {id(per_example): recorder.shapes.get(id(x))}
     return shared(rule(recorder, per_example))
 
 
 def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
-    """Return the batch dimension of each tensor that a call is given, by its id."""
+    """Return the batch dimension of each tensor among a call's arguments, by the tensor's id."""
     leaves = leaves_of((args, kwargs))
     if layout is None or len(layout.inputs) != len(leaves):
         return {}
@@ -208,7 +228,8 @@ def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
 
 
 def _shapes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, tuple[int, ...] | None]:
-    """Return the shape that one example had in each tensor of a call when layouts were decided, by its id."""
+    """Return the shape of one example in each tensor among a call's arguments, as it was when the batch
+    dimensions were decided, by the tensor's id."""
     leaves = leaves_of((args, kwargs))
     if layout is None or len(layout.shapes) != len(leaves):
         return {}

@@ -1,9 +1,9 @@
 """Augmentation multiplicity: several variants of each example, whose gradients are averaged before they are
 clipped.
 
-The average is still one example's contribution of length at most the clip, so the price is what it was (De,
-Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); it costs time only. Mixup and the like, which blend
-examples, are not covered: one person would be in many gradients.
+The average is clipped as one example's gradient, so that the price is the same as without augmentation (De,
+Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); only training takes longer. Mixup and the like, which
+blend examples, are not covered: one person would be in many gradients.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..sampling import Entropy
 @described("learning.FlipAndShift")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipAndShift:
-    """Mirrors images [..., height, width] left to right with probability 1/2 and moves them by up to `shift`
-    pixels; edges are reflected.
+    """Mirrors images [..., height, width] left to right with probability 1/2 (if `flip`) and moves them by up
+    to `shift` pixels in each direction; pixels beyond an edge are those reflected at it.
 
-    Of several inputs each is flipped and moved by coins of its own. The augmentation of De et al. for
-    CIFAR-10 is `FlipAndShift(shift=4)`.
+    Where an example has several images as inputs, each is flipped and moved independently. The augmentation
+    of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
     """
 
     shift: int = 4
@@ -41,7 +41,7 @@ class FlipAndShift:
         _require.flag(flip=self.flip)
 
     def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a variant of each image, all at once; each is computed from itself alone."""
+        """Return one variant of each image of a batch; each is computed from its own image alone."""
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
@@ -80,9 +80,9 @@ class Augment:
             )
 
     def __call__(self, inputs: Any, entropy: Entropy) -> Any:
-        """Return each example `times` times in a row, each time another variant.
+        """Return `times` variants of each example, those of one example one after the other.
 
-        Torch's own generator is seeded anew, and left as it was.
+        While `function` runs, torch's global generator is seeded with fresh randomness; then it is restored.
         """
         copies = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
         seed = entropy.integer(63)
@@ -94,25 +94,27 @@ class Augment:
             return _one_by_one(self.function, copies)
 
     def targets(self, targets: Any) -> Any:
-        """Return the targets of all variants, each as often as its example."""
+        """Return the targets of all variants: each example's target `times` times in a row."""
         return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
 
 
 def one_variant_each(augment: Augment, inputs: Any) -> Any:
-    """Return a variant of each of these MADE-UP examples; raise InvalidInput, with what the function said, if
-    it cannot make one."""
+    """Return one variant of each of these MADE-UP examples; raise InvalidInput if the function fails.
+
+    They must be made-up, as the message has the text of the error, which may quote an example.
+    """
     try:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:
         raise InvalidInput(
-            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not valid "
-            "for it, give your own, as the model gets them, with synthetic=(inputs, targets). No data was "
-            "read."
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If these examples are not "
+            "valid for it, give made-up ones of your own, as the model gets them, with "
+            "synthetic=(inputs, targets). No data was read."
         ) from error
 
 
 def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
-    """Return the function of each example, called once for each."""
+    """Return the stacked results of the function, which is called once for each example."""
     count = len(torch.utils._pytree.tree_leaves(inputs)[0])
     if not count:
         return inputs

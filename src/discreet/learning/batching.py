@@ -1,11 +1,13 @@
-"""Which dimension of a tensor is the batch: decided once, from shapes at two batch sizes, never from a size
-that equals the batch's.
+"""Which dimension of a tensor is the batch: decided once, from the shapes at two batch sizes.
 
-A constant of T rows (a causal mask, a table of positions) looks like a batch as soon as a batch has T
-examples. So the model is run twice on few examples before anything is added up, with 3 and with 2 of them. A
-dimension that is 3 and then 2 follows the batch; a shape that stays is the same for all examples, at every
-batch size; a first dimension that is 3 n and then 2 n has n rows of each example (`Folded`); anything else
-(the batch in two dimensions, the number of examples itself) is neither.
+That a dimension is as long as the batch proves nothing: a constant of T rows (a causal mask, a table of
+positions) looks like a batch as soon as a batch has T examples. So the model is run twice before any gradient
+is computed, on 3 and on 2 examples, and the shapes of each call's arguments and results are compared:
+
+- one dimension is 3 and then 2, the others stay: that dimension is the batch.
+- the shape stays: the tensor is the same for all examples, at every batch size (CONSTANT).
+- the first dimension is 3 n and then 2 n: it holds n rows of each example (`Folded`).
+- anything else (the batch in two dimensions, a number that is the batch size itself): UNCLEAR.
 """
 
 from __future__ import annotations
@@ -23,68 +25,70 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import Unsupported
 
-# The two batch sizes: small, different, and not 1, which broadcasting would hide.
+# The two batch sizes. Both are small. Neither is 1, as a dimension of 1 broadcasts, which would hide it.
 SIZES = (3, 2)
+# In place of a batch dimension: the leaf is the same for all examples, or neither that nor a batch.
 CONSTANT, UNCLEAR = None, -1
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Says that so many rows of each example are folded into the first dimension, example after example.
+    """Says that the first dimension holds `rows` rows of each example, one example after the other.
 
-    That they lie in this order is an assumption. In another one the gradients would be none of any example,
-    which the probe finds. That each example has as many rows on other data, too, is checked: a model that
-    picks rows by their values (`DynamicShapes`) is refused.
+    The order is an assumption. In another order, what is taken for one example's gradient would mix examples,
+    which the probe finds (`safety.probe`). That each example has `rows` rows on other data, too, is checked:
+    a model that picks rows by their values (`DynamicShapes`) is refused.
     """
 
     rows: int
 
 
-# A number, CONSTANT, UNCLEAR, or folded.
+# The number of the batch dimension, CONSTANT, UNCLEAR, or Folded.
 Axis = int | Folded | None
-# The name of a module, and which of its calls within one forward pass.
+# The name of a module, and the number of the call within one forward pass, from 0.
 Call = tuple[str, int]
 
 
 class NotBatchFirst(Exception):
-    """Says that a layer got something other than one row per example: its gradient cannot be taken apart by
-    example.
+    """Says that a layer got something other than one row per example, so that per-example gradients cannot be
+    computed.
     """
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT,
-    UNCLEAR, or folded."""
+    """Says which dimension is the batch, for each leaf of a call's arguments (`inputs`) and results
+    (`outputs`)."""
 
     inputs: tuple[Axis, ...]
     outputs: tuple[Axis, ...]
-    # The shapes of those arguments that are the same for all examples; None for the others.
+    # For each argument: its shape if it is a CONSTANT tensor, else None.
     constants: tuple[Any, ...] = ()
-    # The shape of each argument for one example; None for what is no tensor. In the batch that comes a
-    # dimension may be longer or shorter, by the longest text in it, say: a way to bound norms is chosen by
-    # this shape, which one example more does not change.
+    # For each argument: the shape of one example when the batch dimension was decided; None where it is no
+    # tensor, or UNCLEAR. In a later batch a dimension may be longer or shorter (padded to the longest text,
+    # say). How a norm is bounded is chosen by this shape, which one more example does not change.
     shapes: tuple[Any, ...] = field(default=(), compare=False)
 
     def fits(self, leaves: list[Any]) -> bool:
-        """Return whether a call's arguments look like those the decision was made for: as many, and constants
-        of the same shapes."""
+        """Return whether the decision holds for a call with these leaves: there are as many of them, and the
+        constants have the same shapes."""
         if len(leaves) != len(self.inputs):
             return False
         pairs = zip(leaves, self.constants, strict=True)
         return all(shape is None or (isinstance(x, Tensor) and x.shape == shape) for x, shape in pairs)
 
 
+# The forms (`_form`) of all leaves of a call's arguments, and those of its results.
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def leaves_of(arguments: Any) -> list[Any]:
-    """Return all leaves of a call's arguments.
+    """Return all leaves of a call's arguments (or of its results).
 
-    A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from.
+    A packed sequence is one leaf: the shapes of its parts depend on the lengths of its examples.
 
-    Tuples, lists and dicts are walked here, in 1.1 instead of 3.6 microseconds (measured): it is done twice
-    for every call of a layer.
+    Tuples, lists and dicts are walked by this function itself, in 1.1 instead of torch's 3.6 microseconds
+    (measured), as it runs several times for every call of a layer.
     """
     if isinstance(arguments, Tensor) or arguments is None:
         return [arguments]
@@ -97,29 +101,30 @@ def leaves_of(arguments: Any) -> list[Any]:
 
 @dataclass
 class ShapeSurvey:
-    """Notes what the calls of one forward pass look like."""
+    """Notes the forms of arguments and results of all calls in one forward pass."""
 
     forms: dict[Call, Form] = field(default_factory=dict)
 
     def note(self, call: Call, arguments: Any, results: Any) -> None:
-        """Keep the shapes of all tensors, and the other values."""
+        """Note the shapes of a call's tensors, and its other values."""
         self.forms[call] = tuple(map(_form, leaves_of(arguments))), tuple(map(_form, leaves_of(results)))
 
 
 def _form(leaf: Any) -> Any:
-    """Return what is compared of a leaf: the shape of a tensor, a plain value, or else the type."""
+    """Return what is compared of a leaf at the two batch sizes: the shape of a tensor, a number or text
+    itself, the type of anything else."""
     if isinstance(leaf, Tensor):
         if leaf.is_nested:
             raise Unsupported(
-                "a layer is given a nested tensor, in which nobody can tell examples apart by a dimension. "
-                "No data was read. Pad it (torch.nested.to_padded_tensor), with a mask of what is padding."
+                "a layer is given a nested tensor, in which no dimension tells examples apart. No data was "
+                "read. Pad it (torch.nested.to_padded_tensor), and mask the padding."
             )
         return leaf.shape
     return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
 
 
 def layouts(first: ShapeSurvey, second: ShapeSurvey) -> dict[Call, Layout]:
-    """Return the decision for every call that was made at both batch sizes.
+    """Return the decision for every call that was made at both batch sizes, SIZES, in this order.
 
     Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other
                dimension changed.
@@ -132,6 +137,7 @@ def _layout(first: Form, second: Form) -> Layout:
     """Return the layout of one call, from its forms at the two batch sizes."""
     inputs = _axes(first[0], second[0])
     if len(first[0]) != len(second[0]):
+        # All inputs are UNCLEAR.
         return Layout(inputs, _axes(first[1], second[1]), (None,) * len(inputs))
     constants = [
         a if axis is CONSTANT and isinstance(a, torch.Size) else None
@@ -151,8 +157,11 @@ def _example_shape(form: Any, axis: Axis) -> tuple[int, ...] | None:
 
 
 def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
-    """Return the decision for a call; for one more than were seen (gradient checkpoints call again), that of
-    all others if they agree."""
+    """Return the decision for a call, None where there is none.
+
+    A module may be called more often than when the decisions were made (gradient checkpointing runs it again
+    in the backward pass). Then the decision for all its calls holds, if it is one and the same.
+    """
     if call in decisions:
         return decisions[call]
     candidates = {layout for (name, _), layout in decisions.items() if name == call[0]}
@@ -167,9 +176,8 @@ def _axes(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Axis, ...]:
 
 
 def _axis(first: Any, second: Any) -> Axis:
-    """Return the one dimension that is as long as the batch at both sizes; CONSTANT or UNCLEAR where there is
-    none.
-    """
+    """Return the batch dimension of one leaf, from its forms at the two batch sizes; see the module's
+    docstring."""
     if first == second:
         return CONSTANT
     if not isinstance(first, torch.Size) or not isinstance(second, torch.Size) or len(first) != len(second):
@@ -187,26 +195,30 @@ def _axis(first: Any, second: Any) -> Axis:
 
 
 def first_examples(inputs: Any, size: int) -> Any:
-    """Return `size` of the batch's examples, repeated where there are fewer."""
+    """Return the first `size` examples of a batch, repeated from the first on where the batch has fewer."""
     return tree_map(lambda t: t[torch.arange(size) % len(t)] if isinstance(t, Tensor) else t, inputs)
 
 
 class DynamicShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether a shape goes with the values of a tensor: rows picked by a mask, say."""
+    """Notes in `seen` whether, in this context, a shape depends on the values of a tensor (rows picked by a
+    mask, say)."""
 
     seen: bool = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags:
-            # Picking by positions has the shape of the positions; by a mask, that of what it shows.
-            picks = func.overloadpacket is torch.ops.aten.index
+            # Torch marks all indexing. By positions, t[[0, 2]], the result has the shape of the positions;
+            # only by a mask it has as many rows as the mask has true values.
+            is_indexing = func.overloadpacket is torch.ops.aten.index
             masks = (torch.bool, torch.uint8)
-            self.seen |= not picks or any(t.dtype in masks for t in tree_leaves(args[1]) if t is not None)
+            self.seen |= not is_indexing or any(
+                t.dtype in masks for t in tree_leaves(args[1]) if t is not None
+            )
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
 def forked_generator() -> Iterator[None]:
-    """Fork torch's random generator, so that what runs in this context leaves it as it was."""
+    """Restore torch's random generator after this context; within it, gradients are enabled."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         yield

@@ -1,5 +1,4 @@
-"""Buffers of a model, put back to what they were: what code keeps there of some examples must not reach
-others."""
+"""Restore a model's buffers, so that what its code stores in them of some examples does not reach others."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from torch import nn
 
 
 class KeptBuffers:
-    """Holds the buffers of a model as they are now, and puts them back; those that appear later go away."""
+    """Holds copies of a model's buffers as they are now. `restore` puts these values back into the same
+    tensors, and removes buffers that were registered later."""
 
     def __init__(self, model: nn.Module) -> None:
         self._kept = [

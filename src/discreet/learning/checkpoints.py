@@ -1,9 +1,9 @@
-"""Checkpoints of a training run between two steps, as bytes, and runs that go on from them.
+"""Checkpoints of a training run between two steps, as bytes, and runs that are resumed from them.
 
-In one are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads
-one learns no more than was paid for. Not in it, ever: noise, or seeds of noise (the same noise on another
-gradient, and their difference is the data), coins, batches. Who may go on from which checkpoint is not
-decided here but by the ledger (`curator.segments`).
+A checkpoint holds weights, their averages and the optimizer's state: functions of noisy sums, so that whoever
+reads it learns no more than was paid for. It must never hold noise or a seed of noise: if the same noise were
+added to two gradients, the difference of the sums would be that of the data. Nor does it hold the random
+choices of batches. Which checkpoint may be resumed is decided by the ledger (`curator.segments`), not here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from .clipping import Adaptive, Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Poisson, Schedule, TruncatedPoisson, WithoutReplacement
 
 if TYPE_CHECKING:
-    from .trainer import Run, Trainer
+    from .trainer import Trainer, TrainingRun
 
-# A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip.
-# What is not listed may remember more, and is not resumed (`strategy`, correlated noise, does).
+# Fields of `Trainer` that may have any value in a run that is resumed: with them, the state of a run is its
+# weights, averages, optimizer and clip. Any other field may mean more state, and must have its default
+# (`strategy`, for one: correlated noise keeps the noise of former steps).
 _RESUMABLE = {
     "model",
     "loss",
@@ -57,7 +58,8 @@ _RESUMABLE = {
     "schedule",
     "event",
 }
-# What decides how a run learns.
+# Fields of `Trainer` that decide how a run learns. Their texts are part of a run's identity in the ledger: a
+# field that is added here makes stored runs unknown (see `_setting_texts` for one that came later).
 _SETTINGS = (
     *("loss", "clip", "n", "noise", "augment", "pooling", "optimizer", "learning_rate", "average"),
     *("columns", "noise_multiplier", "schedule"),
@@ -66,21 +68,23 @@ _RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
 def period(trainer: Trainer) -> int:
-    """Return after how many steps a run can be cut: then what comes next depends on the checkpoint alone,
-    with fresh coins and noise."""
+    """Return p such that a run can be interrupted after every p steps; raise Unsupported where it cannot be.
+
+    After p steps the rest of the run depends on the checkpoint and on fresh randomness alone.
+    """
     schedule: Schedule = trainer.schedule
     unsupported = [
         f.name for f in fields(trainer) if f.name not in _RESUMABLE and getattr(trainer, f.name) != f.default
     ]
     if unsupported or type(trainer.clip) not in _RULES:
         raise Unsupported(
-            f"training with {', '.join(unsupported) or type(trainer.clip).__name__} remembers more than its "
-            "weights, and cannot be resumed from a checkpoint yet. Nothing was charged or read. Ask for it "
-            "in one piece."
+            f"training with {', '.join(unsupported) or type(trainer.clip).__name__} has more state than a "
+            "checkpoint holds, and cannot be resumed from one yet. Nothing was charged or read. Train "
+            "without checkpoints."
         )
     if type(schedule) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
-    # Who is in which step is drawn for a whole pass, and never stored.
+    # The step of each example is drawn for a whole pass, and never stored.
     if type(schedule) is BallsInBins:
         return schedule.bins
     raise Unsupported(
@@ -89,7 +93,7 @@ def period(trainer: Trainer) -> int:
     )
 
 
-def dump(run: Run) -> bytes:
+def dump(run: TrainingRun) -> bytes:
     """Return the checkpoint of a run between two steps."""
     tensors: dict[str, Tensor] = {"values": run._values}
     if run._averaged is not None:
@@ -99,9 +103,14 @@ def dump(run: Run) -> bytes:
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
-def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
-    """Return a run that goes on from a checkpoint, as if `steps_taken` steps were taken (those of a crashed
-    segment are lost, and count). Noise is fresh."""
+def restore(
+    trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy
+) -> TrainingRun:
+    """Return a run that is resumed from the checkpoint `raw`, with fresh noise and with `steps_taken` of its
+    steps already taken.
+
+    `steps_taken` counts the steps of a crashed segment, too, though their updates are lost.
+    """
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
@@ -117,7 +126,7 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *
         if run._averaged is not None:
             run._averaged.copy_(tensors["averaged"])
     run._update.restore(files.unpack(facts["optimizer"], tensors))
-    # A run keeps the present clip of an adaptive rule as a flat one, and goes on adapting it.
+    # A run holds the current clip of an adaptive rule as a `Flat` rule, which it replaces after each step.
     if _adaptive_clip(run) is not None:
         run._summands.rule = Flat(clip=float(facts["clip"]))
     run.steps_taken = steps_taken
@@ -125,11 +134,12 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *
 
 
 def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
-    """Return what identifies a run of this trainer when it is resumed: what decides how it learns, and names
-    and shapes of what is learned.
+    """Return what identifies a run of this trainer: the settings that decide how it learns, and the names and
+    shapes of its parameters. Only a trainer of the same identity may resume the run.
 
-    Time and memory (`performance`) may change in between. So may the weights that it began with, as the
-    checkpoint has its own. A search passes `weights=True`: each of its trials begins with them.
+    `performance` may differ, as it changes time and memory only. So may the initial weights, as the
+    checkpoint has the run's own. A search passes `weights=True`, which includes a digest of the initial
+    weights, because each of its trials begins with them.
     """
     parameters = trainer.model.named_parameters()
     return _setting_texts(trainer) | {
@@ -140,31 +150,34 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
 
 
 def is_identifiable(trainer: Trainer) -> bool:
-    """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
-    another, or of an object without a text of its own, does not say what it does."""
+    """Return whether `identity` distinguishes this trainer from others.
+
+    It does not where a setting is a function defined inside another, or an object without a `__repr__` of its
+    own: Python's text of these does not say what they do.
+    """
     texts = _setting_texts(trainer).values()
     return not any(mark in text for text in texts for mark in ("<locals>", "<lambda>", " object>"))
 
 
 def _setting_texts(trainer: Trainer) -> dict[str, str]:
-    """Return the text of each setting. `local` came later than the rest: runs without it keep the identity
-    that stands in their ledgers."""
+    """Return the text of each setting. `local` was added later than the others, and is left out where it is
+    None: so runs without it keep the identity that is in their ledgers."""
     names = _SETTINGS if trainer.local is None else (*_SETTINGS, "local")
     return {name: _text(getattr(trainer, name)) for name in names} | _loss_options(trainer.loss)
 
 
 def _loss_options(loss: Any) -> dict[str, str]:
-    """Return the options of a loss that is a module (weights of classes, label smoothing), which its text
-    leaves out; empty for a loss of torch with its default options, and for one of the user's without any."""
+    """Return the options of a loss that is a module (weights of classes, label smoothing), which `repr`
+    leaves out; empty for a loss of torch with default options, and for a user's loss without any."""
     if not isinstance(loss, torch.nn.Module):
         return {}
-    is_torchs = type(loss).__module__.startswith("torch.")
+    is_torch_loss = type(loss).__module__.startswith("torch.")
     try:
-        plain = type(loss)() if is_torchs else torch.nn.Module()
+        default_loss = type(loss)() if is_torch_loss else torch.nn.Module()
     except TypeError:
-        # it has no defaults
-        plain = torch.nn.Module()
-    options, default = _options_of(loss), _options_of(plain)
+        # This loss needs arguments: it has no default options.
+        default_loss = torch.nn.Module()
+    options, default = _options_of(loss), _options_of(default_loss)
     return {} if options == default else {"loss options": options}
 
 
@@ -176,8 +189,16 @@ def _options_of(loss: torch.nn.Module) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return Python's text of a value, without the addresses of functions and objects."""
+    """Return `repr` of a value, without the memory addresses of functions and objects."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def frozen_digest(model: torch.nn.Module) -> str:
+    """Return a digest of what training leaves as it is: the model's frozen weights and its buffers."""
+    # With `remove_duplicate` a tied weight would have one name here, and two in the state_dict.
+    parameters = model.named_parameters(remove_duplicate=False)
+    trained = {name for name, p in parameters if p.requires_grad}
+    return _digest({name: t for name, t in model.state_dict().items() if name not in trained})
 
 
 def _digest(state: dict[str, Tensor]) -> str:
@@ -190,17 +211,16 @@ def _digest(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _adaptive_clip(run: Run) -> float | None:
-    """Return the clip of the next step where it adapts, from noisy counts that are paid for; None
-    otherwise."""
+def _adaptive_clip(run: TrainingRun) -> float | None:
+    """Return the clip of the next step where it adapts, None otherwise. It is a function of noisy counts that
+    are paid for, so that it may be stored."""
     return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
-def _shape(run: Run) -> dict[str, Any]:
-    """Return what must be the same in a resumed run: names and shapes of what is learned, a digest of frozen
-    weights, the kind of optimizer."""
+def _shape(run: TrainingRun) -> dict[str, Any]:
+    """Return what must be the same in a resumed run: names and shapes of trained parameters, a digest of
+    frozen weights and buffers, and the text of the optimizer ("torch" for one of torch's)."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
-    frozen = {n: t for n, t in run._trainer.model.state_dict().items() if n not in run._engine.parameters}
     optimizer = run._trainer.optimizer
     kind = repr(optimizer) if type(optimizer).__module__.startswith("discreet.") else "torch"
-    return {"learned": learned, "frozen": _digest(frozen), "kind": kind}
+    return {"learned": learned, "frozen": frozen_digest(run._trainer.model), "kind": kind}

@@ -1,5 +1,8 @@
-"""Clipping rules: by how much each example's gradient is scaled, so that one person moves the sum by at most
-`clip`."""
+"""Clipping rules: the factor by which each example's gradient is scaled, so that its norm is at most `clip`.
+
+A rule's `weights` takes upper bounds on squared norms, [B, layers] in float64 for B examples ([B, 1] where
+all layers are bounded together), and returns the factors in the same layout.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,24 @@ from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
 
-# Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of
-# them.
+# Turning a factor from float64 to float32, and multiplying a number by it, each make a relative error of at
+# most 2**-24. The margin is four of these errors.
 MARGIN = 1 - 2.0**-22
 # The smallest normal float32: below, the rounding of a factor is no longer small beside the factor.
 SMALLEST = 2.0**-126
-# Clips for which float32 holds clipped gradients, their sums and the noise with all digits: far below, what
-# is added rounds to zero, the noise first.
+# A factor above this could become infinite in float32, and infinity times a gradient of zeros is NaN.
+LARGEST = 2.0**127
+# Clips for which clipped gradients, their sums and the noise are normal numbers in float32, with a wide
+# margin: of a far smaller clip they would underflow to zero, noise included.
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-50, 2.0**50
 
 
 def as_floats(settings: Any, *names: str) -> None:
-    """Turn fields into floats: torch multiplies by nothing else, and would refuse a fraction, or a number
-    beyond floats, in the first step."""
+    """Turn these fields of a frozen dataclass into finite floats; refuse other values.
+
+    Torch multiplies by floats only, and would refuse a Fraction, or an integer too large for a float, in the
+    first step, after the charge.
+    """
     for name in names:
         _require.finite(**{name: getattr(settings, name)})
         number = _require.float_or_inf(getattr(settings, name))
@@ -44,8 +52,10 @@ def _check_clip(clip: float) -> None:
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """Return the norm over all layers together, [B, 1]; in numpy, whose calls cost a third of torch's on so
-    few numbers."""
+    """Return the norm over all layers together, [B, 1], from squared norms [B, layers] or [B, 1].
+
+    In numpy, whose calls take a third of the time of torch's on so few numbers.
+    """
     squared_norms = squares.numpy()
     total: npt.NDArray[np.float64] = (
         squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
@@ -67,16 +77,15 @@ class Flat:
         _check_clip(self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
-        """Return [B, layers] factors for [B, layers] squared norms; all layers of an example have one
-        factor.
-        """
+        """Return one factor for each example, [B, 1]: it scales all layers."""
         return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
 
 
 @described("learning.PerLayer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerLayer:
-    """Scales each layer's part by itself, to clip / sqrt(layers): all layers together stay within `clip`."""
+    """Scales each layer's gradient by its own factor, to a norm of at most clip / sqrt(layers): so the norm
+    over all layers is at most `clip`."""
 
     clip: float
 
@@ -92,10 +101,10 @@ class PerLayer:
 @described("learning.Automatic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
-    """Scales by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
+    """Scales by clip / (norm + stability): the norm of every gradient is nearly `clip`, and never above it.
 
-    One parameter less to tune (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` keeps tiny
-    gradients tiny.
+    So the clip need not be tuned (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` is their
+    gamma: gradients far shorter than it stay short.
     """
 
     clip: float = 1.0
@@ -107,24 +116,29 @@ class Automatic:
         _require.positive(stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
-        return torch.from_numpy(self.clip * MARGIN / (norms(squares) + self.stability))
+        return torch.from_numpy(np.minimum(self.clip * MARGIN / (norms(squares) + self.stability), LARGEST))
 
 
 @described("learning.Adaptive")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """Scales to a flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
+    """Scales like `Flat`, with a clip that follows the `quantile` of the gradients' norms, from `clip` on.
 
-    Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate
-    (fraction - quantile)): Andrew, Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their
-    recommended numbers as defaults. `count_noise` is the deviation of the noise on the count; None is a
-    twentieth of the expected batch, which costs next to nothing.
+    Each step also counts, with noise, how many gradients were not clipped, and multiplies the clip by
+    exp(-rate (fraction - quantile)), where `fraction` is the noisy count over the expected batch: Andrew,
+    Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their recommended numbers as defaults.
+    `count_noise` is the standard deviation of the noise on the count; None is a twentieth of the expected
+    batch, which takes next to nothing of the noise multiplier.
 
-    Guarantee: count and sum together are one Gaussian of the trainer's noise multiplier z.
-    Proof:     an example adds 1/2 or -1/2 to the count and at most the clip to the sum, so the pair moves,
-               each over its own deviation, by 1 / (2 count_noise) and 1 / z_sum; with z_sum = (z⁻² - (2
-               count_noise)⁻²)^(-1/2) the squares add up to 1 / z² (their Theorem 1). The clip of the next
-               step is a function of noisy counts.
+    Guarantee: count and sum together are one Gaussian mechanism of the trainer's noise multiplier z.
+    Proof:     an example adds 1/2 or -1/2 to the count and a vector of norm at most the clip to the sum. In
+               units of the standard deviations of their noise, these are 1 / (2 count_noise) and 1 / z_sum,
+               where z_sum is the noise multiplier of the sum (`split`). With z_sum = (z⁻² - (2
+               count_noise)⁻²)^(-1/2) the squares add up to 1 / z² (their Theorem 1). Under the relation
+               replace, both are twice as large, as is the sensitivity that z is relative to. The clip of the
+               next step is a function of noisy counts.
+
+    In the methods, `divisor` is the expected batch, which is public.
     """
 
     clip: float = 0.1
@@ -145,22 +159,30 @@ class Adaptive:
         return divisor / 20 if self.count_noise is None else float(self.count_noise)
 
     def split(self, noise_multiplier: float, divisor: float) -> float:
-        """Return the noise multiplier that is left for the sum, when both together have this one."""
+        """Return the noise multiplier of the sum, so that sum and count together have `noise_multiplier`.
+
+        It is rounded up: more noise is never less private.
+        """
         count = 2 * self.deviation(divisor)
-        if count <= noise_multiplier:
+        # Above the noise multiplier that is priced by more than the rounding errors of the next lines.
+        z = noise_multiplier * (1 + 1e-12)
+        if count <= z:
             raise InvalidInput(
-                f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of "
-                f"{count:g}, which leaves no room for the sum at {noise_multiplier:g}. Nothing was read or "
-                f"trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
+                f"noise of deviation {count / 2:g} on the count alone is a noise multiplier of {count:g}. "
+                f"That of count and sum together is {noise_multiplier:g}, so that nothing is left for the "
+                f"sum. Nothing was read or trained. Give count_noise= above {noise_multiplier / 2:g}, or "
+                f"larger batches."
             )
-        return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
+        return float(z / math.sqrt(1 - (z / count) ** 2))
 
     def weights(self, squares: Tensor) -> Tensor:
         return Flat(clip=self.clip).weights(squares)
 
     def next_clip(self, clip: float, noisy_count: float, divisor: float) -> float:
-        """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first, and among
-        those that are allowed."""
+        """Return the clip after `clip`, from the noisy count, in which an example is 1/2 or -1/2.
+
+        It stays within a factor of 2**40 of the first clip, and between SMALLEST_CLIP and LARGEST_CLIP.
+        """
         fraction = noisy_count / divisor + 0.5
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
         lowest = max(self.clip * 2.0**-40, SMALLEST_CLIP)
@@ -175,16 +197,18 @@ def as_clipping(clip: float | Clipping) -> Clipping:
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
-# a warning would leak a fact about the data
+# Without warnings of numpy: that an overflow occurred is a fact about the data.
 @np.errstate(all="ignore")
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the factors in float32, and which examples are kept (None for all): one whose norm is not a
-    finite number counts as zero.
+    """Return the factors in float32, and which examples are kept, [B], or None where all are.
 
-    Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding
-               of the multiplication.
-    Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product. A factor below
-               the normal float32 becomes zero.
+    An example whose norm is not finite is not kept: its factor is zero, and its gradient must be zeroed
+    (`Tap.zero_out`), as zero times NaN is NaN.
+
+    Guarantee: a gradient that is scaled by its factor has a norm of at most `rule.clip`, including the
+               rounding of the multiplication.
+    Proof:     `squares` are upper bounds on squared norms; MARGIN covers the rounding of factor and product.
+               A factor below SMALLEST, whose rounding it would not cover, becomes zero.
     """
     weights = rule.weights(squares)
     weights.masked_fill_(weights < SMALLEST, 0)

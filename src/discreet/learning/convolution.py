@@ -1,8 +1,15 @@
-"""Convolutions: a product at every place of the output, of the weight with the patch that the place saw.
+"""Convolutions with taps: at every position of the output, the weight is multiplied with a patch of the
+input.
 
-Patches are many times larger than what they are cut from. Where gradients are built, patches are cut a few
-examples at a time into one small buffer that stays in the caches, and forgotten; a ghost norm needs none of
-them (`patch_gram`). The clipped sum is one ordinary weight gradient.
+In this module B is the batch, T the number of output positions, k the numbers in a patch (input channels of a
+group times kernel size), p the output channels of a group, x the layer's input and g the gradient of its
+output. "Positions" are those of the output; "pixels" those of the padded input.
+
+A norm is computed in one of two ways. Either the per-example gradients are built from the patches; all
+patches together are many times larger than the input, so that those of a few examples at a time are copied to
+one small buffer, which stays in the processor's caches. Or the norm is bounded by inner products of all pairs
+of positions (`bounds.ghost_bound`), for which no patch is cut (`patch_gram`). The clipped sum is then one
+ordinary weight gradient of g scaled by the clipping factors.
 """
 
 from __future__ import annotations
@@ -22,26 +29,33 @@ from .bounds import ghost_bound, not_zero, single, squares
 from .layers import Recorder, targets
 from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
-# The size of the buffer for patches, in float32 numbers: a megabyte.
+# The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. No measurement
+# on record.
 _BUFFER = 1 << 18
-# As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
-# large that the C library gives its memory back each time and every page is fresh (measured).
+
+# The costs below are in multiplications, of which one takes 0.026 ns (a profile of resnet18 on one thread).
+# They decide between the two ways to compute a norm, for speed only: both are upper bounds.
+
+# The cost of an entry of a built gradient (as `taps.ENTRY_COST`), and its cost where more than FRESH_FROM
+# entries are built: then the C library returns the memory to the system each time, and every page is new
+# (measured).
 ENTRY_COST, FRESH_COST = 16, 96
-# Of a number of a patch that is copied, and of a pair of positions that is added for a place of the kernel:
-# 0.85 ns by a profile of resnet18 on one thread, and 0.5 by estimate, where a multiplication takes 0.026.
-# With them its layers of 64 channels are built, those of 128 and more are not; measure anew where that errs.
-PATCH_COST, SHIFT_COST = 32, 20
-# Entries: 32 megabytes.
+# 32 megabytes.
 FRESH_FROM = 1 << 23
-# Entries of built gradients for one weight: a quarter of a gigabyte.
+# The cost of copying one number of a patch: 0.85 ns in that profile. The cost of adding one pair of positions
+# at one offset of the kernel (`patch_gram`): 0.5 ns, an estimate. With these, resnet18's layers of 64
+# channels are built and those of 128 and more are not; measure again if a model is slow.
+PATCH_COST, SHIFT_COST = 32, 20
+# The most entries of built gradients for one weight, over the expected batch: a quarter of a gigabyte.
 MAX_ENTRIES = 1 << 26
-# A weight of so many entries whose examples have fewer patches than it has rows (512 x 512 x 3 x 3 over 2 x 2
-# places, say): torch's weight gradient would cost more by its fresh memory than by what is computed. Patches
-# are multiplied right into the sum, in a quarter of the time (measured).
+# A weight has this many entries or more, and the batch has fewer patches than the weight has rows (512 x 512
+# x 3 x 3 over 2 x 2 positions, say): then torch's weight gradient spends most time on new memory, and
+# multiplying the patches right into the sum takes a quarter of the time (measured).
 LARGE_WEIGHT = 1 << 20
 
 
 def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
+    """Run a convolution of torch, and leave the taps of its weight and bias in the recorder."""
     if input.dim() != layer.weight.dim():
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
     recorder.first(layer, input)
@@ -65,17 +79,19 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 
 @dataclass
 class Convolved(Tap):
-    """Taps a convolution's weight; `pieces` is [B, groups, k, p] where it was cheaper to build."""
+    """Taps a convolution's weight; `pieces` holds the per-example gradients, [B, groups, k, p], once they
+    are built."""
 
     target: Target
     layer: Any
     x: Tensor  # [B, channels, ...]
     g: Tensor  # [B, channels, ...]
-    # About how many examples are run together: a public number, which decides whether gradients are built. B
-    # must not: the two bounds on a norm differ, and one example more would change the factors of all others.
+    # About how many examples are run together, which is public. Whether gradients are built depends on this
+    # number and must not depend on B: the two bounds on a norm differ, so that one more example would change
+    # the clipping factors of all others.
     examples: int = 1
-    # The sizes of an input behind its channels when layouts were decided: public, while those of x may go by
-    # the longest example. None stands for these.
+    # The sizes of an example behind its channels when batch dimensions were decided (`batching`). They are
+    # public, while those of x may depend on the longest example. None: use those of x.
     sizes: tuple[int, ...] | None = None
     pieces: Tensor | None = field(default=None, init=False)
 
@@ -93,8 +109,12 @@ class Convolved(Tap):
         return squares(self.pieces.flatten(1))
 
     def _build_is_cheaper(self) -> bool:
-        """Return whether to cut patches and build [B, k, p] gradients, or to compare positions in pairs; by
-        what each costs beyond the weight's own gradient, in multiplications per example."""
+        """Return whether building gradients [B, k, p] from patches is cheaper than inner products of all
+        pairs of positions; costs are in multiplications per example, beyond those of the weight's own
+        gradient.
+
+        The result must depend on public numbers only: see `examples` and `sizes`.
+        """
         entries, layer = self.k * self.p, self.layer
         sizes = padded_sizes(layer, self.x.shape[2:] if self.sizes is None else self.sizes)
         dims = zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)
@@ -102,6 +122,7 @@ class Convolved(Tap):
         positions = math.prod(
             (n - dilation * (size - 1) - 1) // stride + 1 for n, size, stride, dilation in dims
         )
+        # Both ways take much memory: take the way that needs less.
         if self.examples * entries > MAX_ENTRIES:
             return bool(self.examples * entries < pixels**2)
         cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
@@ -111,6 +132,7 @@ class Convolved(Tap):
         return bool(pixels**2 * channels + pairs > built)
 
     def _build(self) -> None:
+        """Build the per-example gradients, unless they are there."""
         if self.pieces is None:
             batch, groups = len(self.g), self.layer.groups
             self.pieces = self.g.new_empty(batch, groups, self.k, self.p)
@@ -118,26 +140,28 @@ class Convolved(Tap):
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
-        """Yield a few examples at a time: their slice of the batch, patches [n, k, T], and g as [n, p, T]."""
+        """Yield a few examples at a time: their slice of the batch, patches [n, k, T], and g as [n, p, T],
+        where n counts each example once per group."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer: Tensor | None = None
         for start in range(0, batch, step):
             part = slice(start, min(start + step, batch))
             n = part.stop - part.start
-            # Padded a few examples at a time: a copy of all inputs would be as large as they are.
+            # Padding copies the input. That of a few examples at a time takes little memory.
             patches = cut_patches(self.layer, padded(self.layer, self.x[part]))
             if buffer is None:
                 buffer = self.g.new_empty((min(step, batch), *patches.shape[1:]))
-            held = buffer[:n].copy_(patches)
+            copied = buffer[:n].copy_(patches)
             yield (
                 part,
-                held.view(n * groups, self.k, self.positions),
+                copied.view(n * groups, self.k, self.positions),
                 self.g[part].view(n * groups, self.p, self.positions),
             )
 
     def _ghost(self) -> Tensor:
-        """Return `ghost_bound` of the patches' inner products with each other, and of the gradients'."""
+        """Return `ghost_bound` from the inner products of all pairs of patches, and of all pairs of columns
+        of g, for a few examples at a time."""
         step = max(1, _BUFFER // self.pixels**2)
         bounds = []
         for x, g in zip(torch.split(self.x, step), torch.split(self.g, step), strict=True):
@@ -198,16 +222,16 @@ class Convolved(Tap):
 
 
 def _positions_first(g: Tensor, p: int) -> Tensor:
-    """Return [B T, p], of [B, p, ...]."""
+    """Return [B T, p], from [B, p, ...]."""
     return g.flatten(2).transpose(1, 2).reshape(-1, p)
 
 
 def patch_gram(layer: Any, x: Tensor) -> Tensor:
-    """Return all inner products of the patches of each example, [B, T, T], without cutting a patch.
+    """Return the inner products of all pairs of patches of each example, [B, T, T], without cutting a patch.
 
-    The inner product of two patches is the sum over the places of the kernel of that of two pixels. So pixels
-    are multiplied with each other once, and these products added up along the kernel: for a kernel of 3 x 3 a
-    ninth of the multiplications.
+    The inner product of two patches is a sum over the kernel's offsets of the inner product of two pixels,
+    the pixel of each patch at that offset. So the inner products of all pairs of pixels are computed once,
+    and added up over the offsets: for a kernel of 3 x 3 a ninth of the multiplications.
     """
     pixels = padded(layer, x)
     sizes, columns = pixels.shape[2:], pixels.flatten(2)
@@ -227,13 +251,13 @@ def patch_gram(layer: Any, x: Tensor) -> Tensor:
 
 
 def padded_sizes(layer: Any, sizes: Sequence[int]) -> list[int]:
-    """Return the sizes of the input with its padding."""
+    """Return the sizes of an input, behind its channels, with the padding that the layer adds."""
     pads = layer._reversed_padding_repeated_twice
     return [size + pads[-2 * dim - 2] + pads[-2 * dim - 1] for dim, size in enumerate(sizes)]
 
 
 def padded(layer: Any, x: Tensor) -> Tensor:
-    """Return the input with its padding, so that none is left to do."""
+    """Return the input with the layer's padding added."""
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         return F.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
@@ -243,7 +267,8 @@ def padded(layer: Any, x: Tensor) -> Tensor:
 
 
 def cut_patches(layer: Any, x: Tensor) -> Tensor:
-    """Return a view of the patches that each place of the output saw: [B, channels, *kernel, *positions]."""
+    """Return a view of the padded input x with one patch per output position: [B, channels, *kernel,
+    *positions]."""
     n = len(layer.kernel_size)
     for dim, (size, stride, dilation) in enumerate(
         zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)

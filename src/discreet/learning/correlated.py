@@ -1,9 +1,10 @@
 """Noise that is correlated over time: DP-FTRL by the matrix mechanism, as a source of noise for the trainer.
 
-Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is
-partly taken back in later ones, so that the *sum* of gradients so far, which is where the weights are, has
-little noise. In return everybody's steps must be known in advance, and no sampling hides who took part. The
-strategies C are those of `mechanisms.matrix`.
+The noise of step t is row t of C⁻¹ Z, where the rows of Z are independent and the strategy C is lower
+triangular: noise that is added in one step is partly subtracted in later ones, so that the *sum* of all
+gradients so far, which decides the weights, has little noise. In return the steps in which an example takes
+part must be fixed in advance, and there is no amplification by sampling. The strategies C are those of
+`mechanisms.matrix`; `schedules.Cyclic` computes the sensitivity.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ __all__ = [
 class NoiseSource(Protocol):
     """Supplies independent noise vectors."""
 
-    def into(self, vector: Tensor) -> None: ...
+    def into(self, vector: Tensor) -> None:
+        """Overwrite the vector with noise."""
 
 
 class CorrelatedSource:
-    """Supplies the rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution,
-    y_t = (z_t - sum of C[t, s] y_s over s < t) / C[t, t].
+    """Supplies the rows y_t of C⁻¹ Z, one per call, from the independent rows z_t of Z, by forward
+    substitution: y_t = (z_t - sum of C[t, s] y_s over s < t) / C[t, t].
 
-    As many rows are kept as C has bands, less one; of a buffered strategy (BLT), its few buffers instead.
-    They are secret: a run that keeps them cannot be resumed without them.
+    The last rows y_s are held, one fewer than C has bands; for a buffered strategy (BLT), its few buffers
+    instead. They are secret, and in no checkpoint: such a run cannot be resumed.
     """
 
     def __init__(self, independent: NoiseSource, strategy: Strategy) -> None:
@@ -56,6 +58,7 @@ class CorrelatedSource:
         if isinstance(self._strategy, Buffered):
             self._subtract_buffers(vector, self._strategy)
             return
+        # C[t, t], C[t, t - 1], ...: backwards from the diagonal, as `_past` begins with the last row.
         row: Any = self._strategy.row(self._step).tolist()
         for coefficient, past in zip(row[1:], self._past, strict=False):
             if coefficient:
@@ -66,7 +69,10 @@ class CorrelatedSource:
             self._past.appendleft(vector.clone())
 
     def _subtract_buffers(self, vector: Tensor, strategy: Buffered) -> None:
-        """Subtract the buffers: y_t = z_t - sum of omega_j b_j, then b_j <- theta_j b_j + y_t."""
+        """Turn z_t in `vector` into y_t = z_t - sum of omega_j b_j, then set each b_j to theta_j b_j + y_t.
+
+        omega_j are the strategy's `outputs`, theta_j its `decays`, b_j the buffers, which begin with zeros.
+        """
         self._step += 1
         if not self._buffers:
             self._buffers = [vector.clone() for _ in strategy.decays]

@@ -1,8 +1,8 @@
-"""Examples: private tensors, with the public facts they are protected under.
+"""Examples: private tensors, with the public facts by which they are protected.
 
-`Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` any map-style torch dataset. `Tabular`
-reads the columns of a table: features are scaled by their declared bounds, categories become indicators, so
-that nothing is learned from the data on the way.
+`Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` wraps any map-style torch dataset.
+`Tabular` reads the columns of a table: features are scaled by their declared bounds and categories become
+indicators, so that no statistic of the data is used.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Array = Any
 class Examples:
     """Holds inputs and targets for training, one entry per row (an `ExampleSource`).
 
-    Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is
-    nobody's (None) takes no part. Shapes and types of one example are public; values and, under add_remove,
-    their number are not. A tuple of inputs are the model's arguments; a dict of them is one argument:
-    `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with that dict.
+    Where `public.unit` names a column, `people` has one entry per row: the person that the row belongs to. A
+    row of nobody (None) takes no part. Shapes and types of one example are public; the values and, under
+    add_remove, the number of examples are private. A tuple of inputs holds the model's arguments; a dict of
+    inputs is one argument: `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with
+    that dict.
     """
 
     def __init__(
@@ -66,17 +67,19 @@ class Examples:
         """Wrap a map-style dataset whose items are (inputs, target), or dicts of which one entry is the
         `target`; items are read when a batch takes them.
 
-        All items must have one shape, and a target among the classes: whether they do is private, and only
-        found out when the run is paid for. What shape that is everybody may know: `like` says it, a pair of
-        made-up inputs and targets of one or more examples. Without `like` it is taken from the first item
-        here, where the steward wraps the data, and never again; a dataset that may be empty needs it.
+        All items must have one shape, and a target among the classes. Whether they do is private, so that a
+        wrong item fails only in training, after the charge. The shape is public: `like` declares it, a pair
+        of made-up inputs and targets of one or more examples. Without `like` the shape is that of the first
+        item, which is read once, by this call of the data's steward. A dataset that may be empty needs
+        `like`.
         """
         return _Dataset(dataset, public, people, target, like)
 
     @property
     def size(self) -> int:
-        """Return the number of units: rows, or people. For the trainer only: under add_remove it is
-        private.
+        """Return the number of units: of people where the unit is a person, else of rows.
+
+        For the trainer only: under add_remove it is private.
         """
         return self._rows if self.people is None else len(self.people.counts)
 
@@ -85,8 +88,8 @@ class Examples:
         return self._public
 
     def take(self, positions: Array) -> tuple[Any, Any]:
-        """Return the examples at these positions, as a batch. For the trainer only: what it returns is
-        private."""
+        """Return the examples at these positions (row numbers), as a batch. For the trainer only: the result
+        is private."""
         index = torch.from_numpy(positions)
         inputs, targets = (
             tree.index_select(0, index)
@@ -97,11 +100,11 @@ class Examples:
         return inputs, targets
 
     def shapes(self) -> tuple[Any, Any]:
-        """Return empty tensors of the shapes and types of one example."""
+        """Return inputs and targets of zero examples, which have the shapes and types of one example."""
         inputs, targets = tree_map(lambda t: t[:0], self._data)
         return inputs, targets
 
-    # No values and no count.
+    # Shows no values and no number of rows: both are private.
     def __repr__(self) -> str:
         return f"{type(self).__name__}(table={self._public.table!r})"
 
@@ -119,8 +122,9 @@ class _Dataset(Examples):
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
-                "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for "
-                "each example. A DataLoader chooses batches by itself; give its .dataset instead."
+                "a dataset must have __getitem__ and __len__ (map-style): batches are sampled by position, "
+                "which a stream does not allow. A DataLoader chooses batches by itself; give its .dataset "
+                "instead."
             )
         self._public, self._dataset, self._rows = (
             Public() if public is None else public,
@@ -131,7 +135,7 @@ class _Dataset(Examples):
         self.people = _owners(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
-        # Read once, before anybody asks anything: whether there is a first item must not show later.
+        # Read now, once: later, an error or its absence would show whether there is a first item.
         self._example_shapes = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
     def take(self, positions: Array) -> tuple[Any, Any]:
@@ -145,26 +149,27 @@ class _Dataset(Examples):
         return inputs, targets
 
     def _first(self) -> tuple[Any, Any]:
-        """Return empty tensors of the shapes and types of the first item."""
+        """Return inputs and targets of zero examples, of the first item's shapes and types."""
         if not self._rows:
             raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else only this "
-                "one would be refused. Nothing was charged or trained."
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it an "
+                "empty dataset, and no other, is refused. Nothing was charged or trained."
             )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
         except DiscreetError:
             raise
         except Exception as error:
-            # Its text could quote a value.
+            # The error's text could quote a value.
             raise InvalidInput(
                 "the first item of the dataset could not be read, or holds something that cannot become a "
-                f"tensor ({type(error).__name__}; what it says is withheld, as it may speak of the data). "
+                f"tensor ({type(error).__name__}; its text is withheld, as it may quote the data). "
                 "Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
             ) from None
         return inputs, targets
 
     def _item(self, position: int) -> tuple[Any, Any]:
+        """Return one item of the dataset as (inputs, target)."""
         item = self._dataset[position]
         if self._target is not None and isinstance(item, Mapping) and self._target in item:
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
@@ -177,7 +182,11 @@ class _Dataset(Examples):
 
 
 class People:
-    """Groups rows by the person they belong to. Numbers of rows, and of people, are private."""
+    """Groups rows by the person they belong to. `ids` has one entry per row, None for a row of nobody.
+
+    People are numbered from 0 in the order in which they first occur. `counts` is the number of rows of each
+    person, `length` that of all rows, `names` the ids of the people. All are private.
+    """
 
     def __init__(self, ids: Any) -> None:
         try:
@@ -187,32 +196,37 @@ class People:
                 else pa.array(_as_list(ids), from_pandas=True)
             )
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            # Its text would quote a value.
+            # The error's text would quote a value.
             raise InvalidInput(
                 "people must be numbers or texts, one for each row. Nothing was read or trained."
             ) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         encoded = one_name_each(column).dictionary_encode()
-        # The people who have a row, in the order of their numbers: a secret hash of these names deals them.
+        # In the order of the people's numbers. `pate.labeller` assigns people to teachers by a secret hash of
+        # these.
         self.names = encoded.dictionary
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        # All rows that belong to somebody, sorted by person; the rows of nobody have the code -1.
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]
         self.counts = np.bincount(codes[codes >= 0])
+        # The rows of person i are self._order[self._first[i] : self._first[i + 1]].
         self._first = np.concatenate([[0], np.cumsum(self.counts)])
         self.length = len(codes)
 
     def owned(self) -> tuple[Array, Array]:
-        """Return all rows that belong to somebody, and the number of the person of each."""
+        """Return all rows that belong to somebody, and for each of these rows the person's number."""
         return self._order, np.repeat(np.arange(len(self.counts)), self.counts)
 
     def rows(self, person: int, limit: int | None, entropy: Entropy) -> Array:
-        """Return at most `limit` rows of a person, in random order, whatever others have.
+        """Return a person's rows in random order, at most `limit` of them, chosen at random.
 
-        Guarantee: each sequence of at most `limit` rows is equally likely, independently of everybody else's.
-        Proof:     coins of its own. In the engine's order, which may go with the rows of others, what floats
-                   make of the sum of a person's gradients before it is clipped would go with them too.
+        Guarantee: every sequence of that many different rows of the person is equally likely, whatever rows
+                   other people have.
+        Proof:     fresh randomness for each call. The order matters, as the sum of a person's gradients
+                   before clipping is rounded in this order: an order that depended on other people's rows
+                   would change the person's summand with them.
         """
         positions = self._order[self._first[person] : self._first[person + 1]]
         if limit is not None and len(positions) > limit:
@@ -227,17 +241,20 @@ def _as_list(ids: Any) -> Any:
 
 
 def _owners(public: Public, people: Any, rows: int) -> People | None:
-    """Return whose each row is where the unit is a person, None where it is a row; refuse a contradiction."""
+    """Return the rows grouped by person where the unit is a person, None where the unit is a row.
+
+    Refuse `people` that contradicts the unit, or does not have one entry for each of `rows` rows.
+    """
     column = public.unit.column
     if column is None:
         if people is not None:
             raise InvalidInput(
-                "people= is given, and the unit is a row: declare Public(unit=Unit('the column of people'))."
+                "people= is given, but the unit is a row: declare Public(unit=Unit('the column of people'))."
             )
         return None
     if people is None:
         raise InvalidInput(
-            f"the unit is everyone's rows together ({column!r}): say whose each row is, people=[...]."
+            f"the unit is all rows of one person ({column!r}): give the person of each row, people=[...]."
         )
     owners = People(people)
     if owners.length != rows:
@@ -246,13 +263,13 @@ def _owners(public: Public, people: Any, rows: int) -> People | None:
 
 
 def _from_array(values: Any) -> Tensor:
-    """Return an array as a tensor; a refusal quotes no value."""
+    """Return an array as a tensor; the error for one that cannot become a tensor quotes no value."""
     try:
         array = np.asarray(values)
-        # Pandas lends what may not be written.
+        # Arrays of pandas may be read-only, for which torch would warn.
         return torch.as_tensor(array if array.flags.writeable else array.copy())
     except (TypeError, ValueError, RuntimeError):
-        # Its text could quote a value.
+        # The error's text could quote a value.
         raise InvalidInput(
             f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} "
             f"cannot become one. Nothing was trained."
@@ -260,7 +277,7 @@ def _from_array(values: Any) -> Tensor:
 
 
 def _tensor(values: Any) -> Tensor:
-    """Return values as a tensor with one entry per example, cut off from any graph."""
+    """Return values as a tensor with one entry per example, detached from any autograd graph."""
     tensor = values if isinstance(values, Tensor) else _from_array(values)
     if not tensor.dim():
         raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
@@ -269,13 +286,13 @@ def _tensor(values: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tabular:
-    """Reads columns of a table as examples, by what the schema declares of them and nothing else.
+    """Reads columns of a table as examples, by the declarations of the schema alone.
 
-    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A column of categories
-    becomes one indicator per declared category, all 0 for a value that is not declared. The target is a class
-    number (categories, booleans; a value that is not declared, or missing, counts as the first) or a number
-    scaled like the features. With `scaling`, which a `PrivateScaler` released, its columns are
-    standardized instead.
+    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing number becomes 0. Booleans become -1
+    and 1. A column of categories becomes one indicator per declared category, all 0 for a value that is not
+    declared. The target is a class number (for categories and booleans; a value that is missing, or not
+    declared, counts as the first class) or a number scaled like the features. Columns of `scaling`, which a
+    `PrivateScaler` released, are standardized instead.
     """
 
     features: tuple[str, ...]
@@ -286,16 +303,18 @@ class Tabular:
         object.__setattr__(self, "features", tuple(self.features))
         _require.non_empty(features=self.features)
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
-            raise _require.fail("scaling", type(self.scaling).__name__, "what a PrivateScaler released")
+            raise _require.fail(
+                "scaling", type(self.scaling).__name__, "the Scaling that a PrivateScaler released"
+            )
 
     def width(self, public: Public) -> int:
-        """Return how many numbers one example has."""
+        """Return the number of inputs of one example, with an indicator for each category."""
         return sum(
             len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
         )
 
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
-        """Return empty tensors of the shapes and types of one example."""
+        """Return inputs and targets of zero examples, which have the shapes and types of one example."""
         classes = isinstance(public.fact(self.target), Categories | Boolean)
         target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
         return torch.zeros(0, self.width(public)), target
@@ -313,7 +332,7 @@ class Tabular:
             owners += [] if unit is None else [columns[unit]]
         no_rows = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([no_rows, *features]))
-        # The right type without a single row, too: else an empty table would be the only one to fail.
+        # Begins with a target of zero rows: so a table without rows has the right type, and does not fail.
         y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
         return Examples(
             x,
@@ -323,42 +342,44 @@ class Tabular:
         )
 
     def inputs(self, data: Any, public: Public) -> Array:
-        """Return the features of public rows, a data frame or a mapping of columns, as those of private rows
-        are read."""
+        """Return the features of PUBLIC rows (a data frame or a mapping of columns), encoded like those of
+        private rows. Its errors may quote a value."""
         if data is None or isinstance(data, str | bytes | float | int):
             raise _require.fail("rows", data, "a data frame, or a mapping of columns such as {'age': [30]}")
         names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
         missing = [name for name in self.features if name not in names]
         if missing:
-            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was asked.")
+            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was released.")
         columns = [self._public_feature(data[name], public, name) for name in self.features]
         if len({len(column) for column in columns}) > 1:
-            raise InvalidInput("the columns of these rows have different lengths. Nothing was asked.")
+            raise InvalidInput("the columns of these rows have different lengths. Nothing was released.")
         return np.concatenate(columns, axis=1)
 
     def _public_feature(self, values: Any, public: Public, name: str) -> Array:
-        """Return the coordinates of one column of public rows; what is wrong with these may be said."""
+        """Return the encoding of one column of public rows; its errors may quote a value."""
         try:
             return self._feature(_as_arrow(values), public, name)
         except InvalidInput:
             raise
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was asked.") from None
+            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was released.") from None
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
+        """Return the encoding of one feature, [rows, numbers], in float32."""
         if self.scaling is not None and name in self.scaling.columns:
             return self.scaling.column(name, _floats(values)).astype(np.float32)[:, None]
         return _column(values, public.fact(name), name)
 
 
 def _as_arrow(values: Any) -> Any:
+    """Return a column (an Arrow array, a numpy array, a series, a list) as an Arrow array; NaN is missing."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     return pa.array(values.tolist() if hasattr(values, "tolist") else list(values), from_pandas=True)
 
 
 def _column(values: pa.Array, fact: Any, name: str) -> Array:
-    """Return the coordinates of one feature: scaled to [-1, 1], or one indicator per declared category."""
+    """Return one feature, [rows, numbers]: scaled to [-1, 1], or one indicator per declared category."""
     if isinstance(fact, Bounds):
         low, high = float(fact.lower), float(fact.upper)
         numbers = np.clip(_floats(values), low, high)
@@ -382,27 +403,25 @@ def _target(values: pa.Array, fact: Any, name: str) -> Array:
 
 
 def _booleans(values: pa.Array) -> Array:
-    """Return 1 where true, 0 where false, NaN where missing.
-
-    Any whole number but 0 is true, as to SQL: a 5 is no class of its own.
-    """
+    """Return 1 where true, 0 where false, NaN where missing. As in SQL, every number but 0 is true."""
     numbers = _floats(values)
     return np.where(np.isnan(numbers), np.nan, (numbers != 0).astype(np.float64))
 
 
 def _floats(values: pa.Array) -> Array:
+    """Return the numbers of a column in float64, NaN where missing."""
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 
 def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
-    """Return empty tensors of the shapes and types of one example, from what is public of a source."""
+    """Return inputs and targets of zero examples, from the public facts of a source."""
     if reader is not None and not isinstance(source, ExampleSource):
         return reader.shapes(source.public)
     return examples_of(source, None).shapes()
 
 
 def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
-    """Return the examples behind a source."""
+    """Return a source of examples: the source itself, or a table's rows as `reader` reads them."""
     if isinstance(source, ExampleSource):
         return source
     if reader is not None:

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo and for
+"""The handwritten digits of scikit-learn, and a small tanh network that classifies them, for the demo and for
 experiments."""
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from .data import Examples
 from .optimizers import SGD
 from .trainer import Trainer
 
+# The number of training digits: four fifths of the 1,797.
 SIZE = 1437
 
 
 class Digits:
-    """Holds 1,437 digits to learn from, each taken as one person's, and 360 to test on."""
+    """Holds 1,437 training digits, each of which counts as one person's, and 360 test digits.
+
+    The options are those of `Trainer`, for `trainer` and `private`.
+    """
 
     def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
         from sklearn.datasets import load_digits
@@ -32,10 +36,11 @@ class Digits:
 
     @property
     def examples(self) -> Examples:
-        """Return the training digits as a source."""
+        """Return the training digits as private examples."""
         return Examples(*self.train, self.public)
 
     def network(self) -> nn.Module:
+        """Return the untrained network, with the same initial weights at every call."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(1)
             return nn.Sequential(
@@ -50,6 +55,7 @@ class Digits:
             )
 
     def trainer(self, epsilon: float) -> Trainer:
+        """Return the DP-SGD trainer of the network for this epsilon."""
         return Trainer(
             self.network(),
             nn.CrossEntropyLoss(),
@@ -81,6 +87,7 @@ class Digits:
         return self.accuracy(model)
 
     def accuracy(self, model: nn.Module) -> float:
+        """Return the fraction of test digits that the model classifies correctly."""
         x, y = self.test
         with torch.no_grad():
             return float((model(x).argmax(1) == y).float().mean())

@@ -1,9 +1,10 @@
 """Exact noise for gradients: clipped gradients on an integer grid, added up without rounding, plus the exact
 discrete Gaussian.
 
-Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has
-exactly the distribution that is priced, and what one example adds is held against the bound once it is on the
-grid. Gradients must be built one by one for it, which is slower.
+With floats the guarantee holds up to rounding (docs/learning.md); on the grid it is exact. A sum of integers
+does not depend on the order, the noise has exactly the distribution that is priced, and the norm of each
+example's summand is compared with the sensitivity after it was rounded to the grid. For this, per-example
+gradients must be built, which is slower.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from .._registry import described
 from ..accounting import Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 
-# Rounding lengthens a gradient by at most 1 / _INVERSE_LENGTHENING of the clip, unless a step is given: under
-# 2% more noise.
+# With the step of `GradientGrid.of`, rounding adds at most clip / 64 to the norm of a gradient, so that the
+# noise is less than 2% larger than without rounding.
 _INVERSE_LENGTHENING = 64
-# Squares that are added up in float32: its rounding error grows with their number.
+# The number of squares that are added up in float32, whose rounding error grows with it; more in float64.
 _BLOCK = 256
-# The largest squared length: every entry is exact in float32, and sums of up to 2**29 of them in float64.
+# Squared norms, in squared steps, are below this. Then every entry is below 2**24 and exact in float32, and
+# sums of up to 2**29 entries are exact in float64.
 _LARGEST = 1 << 48
 
 
 @described("learning.Grid")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """Rounds vectors of `size` numbers, of length at most `clip`, to whole multiples of `step`.
+class GradientGrid:
+    """Rounds vectors of `size` numbers and of l2 norm at most `clip` to integer multiples of `step`.
 
-    Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer
-               part of (clip / step + sqrt(size) / 2)².
-    Proof:     rounding to the nearest multiple moves each entry by at most half a step, so the vector by at
-               most sqrt(size) / 2 steps; the triangle inequality. Whatever floats made of it, the length of
-               the rounded vector is bounded from above (`_lengths`), and where that is above the bound the
-               vector counts as zero.
+    Guarantee: each example's summand, divided by the step, is an integer vector of squared l2 norm at most
+               `l2_squared`, the integer part of (clip / step + sqrt(size) / 2)².
+    Proof:     rounding to the nearest multiple moves each entry by at most half a step, hence the vector by
+               at most sqrt(size) / 2 steps; add clip / step (triangle inequality). This does not rest on how
+               floats were rounded before: the norm of the integer vector is bounded from above (`_lengths`),
+               or computed exactly, and a vector above the bound counts as zero (`rounded`).
     """
 
     clip: float
@@ -56,32 +58,35 @@ class Grid:
         _require.positive(step=self.step)
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
-                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 48 bits. "
-                f"Nothing was read or trained."
+                f"a step of {float(self.step):g} is too fine: squared norms, in steps, would need more than "
+                f"48 bits. Nothing was read or trained. GradientGrid.of(clip, size) chooses a step."
             )
 
     @classmethod
-    def of(cls, clip: float, size: int) -> Grid:
-        """Return a grid whose step is a power of two that adds at most a 64th to the sensitivity."""
+    def of(cls, clip: float, size: int) -> GradientGrid:
+        """Return the grid whose step is the largest power of two that adds at most a 64th to the
+        sensitivity."""
         largest_step = 2 * clip / (_INVERSE_LENGTHENING * math.sqrt(size))
         return cls(clip=clip, size=size, step=Fraction(2) ** math.floor(math.log2(largest_step)))
 
     @property
     def l2_squared(self) -> int:
-        """Return the squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² +
-        sqrt(16 p² q² size)) / 4q²), exactly.
+        """Return the squared l2 sensitivity in squared steps, exactly.
+
+        With clip / step = p / q, (p / q + sqrt(size) / 2)² is (4 p² + size q² + sqrt(16 p² q² size)) / 4 q²;
+        taking the integer part of the root first does not change the integer part of the fraction.
         """
-        reach = _require.exact(self.clip, "clip") / self.step
-        p, q = reach.numerator, reach.denominator
+        clip_in_steps = _require.exact(self.clip, "clip") / self.step
+        p, q = clip_in_steps.numerator, clip_in_steps.denominator
         return (4 * p * p + self.size * q * q + math.isqrt(16 * p * p * q * q * self.size)) // (4 * q * q)
 
     def variance(self, noise_multiplier: float) -> int:
-        """Return the variance of the noise in squared steps: (noise_multiplier times the sensitivity)²,
-        rounded up."""
+        """Return the variance of the noise in squared steps: noise_multiplier² times `l2_squared`, rounded
+        up."""
         return math.ceil(_require.exact(noise_multiplier, "noise_multiplier") ** 2 * self.l2_squared)
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, changes: int = 1) -> Event:
-        """Return the price of one noisy sum, which one unit moves by at most `changes` such vectors."""
+        """Return the price of one noisy sum where a neighboring dataset changes up to `changes` summands."""
         return VectorDiscreteGaussian(
             variance=self.variance(noise_multiplier),
             l2_squared=self.l2_squared * changes**2,
@@ -89,28 +94,34 @@ class Grid:
         )
 
     def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Multiply rows [B, size] by weights and round them to whole steps, in place; a row above the bound
-        becomes zero.
+        """Multiply rows [B, size] by weights ([B, 1] or [B, size]) and round them to integer numbers of
+        steps, in place; a row whose squared norm is above `l2_squared` becomes zero.
 
-        Whole numbers below 2**24 are exact in float32; lengths are bounded from above, see `_lengths`.
+        The integers are exact in float32: those of a row that is kept are below 2**24.
         """
         rows.mul_((weights.double() / float(self.step)).to(rows.dtype)).round_()
         within_bound = _lengths(rows) <= math.sqrt(self.l2_squared) * (1 - 2.0**-40)
-        # NaN is not short either
         if not bool(within_bound.all()):
+            # The bounds of `_lengths` are too coarse where the step is very fine. This comparison is exact:
+            # sums of squares of integers are exact in float64 up to `_LARGEST`, and rounding never takes a
+            # larger sum below it. NaN is not within the bound.
+            within_bound = rows.double().square_().sum(1) <= self.l2_squared
             rows.copy_(torch.where(within_bound.unsqueeze(1), rows, 0.0))
         return rows
 
     def total(self, rows: Tensor) -> Tensor:
-        """Return the exact sum of rounded rows: in float32 while it stays below 2**24, in float64
-        otherwise."""
+        """Return the exact sum of rounded rows, as integers: added up in float32 where it must be below
+        2**24, else in float64."""
         fits_float32 = len(rows) * (math.isqrt(self.l2_squared) + 1) < 1 << 24
         return rows.sum(0, dtype=rows.dtype if fits_float32 else torch.float64).long()
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Return upper bounds on the l2 norms of rows, in float64: squares of integers are added up in float32 in
-    blocks of 256, each off by at most 264 roundings (264 / 2**24 < 2**-15), then in float64."""
+    """Return upper bounds, in float64, on the l2 norms of rows of integers.
+
+    Squares are added up in float32 in blocks of 256, with a relative error of at most 264 roundings of 2**-24
+    each (256 and a few for the root), which is below 2**-15; the blocks are added up in float64.
+    """
     in_blocks = rows.shape[1] - rows.shape[1] % _BLOCK
     blocks = torch.linalg.vector_norm(
         rows[:, :in_blocks].reshape(len(rows), in_blocks // _BLOCK, _BLOCK), dim=2
@@ -120,19 +131,19 @@ def _lengths(rows: Tensor) -> Tensor:
 
 
 class GridSum:
-    """Adds up rounded gradients of one step in integers, with noise that is drawn in integers; only the noisy
-    sum becomes a float vector."""
+    """Adds up the rounded gradients of one step, and noise, in integers; only the noisy sum becomes a float
+    vector."""
 
-    def __init__(self, grid: Grid, noise_multiplier: float, entropy: Entropy) -> None:
+    def __init__(self, grid: GradientGrid, noise_multiplier: float, entropy: Entropy) -> None:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
         self._sum = torch.zeros(grid.size, dtype=torch.int64)
 
     def add(self, rows: Tensor, weights: Tensor) -> None:
-        """Add weights times rows, which are overwritten."""
+        """Add the rows times their weights, on the grid; `rows` is overwritten."""
         self._sum += self.grid.total(self.grid.rounded(rows, weights))
 
     def release(self, into: Tensor) -> None:
-        """Overwrite the vector with the noisy sum, and begin a new one."""
+        """Overwrite the vector `into` with the noisy sum, and begin a new sum."""
         noise = sampling.discrete_gaussian(
             sigma_squared=self._variance, n=self.grid.size, entropy=self._entropy
         )

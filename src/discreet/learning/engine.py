@@ -1,5 +1,8 @@
-"""The clipped sum: per-example gradients, each scaled to the clip, added up; one forward and one backward
+"""The clipped sum: the sum of per-example gradients, each scaled to the clip, by one forward and one backward
 pass.
+
+The layers of a model leave taps (`taps`), from which come upper bounds on the norms of per-example gradients,
+and then the sum of the scaled gradients. B is the number of examples in a batch.
 
 >>> from torch import nn
 >>> model = nn.Linear(4, 2)
@@ -46,47 +49,54 @@ from .merging import merged
 from .precision import full_precision
 from .taps import Tap, entries
 
-# Floats that the taps of one part of a batch may hold: 64 megabytes (measured).
+# The number of float32 numbers that the taps of one part of a batch may hold: 64 megabytes (measured).
 ENTRIES = 16 << 20
-# Examples in a part, however much they hold. A BERT-base holds some 60 MB for each (measured in the probe):
-# with 8 its steps would be near 1.3 times plain torch's memory. The cost of smaller parts was not measured.
+# The smallest number of examples in a part, however much their taps hold. Those of a BERT-base hold some 60
+# MB per example (measured in the probe): with 8 examples its steps would take nearly 1.3 times plain torch's
+# memory. The cost in time of smaller parts was not measured.
 FEWEST = 4
-# Of a part, which the others take over rather than run one more: a ViT-tiny's batch of 16 in parts of 8 takes
-# 0.93 times as long as in parts of 6, 6 and 4 (measured).
+# A last part that would be smaller than this fraction of a full one is spread over the other parts: a batch
+# of 16 of a ViT-tiny takes 0.93 times as long in two parts of 8 as in parts of 6, 6 and 4 (measured).
 PART_OVERFLOW = 0.25
 
-# Taps, the squares of all of them together where that is known, losses.
+# The taps; bounds on the squared norms of all layers together, [B], or None where not computed; the losses.
 TapsAndLosses = tuple[list[Tap], Tensor | None, Tensor]
 
 
 @dataclass
 class Gradients:
-    """Holds the gradients of one batch, each example's by itself, as taps; `squares` bounds their squared
-    norms from above, [B, layers] or [B, 1]."""
+    """Holds the per-example gradients of one batch as taps.
+
+    `squares` are upper bounds on their squared norms in float64: of each layer, [B, layers], or of all layers
+    together, [B, 1]. `losses` is [B], or empty.
+    """
 
     taps: list[Tap]
     squares: Tensor
     losses: Tensor
 
     def add(self, weights: Tensor, sums: dict[int, Tensor], layers: dict[int, int]) -> None:
-        """Add the weighted sum to the buffers. `weights` is [B, 1], or [B, layers]."""
+        """Add the sum of the gradients times `weights`, [B, 1] or [B, layers], to the buffers `sums`, which
+        are by the parameter's id, as are the numbers in `layers`."""
         columns = weights.unbind(1)
         for tap in self.taps:
             tap.add(columns[layers[id(tap.target.parameter)] if len(columns) > 1 else 0], sums)
 
     def zero_out(self, keep: Tensor) -> None:
+        """Replace the gradients of examples that are not in `keep`, [B], by zeros."""
         for tap in self.taps:
             tap.zero_out(keep)
 
 
 class ClippingEngine:
-    """Computes clipped gradient sums of a model under a loss, which is one number for each example.
+    """Computes clipped gradient sums of a model under a loss that gives one number for each example.
 
-    `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing
-    examples is impossible. `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's
-    allocator while attached (`Performance`). With `sizes`, clipped sums run what `torch.compile` made of the
-    model, on parts of a batch that are filled up to one of these sizes. `expected` is about the size of a
-    batch, which is public: ways to bound a norm are chosen by it, never by the size of the batch that came.
+    `isolate=True` runs the whole model and the loss example by example under vmap, which is slower and makes
+    mixing examples impossible. `by_hand=False` leaves every layer to torch (see `fast`). `keep_memory=True`
+    changes a setting of the process's allocator while the model is attached (`heap`). With `sizes`, clipped
+    sums run the code that `torch.compile` made of the model, on parts of a batch that are padded to one of
+    these sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen
+    by it, and must never be chosen by the size of an actual batch.
     """
 
     def __init__(
@@ -106,47 +116,47 @@ class ClippingEngine:
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {
-                name: way for name, way in self.routes.items() if way == plan.CONSTANT
+                name: route for name, route in self.routes.items() if route == plan.CONSTANT
             }
         self.recorder, self.is_attached = Recorder(fast=by_hand), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
         self.dtype = next(iter(self.parameters.values())).dtype
-        kinds = {p.dtype for p in self.parameters.values()}
-        if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
+        dtypes = {p.dtype for p in self.parameters.values()}
+        if not dtypes <= {torch.float32} and not dtypes <= {torch.float64}:
             raise Unsupported(
                 f"trainable parameters must all be float32 (or all float64), got "
-                f"{sorted(map(str, kinds))}. Keep them in float32 and "
+                f"{sorted(map(str, dtypes))}. Keep them in float32 and "
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         plan.check_hooks(self.parameters)
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
         self.recorder.isolated_model = model if isolate else None
-        closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
-        self._stack = stack_of(model, self.routes) if closed else None
-        # what the taps of one example hold, with what is built of them: known after the first batch, the
-        # probe's for one
+        has_closed_form = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
+        self._stack = stack_of(model, self.routes) if has_closed_form else None
+        # How many numbers the taps of one example hold, built gradients included. Known after the first
+        # batch, which in training is one of the probe's made-up examples; 0 before.
         self._entries = 0
 
     @property
     def size(self) -> int:
-        """Return how many numbers the model learns."""
+        """Return the number of trainable numbers of the model."""
         return sum(p.numel() for p in self.parameters.values())
 
     def buffer(self) -> Tensor:
-        """Return a zero vector with room for one number per trainable parameter."""
+        """Return a vector of zeros, one for each trainable number of the model."""
         return torch.zeros(self.size, dtype=self.dtype)
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of such a vector in the shapes of the parameters, by name."""
+        """Return views of such a vector in the shapes of the parameters, by the parameter's name."""
         sizes = [p.numel() for p in self.parameters.values()]
         pairs = zip(self.parameters.items(), torch.split(vector, sizes), strict=True)
         return {name: piece.view(p.shape) for (name, p), piece in pairs}
 
     def sums(self, vector: Tensor) -> dict[int, Tensor]:
-        """Return the same views by id of the parameter, as taps want them."""
+        """Return the same views by the parameter's id, as taps use them."""
         return {
             id(p): part for p, part in zip(self.parameters.values(), self.parts(vector).values(), strict=True)
         }
@@ -154,13 +164,13 @@ class ClippingEngine:
     def train(self, mode: bool = True) -> None:
         """Set the model's mode, except that a frozen batch normalization stays in evaluation mode."""
         self.model.train(mode)
-        for name, way in self.routes.items():
-            if way == plan.CONSTANT:
+        for name, route in self.routes.items():
+            if route == plan.CONSTANT:
                 self.model.get_submodule(name).eval()
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Let the model leave behind what the engine needs, within this context; outside, it is as it was."""
+        """Attach the model (`attachment`) within this context: its layers leave taps. Then restore it."""
         with (
             heap.kept(self.keep_memory),
             attachment.eager(self.model),
@@ -177,22 +187,23 @@ class ClippingEngine:
     ) -> Gradients:
         """Run one batch forward and backward; the first dimension of every tensor is the batch.
 
-        A tuple holds the model's arguments. With `sums_only` the result is good for `add` alone: no losses,
-        and taps let go of the rest.
+        A tuple of inputs holds the model's arguments. `by_layer` bounds the norm of each layer, otherwise
+        that of all layers together. With `sums_only` there are no losses, and the taps free what `add` does
+        not need.
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = _length(inputs)
         with full_precision():
             result = self._stacked(inputs, targets, sums_only) or self._recorded(inputs, targets, sums_only)
             taps, total, losses = result
-            if by_layer or not taps:
-                squares = self._squares(taps, batch, sums_only)
+            if by_layer or not taps or total is None:
+                squares = self._bound_norms(taps, batch, sums_only, by_layer or not taps)
             else:
-                squares = (self._total(taps, batch, sums_only) if total is None else total).unsqueeze(1)
+                squares = total.unsqueeze(1)
         return Gradients(taps, squares, losses)
 
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses:
-        """Return taps and losses, by torch's forward and backward pass; the squares are not known yet."""
+        """Return taps and losses by torch's forward and backward pass; norms are not computed yet."""
         recorder = self.recorder
         try:
             self.decide(inputs)
@@ -200,19 +211,19 @@ class ClippingEngine:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._loss_gradient(outputs, targets)
-                each = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
-                taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
+                losses = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
+                taps = merged(recorder.taps(losses if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             way_out = "" if self.isolate else " Or run everything example by example: isolate=True."
             raise Unsupported(f"{error}{way_out}") from None
         finally:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}
-        return taps, None, each.detach()
+        return taps, None, losses.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
-        """Decide what follows the batch, from shapes at two batch sizes; once for each mode, training or
-        evaluation, and shape of example."""
+        """Decide which dimensions are the batch (`batching`), once for each mode (training or evaluation) and
+        each shape of an example."""
         if self.isolate or not self.is_attached:
             return
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
@@ -225,17 +236,17 @@ class ClippingEngine:
                     decisions = self._survey_layouts(inputs)
                 self._check_folds(inputs, decisions)
                 if any(CONSTANT in layout.inputs + layout.outputs for layout in decisions.values()):
-                    # What a layer makes of a constant is combined with batches by their size: it must be
-                    # right at both sizes, so that it was no coincidence.
+                    # The result of a layer on a constant meets batches by broadcasting. Run at both sizes, as
+                    # shapes that agree at one of them may do so by coincidence.
                     for size in SIZES:
                         self._rehearse(inputs, size)
             self._layouts[key] = decisions
         self.recorder.layouts = self._layouts[key]
 
     def _check_folds(self, inputs: tuple[Any, ...], decisions: dict[Call, Layout]) -> None:
-        """Refuse rows of examples in one dimension where their number may go with the data.
+        """Refuse a model with `Folded` dimensions whose numbers of rows per example may depend on the data.
 
-        Not looked into otherwise: watching loads torch's compiler, a hundred megabytes.
+        Models without them are not watched, as `DynamicShapes` imports torch's compiler, a hundred megabytes.
         """
         if any(isinstance(axis, Folded) for layout in decisions.values() for axis in layout.inputs):
             watch = DynamicShapes()  # type: ignore[no-untyped-call]
@@ -244,22 +255,21 @@ class ClippingEngine:
             if watch.seen:
                 raise NotBatchFirst(
                     "a layer is given rows of all examples in one dimension, and the model picks rows by "
-                    "their values (by a mask, say): whose each row is cannot be told. Keep the batch first."
+                    "their values (by a mask, say), so that it is not known to which example a row belongs. "
+                    "Keep the batch first."
                 )
 
     def _survey_layouts(self, inputs: tuple[Any, ...]) -> dict[Call, Layout]:
-        """Return what follows the batch in each call, by two forward passes."""
-        surveys = []
-        for size in SIZES:
-            survey = ShapeSurvey()
-            surveys.append(survey)
+        """Return the batch dimensions in each call, from forward passes at the two sizes."""
+        surveys = [ShapeSurvey() for _ in SIZES]
+        for size, survey in zip(SIZES, surveys, strict=True):
             self._rehearse(inputs, size, survey)
         self.recorder.layouts = layouts(*surveys)
         return self.recorder.layouts
 
     def _can_share(self, inputs: tuple[Any, ...]) -> bool:
-        """Return whether modules use parameters of their own in ways that are known, at both sizes; the
-        result must have the same shapes and values as without copies."""
+        """Return whether modules of the route "shared" can run with copies of their parameters: at both
+        sizes, results must have the same shapes and values as without copies."""
         try:
             for size in SIZES:
                 seed = int(torch.randint(0, 1 << 30, ()))
@@ -270,23 +280,19 @@ class ClippingEngine:
                 pairs = zip(*map(tree_leaves, results), strict=True)
                 if not all(_same(one, other) for one, other in pairs):
                     return False
-        # Whatever it was, example by example it is either gone, or seen again.
+        # The modules then run example by example. If the error has another cause, it is raised again there.
         except Exception:
             return False
         return True
 
     def _isolate_shared(self) -> None:
-        """Run modules with parameters of their own example by example, with all their layers."""
-        self.routes, self._layouts = plan.routes(self.model_as_passed(), share=False), {}
+        """Take other routes: modules of the route "shared" run example by example, with all their layers."""
+        attachment.detach(self.model)
+        self.routes, self._layouts = plan.routes(self.model, share=False), {}
         attachment.attach(self.model, self.recorder, self.routes, opaque=bool(self.sizes))
 
-    def model_as_passed(self) -> nn.Module:
-        """Return the model with every forward pass as it was."""
-        attachment.detach(self.model)
-        return self.model
-
     def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: ShapeSurvey | None = None) -> Any:
-        """Run the model on a few examples; nothing is kept but the result, and what the survey notes."""
+        """Run the model on `size` examples; return its result. Nothing else is kept, except in `survey`."""
         recorder = self.recorder
         recorder.batch, recorder.active, recorder.survey = size, True, survey
         try:
@@ -296,7 +302,8 @@ class ClippingEngine:
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
 
     def _stacked(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses | None:
-        """Return what `_recorded` does, by hand, for a plain stack of layers; None for any other model."""
+        """Return what `_recorded` returns, with norms, for a plain stack of layers that `fast` runs by hand;
+        None for any other model."""
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
@@ -309,45 +316,35 @@ class ClippingEngine:
             return taps, total, torch.empty(0) if sums_only else self.loss(held[-1], targets)
 
     def _loss_gradient(self, outputs: Any, targets: Any) -> Tensor | None:
-        """Return the gradient of the losses by the outputs, where the loss knows it."""
+        """Return the gradient of the losses by the outputs; None where the loss has no closed form of it."""
         if not isinstance(self.loss, CrossEntropy):
             return None
         are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         return self.loss.gradient(outputs, targets) if are_tensors else None
 
-    def _squares(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
-        """Return the bounds on squared norms [B, layers], of each layer by itself."""
-        out, held = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64), 0
+    def _bound_norms(self, taps: list[Tap], batch: int, sums_only: bool, by_layer: bool) -> Tensor:
+        """Return upper bounds on squared norms: of each layer, [B, layers], or of all together, [B, 1]."""
+        bounds = torch.zeros(batch, max(self.layers.values()) + 1 if by_layer else 1, dtype=torch.float64)
+        columns, held = bounds.unbind(1), 0
         for tap in taps:
-            out[:, self.layers[id(tap.target.parameter)]] += tap.square()
+            columns[self.layers[id(tap.target.parameter)] if by_layer else 0].add_(tap.square())
             held += entries(tap)
             if sums_only:
                 tap.release_inputs()
         self._entries = held // max(1, batch)
-        return out
-
-    def _total(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
-        """Return the bounds on squared norms [B], of all layers together."""
-        total, held = torch.zeros(batch, dtype=torch.float64), 0
-        for tap in taps:
-            total.add_(tap.square())
-            held += entries(tap)
-            if sums_only:
-                tap.release_inputs()
-        self._entries = held // max(1, batch)
-        return total
+        return bounds
 
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
     ) -> Tensor:
-        """Return the sum over the batch of each example's gradient, scaled by the rule; added to `into` where
-        that is given.
+        """Return the sum over the batch of each example's gradient, scaled by the clipping rule; if `into` is
+        given, add the sum to it and return it.
 
-        Guarantee: adding or removing one example moves the sum by at most clip in l2 norm (up to the rounding
-                   of the sum itself).
-        Proof:     each term is a function of its own example (checked by `safety.probe`, or by construction
-                   with `isolate`), and no longer than clip (`clipping.factors`, `taps`). An example whose
-                   gradient is not finite is zero.
+        Guarantee: adding or removing one example moves the sum by at most the clip in l2 norm (up to the
+                   rounding of the sum itself).
+        Proof:     each summand is a function of its own example (checked by `safety.probe`, or by
+                   construction with `isolate`), and its norm is at most the clip (`clipping.factors`,
+                   `taps`). An example whose gradient is not finite counts as zero.
         Assumes:   the model's code computes each example's output from that example alone.
         """
         out = self.buffer() if into is None else into
@@ -355,68 +352,69 @@ class ClippingEngine:
         return out
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the
-        sum is that of the whole."""
+        """Add the batch's clipped sum to `sums`, one part of the batch after the other (`part_size`)."""
         size = _length((inputs,))
         if size == 0:
             return
         if self.sizes:
             self._add_padded(inputs, targets, rule, sums, size)
             return
-        each = self.part_size(size)
-        for start in range(0, size, each):
-            part, its_targets = tree_map(itemgetter(slice(start, start + each)), (inputs, targets))
-            self._add_part(part, its_targets, rule, sums)
+        step = self.part_size(size)
+        for start in range(0, size, step):
+            part, part_targets = tree_map(itemgetter(slice(start, start + step)), (inputs, targets))
+            self._add_part(part, part_targets, rule, sums)
 
     def part_size(self, batch: int) -> int:
-        """Return how many examples of a batch are run together: parts are of one size, up to the last."""
+        """Return the size of the parts that a batch is run in; the last part may be smaller."""
         if self.sizes:
             return next((size for size in self.sizes if size >= batch), self.sizes[-1])
         return -(-batch // max(1, math.ceil(batch / self._examples_per_part() - PART_OVERFLOW)))
 
     def _fix_part(self) -> int:
-        """Return the part size of the expected batch; fixed as soon as it is known what an example holds."""
+        """Return the part size of the expected batch, fixed once `_entries` is known. Bounds are chosen by it
+        (`Recorder.expected`), so that it must not depend on an actual batch."""
         if not self._expected_part and self._entries:
             self._expected_part = self.part_size(self._expected)
         return self._expected_part or FEWEST
 
     def _examples_per_part(self) -> float:
-        """Return how many examples are worked on together, about.
+        """Return about how many examples the taps of a part may hold.
 
-        Every part of a batch goes over all weights once, so that a large model is worth larger parts.
+        Each part reads all weights once, so that a large model gets larger parts: for 1.5 numbers per weight,
+        but for no more than twice ENTRIES (no measurement of either on record).
         """
-        room = min(max(ENTRIES, 3 * self.size // 2), 2 * ENTRIES)
-        return max(FEWEST, room / self._entries) if self._entries else FEWEST
+        capacity = min(max(ENTRIES, 3 * self.size // 2), 2 * ENTRIES)
+        return max(FEWEST, capacity / self._entries) if self._entries else FEWEST
 
     def _add_padded(
         self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
     ) -> None:
-        """Add the same sum, in parts that have one of the public sizes: the last one is filled up with copies
-        of its own examples, which count for nothing.
+        """Add the same sum as `add_clipped` does, in parts that have one of the public sizes: the last part
+        is padded with copies of its own examples, whose factor is zero.
 
-        Where a layer is given a constant (a table of positions), or a module has parameters of its own, the
-        model runs as it is written: what stands in for these hides a dimension, which torch's compiler does
-        not know.
+        The model runs as it was compiled, except where a layer is given a constant (a table of positions) or
+        a module has parameters of its own: there tensors hide their batch dimension (`shared.Shared`), which
+        torch's compiler does not support.
         """
         self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
         decisions = self.recorder.layouts.values()
         constants = any(shape is not None for layout in decisions for shape in layout.constants)
-        written = constants or plan.SHARED in self.routes.values()
+        as_written = constants or plan.SHARED in self.routes.values()
         for start in range(0, size, self.sizes[-1]):
             count = min(self.sizes[-1], size - start)
             indices = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
-            part, its_targets = tree_map(itemgetter(indices), (inputs, targets))
-            with nullcontext() if written else attachment.compiled(self.model):
-                self._add_part(part, its_targets, rule, sums, count)
+            part, part_targets = tree_map(itemgetter(indices), (inputs, targets))
+            with nullcontext() if as_written else attachment.compiled(self.model):
+                self._add_part(part, part_targets, rule, sums, count)
 
     def _add_part(
         self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], count: int | None = None
     ) -> None:
-        """Add the clipped sum of the first `count` examples, or of all.
+        """Add the clipped sum of the first `count` examples, or of all where `count` is None.
 
-        Guarantee: of an example beyond `count` nothing is added, whatever its gradient.
-        Proof:     its factor is zero, and what it left is zeroed where any square is not finite; a finite
-                   square is that of finite numbers, and zero times these is zero.
+        Guarantee: nothing is added for an example beyond `count`, whatever its gradient.
+        Proof:     its factor is zero. If any squared norm of the part is not finite, its gradient is replaced
+                   by zeros, too; otherwise its gradient is finite, and zero times that is zero.
         """
         gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
         weights, keep = factors(rule, gradients.squares)
@@ -435,7 +433,7 @@ def _length(inputs: tuple[Any, ...]) -> int:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two results are the same up to rounding; NaN where the other is."""
+    """Return whether two results agree up to rounding; NaN agrees with NaN."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return type(one) is type(other)
     if one.shape != other.shape:
@@ -444,6 +442,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:
-    """Return the number of each parameter's layer, the module that holds it, by id of the parameter."""
-    owners: dict[str, int] = {}
-    return {id(p): owners.setdefault(name.rpartition(".")[0], len(owners)) for name, p in parameters.items()}
+    """Return the number of the layer, the module that holds it, of each parameter, by the parameter's id."""
+    modules = [name.rpartition(".")[0] for name in parameters]
+    numbers = {module: number for number, module in enumerate(dict.fromkeys(modules))}
+    return {id(p): numbers[module] for p, module in zip(parameters.values(), modules, strict=True)}

@@ -1,4 +1,5 @@
-"""What the estimators of DP-SGD share: scaling by declared bounds, the torch module, and the trainer."""
+"""The base class of DP-SGD estimators with scikit-learn's contract: scaling by declared bounds, the torch
+module, and the trainer."""
 
 from __future__ import annotations
 
@@ -26,17 +27,23 @@ from .tabular.estimators import validate_rows
 from .tabular.rows import features_of
 from .trainer import Trainer
 
-# The delta of an estimator that is given none, where no budget has one either.
+# The delta of an estimator that was given none, where there is no budget's delta either.
 DELTA = 1e-5
 
 
 class SGDEstimator(BaseEstimator):  # type: ignore[misc]
-    """Shares what estimators need that train a torch module with DP-SGD."""
+    """Trains a torch module with DP-SGD: the base of `DPClassifier` and `DPRegressor`.
+
+    A subclass defines `_loss`, the class of its loss, and `_declare_target`. There are two ways to fit:
+    `fit(X, y)` on arrays (`_train`), and through a session, which runs the trainer that `mechanism` returns,
+    charges it and hands the release to `adopt`.
+    """
 
     _loss: type[nn.Module]
 
     def _set_parameters(self, arguments: Mapping[str, Any]) -> None:
-        """Keep the arguments of `__init__` as attributes of their names, which is scikit-learn's contract."""
+        """Set the arguments of `__init__` as attributes of the same names, which is scikit-learn's
+        contract."""
         for name, value in arguments.items():
             if name != "self":
                 setattr(self, name, value)
@@ -49,12 +56,13 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Trainer:
-        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
-        yet. For `Session.fit`.
+        """Return the trainer, with its price, that fits this estimator to a table with these public facts.
+        For `Session.fit`, which runs it.
 
-        `features` are by default all columns that can be: numbers with bounds, categories, booleans.
+        `features` are by default all columns but the target that can be features: numbers with bounds,
+        categories and booleans. `delta` is that of the session's budget.
         """
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         if target in names:
             raise InvalidInput(
                 f"the target {target!r} cannot be a feature, too. Nothing was charged or trained."
@@ -65,11 +73,11 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         outputs = self._declare_target(public.fact(target), target)
         return self._build_trainer(public, columns.width(public), outputs, delta, columns)
 
-    # The name it had before estimators could be anything but trained.
+    # An older public name.
     trainer = mechanism
 
     def adopt(self, release: Release, trainer: Trainer) -> Any:
-        """Become the model that `trainer` released."""
+        """Become fitted: take over the model that `trainer` released."""
         assert trainer.columns is not None
         self._set_columns(trainer.columns, trainer.public)
         self._declare_target(trainer.public.fact(trainer.columns.target), trainer.columns.target)
@@ -81,7 +89,8 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(columns.features)
 
     def _declare_target(self, fact: Any, target: str) -> int:
-        """Remember what the values of the target are, and return how many outputs its model needs."""
+        """Store the classes or the range of the target, from its declared `fact`, and return the number of
+        outputs of its model."""
         raise NotImplementedError
 
     def _adopt_release(self, release: Release, trainer: Trainer) -> Any:
@@ -96,6 +105,10 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         delta: float | None = None,
         columns: Tabular | None = None,
     ) -> Trainer:
+        """Return the trainer for a model of `features` inputs and `outputs` outputs.
+
+        `delta` is used where the estimator has none; `columns` says how to read a table.
+        """
         has_noise, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
         if size is None:
             raise PrivateFact(
@@ -129,6 +142,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
+        """Train on scaled arrays, outside of a session: nothing is charged, `event_` is the price."""
         public = Public(size=self.n)
         trainer = self._build_trainer(public, int(np.prod(X.shape[1:])), outputs)
         return self._adopt_release(
@@ -136,17 +150,22 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _validate_arrays(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Check shapes and types only: that some value is missing or infinite is a fact about people, and no
-        reason to stop."""
+        """Check shapes and types, and return X and y as arrays.
+
+        Values are not checked: whether one is missing or infinite is private, so that it must not decide
+        whether there is an error.
+        """
         X = validate_rows(self, X, ensure_min_samples=0)
         y = np.asarray(y)
         y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
         if y.shape != (len(X),):
             raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
+        # Left from an earlier fit through a session: now the features are those of arrays.
         self.__dict__.pop("columns_", None)
         return X, y
 
     def _build_module(self, features: int, outputs: int) -> nn.Module:
+        """Return the user's module, or what the user's function makes, or else a tanh network."""
         if isinstance(self.module, nn.Module):
             return self.module
         return (
@@ -154,7 +173,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _scale(self, X: npt.NDArray[Any]) -> Tensor:
-        """Scale to [-1, 1] by the declared bounds; what lies outside is clipped, what is missing is 0."""
+        """Scale to [-1, 1] by the declared bounds; values outside are clipped, missing values become 0."""
         lower, upper = np.asarray(self.lower, np.float64), np.asarray(self.upper, np.float64)
         if not (np.all(np.isfinite(lower)) and np.all(lower < upper) and np.all(np.isfinite(upper))):
             raise _require.fail(
@@ -164,6 +183,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(np.nan_to_num(unit_scaled).astype(np.float32))
 
     def _outputs(self, X: Any) -> Tensor:
+        """Return the trained model's outputs for new rows, read as those of the last fit were."""
         check_is_fitted(self, "module_")
         if hasattr(self, "columns_"):
             inputs = encode_rows(X, self.columns_, self.public_)
@@ -175,17 +195,17 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def default_batch(n: int, epsilon: float | None) -> int:
-    """Return the expected batch of estimators that were given none: 1024 / epsilon, at most n / 2, at least
-    256 (and never above n).
+    """Return the expected batch of an estimator that was given none: 1024 / epsilon, at most n / 2, at least
+    256 (and never above n). It depends on the declared n and epsilon alone; with `noise_multiplier` instead
+    of epsilon it is 256.
 
-    At a fixed number of epochs the noise that gathers in the weights goes with learning rate * epochs /
-    (epsilon * batch), whatever n is: a batch in proportion to 1 / epsilon keeps it where it is, and half of n
-    leaves two steps per epoch. From declared n and epsilon alone; with `noise_multiplier` instead of epsilon
-    it is 256.
+    At a fixed number of epochs, the accumulated noise in the weights is proportional to learning rate *
+    epochs / (epsilon * batch), whatever n is: a batch proportional to 1 / epsilon keeps it constant. Half of
+    n leaves two steps per epoch.
 
-    Logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256, 83.2% with 2048,
-    85.0% with 8192; at epsilon 1 85.0% with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1: 77.3% with 256,
-    80.9% with 2048.
+    Test accuracies of logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256,
+    83.2% with 2048, 85.0% with 8192; at epsilon 1 85.0% with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1:
+    77.3% with 256, 80.9% with 2048.
 
     >>> [default_batch(n, epsilon) for n, epsilon in ((32_561, 0.1), (32_561, 1), (4000, 0.1), (100, 0.1))]
     [10240, 1024, 2000, 100]
@@ -213,7 +233,7 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
 
 
 def _require_feature(public: Public, name: str) -> None:
-    """Refuse a column of which nothing usable is declared."""
+    """Refuse a column for which neither Bounds nor Categories nor Boolean is declared."""
     if not isinstance(public.fact(name), Bounds | Categories | Boolean):
         raise InvalidInput(
             f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
@@ -222,8 +242,8 @@ def _require_feature(public: Public, name: str) -> None:
 
 
 def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:
-    """Return the features of new rows (a mapping of columns, a data frame, an Arrow table), as the trainer
-    saw those it learned from."""
+    """Return the features of new rows (a mapping of columns, a data frame, an Arrow table), encoded like
+    those of the training rows."""
     columns_by_name: Mapping[str, Any] = X.to_pandas() if isinstance(X, pa.Table) else X
     missing = [name for name in columns.features if name not in columns_by_name]
     if missing:
@@ -231,6 +251,7 @@ def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:
             f"the model was trained on columns {list(columns.features)}, and {missing[0]!r} is missing."
         )
     table = {name: pa.array(columns_by_name[name], from_pandas=True) for name in columns.features}
+    # `Tabular.read` reads a target, too, which new rows do not have: it is missing in all of them.
     table[columns.target] = pa.nulls(len(table[columns.features[0]]))
     facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
     examples = columns.read(Memory(pa.table(table), Public(schema=facts, table=public.table)))

@@ -8,9 +8,9 @@
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")
     model.predict({"age": [35], "education": ["Masters"]})
 
-What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds
-of features and target. Each `fit` is a release of its own: what fits k models (GridSearchCV, cross_val_score)
-costs k prices, and `event_` is the last one's.
+What scikit-learn would read from the data is declared instead: the classes, the number of examples, the
+bounds of features and target. Each `fit` is a release of its own: a function that fits k models
+(GridSearchCV, cross_val_score) costs k prices, and `event_` is the last one's.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
 
     `delta` is by default the budget's, and 1e-5 without a session. `noise_multiplier`, if given, is used
     instead of epsilon. `clip` is a norm or a clipping rule. `batch` is by default chosen from n and epsilon,
-    which are public (`default_batch`): 1024 / epsilon, at most n / 2, at least 256 and never above n; what is
-    given wins. `average` is the decay of an exponential average of the weights. `progress` is called after
-    each step, with public facts. `event_` is the price, `module_` the trained model.
+    which are public (`default_batch`): 1024 / epsilon, at most n / 2, at least 256 and never above n.
+    `average` is the decay of an exponential average of the weights. `progress` is called after each step,
+    with public facts. `event_` is the price, `module_` the trained model.
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
-    with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
-    outside of a session. A scaler before it in a pipeline reads private data without paying, and what
+    with k folds, or GridSearchCV over k settings, fits at least k times. Outside of a session nobody adds up
+    these prices. A scaler before it in a pipeline reads private data without paying, and what
     it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
     Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
@@ -142,7 +142,7 @@ class SGDLogisticRegression(DPClassifier):
     Guarantee: `event_`. Proof: `Trainer`.
     """
 
-    # A linear model has neither.
+    # Options of the base class that a linear model does not have.
     module, hidden = None, ()
 
     @_require.check_options
@@ -178,8 +178,8 @@ class SGDLogisticRegression(DPClassifier):
 
     @staticmethod
     def _fold_binary(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the difference of two classes' weights, which decides between them; of more classes all
-        are kept."""
+        """Return one row for two classes, as scikit-learn does: the second class's row less the first's. For
+        more classes return all rows."""
         return scores[1:] - scores[:1] if len(scores) == 2 else scores
 
 
@@ -187,12 +187,12 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
     """Fits a regression with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or
     `hidden` says otherwise.
 
-    Options are those of `DPClassifier`, and `batch` is chosen as there; `target_lower` and `target_upper` are
-    declared bounds.
+    Options are those of `DPClassifier`, without `classes`; `target_lower` and `target_upper` are the declared
+    bounds of the target.
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
-    with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
-    outside of a session. A scaler before it in a pipeline reads private data without paying, and what
+    with k folds, or GridSearchCV over k settings, fits at least k times. Outside of a session nobody adds up
+    these prices. A scaler before it in a pipeline reads private data without paying, and what
     it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
     Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.

@@ -1,7 +1,7 @@
 """Evaluation of a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people
 it was trained on.
 
-On private rows any score is a release, and has a price; it is not offered here.
+A score on private rows would be a release with a price of its own; this module has none.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from .data import Tabular
 
 @dataclass(frozen=True, slots=True)
 class PublicSet:
-    """Scores a model of `columns` on public examples: loss, and accuracy or the root mean squared error."""
+    """Scores a model on public examples: its loss, and accuracy or the root mean squared error.
+
+    `inputs` and `targets` are encoded as `Tabular` encodes the training rows.
+    """
 
     inputs: Tensor = field(repr=False)
     targets: Tensor = field(repr=False)
-    # The width of the target's bounds, where it is a number; 0 where it is a class.
+    # The upper less the lower bound of a target that is a number; 0 for a target that is a class.
     span: float
 
     @classmethod
     def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
-        """Read a file, a data frame, an Arrow table or a mapping of columns, with the features and the target
-        under the same declarations."""
+        """Read a file, a data frame, an Arrow table or a mapping of columns, with the declarations of
+        `public` for the features and the target in `columns`."""
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
         examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
         if not examples.size:
@@ -43,8 +46,10 @@ class PublicSet:
         return cls(inputs, targets, 0.0 if is_classification else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
 
     def score(self, module: nn.Module) -> dict[str, float]:
-        """Return the loss, and the accuracy of a classifier or the root mean squared error of a
-        regression."""
+        """Return the loss, and the accuracy of a classifier or the root mean squared error of a regression.
+
+        The error is in the target's own unit: targets were scaled from their bounds to [-1, 1], of length 2.
+        """
         with torch.no_grad():
             outputs = module(self.inputs)
             if not self.span:

@@ -1,10 +1,10 @@
-"""Federated averaging at user level: what a client sends is the update of the model by local training.
+"""Federated averaging at user level: a client's summand is the update of the model by training on its rows.
 
 DP-FedAvg (McMahan, Ramage, Talwar & Zhang 2018, arXiv:1710.06963, Algorithm 1): each sampled client starts
-from the model as it is, takes several epochs of SGD on its own rows, and sends the difference, no longer than
-the clip; the server adds Gaussian noise to the sum and divides by a public number. Everything but the
-client's part is the trainer's: sampling of people, clipping rules, noise (correlated noise makes it DP-FTRL),
-price, checkpoints.
+from the current model, takes several epochs of SGD on its own rows, and sends the difference of the weights,
+of norm at most the clip. The server adds Gaussian noise to the sum and divides by a public number. This
+module has the clients' part. The rest is done by the trainer: sampling of people, clipping rules, noise (with
+correlated noise it is DP-FTRL), price and checkpoints. All of it runs in one process.
 """
 
 from __future__ import annotations
@@ -34,25 +34,27 @@ from .taps import Rows, Target
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-# Clients whose updates are held at once: each is a vector as long as the model. It sets memory alone.
-# No measurement on record.
+# The number of clients whose updates, each a vector as long as the model, are in memory at once. It changes
+# memory alone. No measurement on record.
 CLIENTS_AT_ONCE = 8
 
 
 @described("learning.LocalSGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGD:
-    """Describes what a client does in a round: `epochs` passes of SGD over its rows, in batches of `batch`,
-    at rate `lr`.
+    """Describes a client's local training in a round: `epochs` passes of SGD over its rows, in batches of
+    `batch` rows, with learning rate `lr`.
 
-    After each local step the model is brought back to within the clip of where it started, as the paper's
-    UserUpdateFedAvg does. `full`: a client with fewer rows weighs in with the share n / full, at most 1 (the
-    paper's w_k, with full its ŵ); by default all clients weigh the same.
+    After each local step the weights are projected to within the clip of the weights that the client began
+    with, as in the paper's UserUpdateFedAvg. With `full`, the update of a client with n rows is multiplied by
+    min(1, n / full) (the paper's w_k, where full is its ŵ); by default all clients have weight 1.
 
-    Guarantee: a client's summand is a function of its own rows, of the model so far, and of fresh coins, and
-               its clipped and weighted length is at most the clip: the trainer's guarantee holds as it is.
-    Proof:     `Updates.of` reads the rows of one client at a time, from a copy of the model that starts anew;
-               the weight is at most 1; `Summands` clips what comes, and counts as zero what is not finite.
+    Guarantee: a client's summand is a function of its own rows, of the current model and of fresh randomness,
+               and its norm is at most the clip: so the trainer's guarantee holds unchanged.
+    Proof:     `Updates.of` trains on the rows of one client at a time, each time from the current weights and
+               with the buffers restored; the weight is at most 1; `Summands` clips every update, and counts
+               an update that is not finite as zero.
+    Assumes:   the model's code keeps nothing between two calls but in parameters and buffers.
     """
 
     epochs: int = 1
@@ -68,42 +70,44 @@ class LocalSGD:
         _require.positive(lr=self.lr)
 
     def weight(self, rows: int) -> float:
+        """Return the weight of a client with this many rows."""
         return 1.0 if self.full is None else min(1.0, rows / self.full)
 
 
 def check(trainer: Trainer) -> None:
-    """Refuse options of the trainer that local training does not go with."""
+    """Refuse options of a trainer that cannot be combined with its `local`."""
     if trainer.local is None:
         return
     if not isinstance(trainer.local, LocalSGD):
         raise _require.fail("local", type(trainer.local).__name__, "LocalSGD(epochs=..., batch=..., lr=...)")
     if trainer.public.unit.column is None:
         raise Unsupported(
-            "local= is what a client does with its rows, and here the unit is a row. Nothing was read or "
-            "trained. Declare whose rows are whose: Public(unit=Unit('the column of clients'))."
+            "local= trains on all rows of a client, and here the unit is a single row. Nothing was read or "
+            "trained. Declare the column of clients: Public(unit=Unit('the column of clients'))."
         )
     if trainer.augment is not None or trainer.pooling != "mean":
         raise Unsupported(
-            "local training goes through a client's rows itself, without augment= or pooling=. Nothing was "
-            "read or trained."
+            "local= cannot be combined with augment= or pooling=: local training decides how a client's rows "
+            "are used. Nothing was read or trained. Leave them out."
         )
 
 
 class Updates:
-    """Computes clients' updates by local training on a copy of the model."""
+    """Computes clients' updates by local training, on a copy of the model (`_client`); `_server` is the
+    engine of the trained model itself."""
 
     def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
         assert trainer.local is not None
         self._local_sgd, self._server = trainer.local, engine
         self._client = trainer._engine(copied(trainer.model))
         self._client.train()
-        # What a client leaves in the model's buffers must not reach the next one.
+        # What a client's training stores in the model's buffers must not reach the next client.
         self._buffers = KeptBuffers(self._client.model)
         self._generator = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
-        """Yield the negative updates of clients with these rows, in the place of gradients, so that the
-        server's descent moves the model by their sum."""
+        """Yield the clients' negative updates in the form of gradients, so that the server's gradient descent
+        moves the model by the sum of updates. `clients` has the row numbers of each client."""
         for start in range(0, len(clients), CLIENTS_AT_ONCE):
             cohort = clients[start : start + CLIENTS_AT_ONCE]
             updates = torch.stack(
@@ -112,6 +116,7 @@ class Updates:
             yield self._as_gradients(updates)
 
     def _as_gradients(self, updates: Tensor) -> Gradients:
+        """Return updates, [clients, numbers of the model], as the per-example gradients of a batch."""
         sizes = [p.numel() for p in self._server.parameters.values()]
         parameters = self._server.parameters.values()
         taps: list[Any] = [
@@ -121,7 +126,7 @@ class Updates:
         return Gradients(taps, squares_of(self._server, taps, len(updates)), torch.empty(0))
 
     def _client_update(self, examples: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
-        """Train on one client's rows, and return its negative update, weighted."""
+        """Train on one client's rows, and return its negative update times its weight."""
         parameters = list(self._client.parameters.values())
         start = [p.detach().clone() for p in self._server.parameters.values()]
         with torch.no_grad():
@@ -139,6 +144,7 @@ class Updates:
             return update * self._local_sgd.weight(rows)
 
     def _step(self, inputs: Any, targets: Any) -> None:
+        """Take one step of SGD on a batch of one client's rows."""
         model, parameters = self._client.model, list(self._client.parameters.values())
         with torch.enable_grad(), full_precision():
             outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
@@ -151,8 +157,11 @@ class Updates:
 
     @torch.no_grad()
     def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:
-        """Project the model back to within the clip of its start; with per-layer clipping each layer to its
-        share."""
+        """Project the weights to within the clip of those in `start`; with `PerLayer`, each layer to within
+        clip / sqrt(layers). Rules without a bound on the unscaled norm project nothing.
+
+        This is for learning alone: the sensitivity rests on the clipping of the finished update.
+        """
         if not isinstance(rule, Flat | PerLayer):
             return
         layers = self._client.layers

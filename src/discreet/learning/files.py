@@ -1,8 +1,8 @@
-"""Tensors in a file that can hold nothing else: the safetensors layout, written and read here, so that no
-pickle is ever loaded.
+"""Tensors and texts as bytes, in the safetensors layout: such a file holds no code, unlike a pickle.
 
-Eight bytes with the length of a JSON header, the header (name, type, shape, offsets of every tensor, and
-texts under `__metadata__`), then the numbers. Other programs that know the layout read these files too.
+The layout: eight bytes with the length of a JSON header (little-endian), the header (dtype, shape and offsets
+of every tensor by its name, and texts under `__metadata__`), then the numbers of the tensors without gaps.
+Other programs that know the layout can read these files.
 
 >>> raw = dump({"w": torch.tensor([1.0, 2.0])}, {"made by": "me"})
 >>> load(raw)
@@ -49,19 +49,20 @@ def dump(tensors: dict[str, Tensor], texts: dict[str, str] | None = None) -> byt
         chunks.append(raw)
         offset += len(raw)
     header_bytes = json.dumps(header, separators=(",", ":")).encode()
+    # Spaces, so that the numbers begin at a multiple of 8 bytes, as the layout asks.
     header_bytes += b" " * (-len(header_bytes) % 8)
     return b"".join([len(header_bytes).to_bytes(8, "little"), header_bytes, *chunks])
 
 
 def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors and texts of a safetensors file; raise InvalidInput if it is not one, whatever else it
-    is."""
+    """Return the tensors and texts of a safetensors file; raise InvalidInput for any other bytes."""
     length = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or length > len(raw) - 8:
         raise _file_error("it ends too early")
     try:
         header = json.loads(raw[8 : 8 + length])
-    except ValueError:
+    # RecursionError: a header of lists within lists, nested deeper than Python's stack.
+    except (ValueError, RecursionError):
         raise _file_error("its header cannot be read") from None
     if not isinstance(header, dict):
         raise _file_error("its header cannot be read")
@@ -78,7 +79,11 @@ def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
-    """Return one tensor, which must begin where the last one ended, and where it ends."""
+    """Return the tensor that the header describes by `facts`, and the offset at which it ends.
+
+    It must begin at the offset `begin`, where the previous tensor ended: no byte is in two tensors or in
+    none.
+    """
     try:
         kind, shape, (start, end) = _TYPES[facts["dtype"]], facts["shape"], facts["data_offsets"]
         is_consistent = all(type(n) is int and n >= 0 for n in (*shape, start, end))
@@ -86,6 +91,8 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
             is_consistent
             and start == begin
             and end - start == math.prod(shape) * kind.itemsize
+            # Also beside a 0: torch holds sizes and strides as 64-bit integers.
+            and math.prod(max(n, 1) for n in shape) < 1 << 63
             and end <= len(body)
         )
     except (KeyError, TypeError, ValueError):
@@ -100,15 +107,21 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
 
 
 def _file_error(reason: str) -> InvalidInput:
+    """Return the error for bytes that are no such file."""
     return InvalidInput(
-        f"this is not a file of tensors, or it was cut or changed: {reason}. Nothing was loaded."
+        f"this is not a file of tensors, or it was truncated or changed: {reason}. Nothing was loaded."
     )
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
-    """Return a JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that
-    begin with `name`."""
+    """Return nested dicts, lists, tuples, numbers, texts and tensors as JSON, for `unpack`.
+
+    The tensors themselves are put into `tensors`, under names that begin with `name`; the JSON has the names.
+    """
     if isinstance(tree, Tensor):
+        # The keys 1 and "1" of a dict give one name, which must not stand for two tensors.
+        while name in tensors:
+            name += "_"
         tensors[name] = tree
         return {"tensor": name}
     if isinstance(tree, dict):
@@ -124,7 +137,7 @@ def pack(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
 
 
 def unpack(form: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the tree that `pack` wrote as JSON."""
+    """Return the nested object that `pack` returned as JSON, with its tensors from `tensors`."""
     ((kind, content),) = form.items()
     if kind == "tensor":
         return tensors[content]

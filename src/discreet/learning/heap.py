@@ -1,10 +1,9 @@
-"""Memory that a training step gives back is kept for the next one, while a model is being trained: only where
-that is asked for.
+"""Keep the memory that a training step frees for the next step, with `Performance(keep_memory=True)`.
 
-It is a setting of the host's process, `Performance(keep_memory=True)`, and off otherwise. Every step
-asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon
-as they are free, and the next step faults each page in again, zeroed. Where the library is glibc it can be
-told not to; elsewhere nothing happens.
+Every step allocates the same few hundred megabytes. By default the C library returns large blocks to the
+system as soon as they are freed, and each page of the next step's blocks costs a page fault and is zeroed
+again. A setting of glibc prevents that; with other C libraries nothing happens. It is a setting of the whole
+process, which also concerns the user's other code, so that it is off by default.
 """
 
 from __future__ import annotations
@@ -15,20 +14,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Parameters of `mallopt`, as glibc's malloc.h numbers them.
+# M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h, parameters of `mallopt`.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# The largest threshold that glibc accepts: half of a heap.
+# Blocks from this size on are returned to the system when freed. The largest value that glibc accepts, half
+# of the maximum size of a heap.
 _LARGEST_MMAP = 1 << 25
-# Free memory at the top of the heap that is never given back: the largest that an int holds.
+# Free memory at the top of the heap beyond this is returned to the system: the largest int, so that none is.
 _NEVER_TRIM = (1 << 31) - 1
-# The threshold afterwards: where glibc's own adjustment ends up in any process that once freed a large block.
+# That threshold afterwards: twice _LARGEST_MMAP, which glibc itself arrives at in a process that has freed a
+# block of that size.
 _USUAL_TRIM = 1 << 26
 
+# `_inside` counts the contexts of `kept` that are open, in all threads.
 _lock, _inside = threading.Lock(), 0
 
 
 def _glibc(name: str) -> Any:
-    """Return a function of glibc; None where the C library is another."""
+    """Return a function of the C library by its name; None where the library does not have it (is not
+    glibc)."""
     try:
         return getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
@@ -36,13 +39,15 @@ def _glibc(name: str) -> Any:
 
 
 @contextmanager
-def kept(asked: bool) -> Iterator[None]:
-    """Keep freed memory with the process within this context, where that was asked for.
+def kept(enabled: bool) -> Iterator[None]:
+    """Keep freed memory with the process within this context, if `enabled`.
 
-    It is the allocator of the process: contexts may overlap, and the last one out resets it.
+    Contexts of several threads may overlap: when the last of them ends, memory is returned to the system
+    again. The threshold for large blocks stays at its largest value, as glibc cannot be asked for the old
+    one.
     """
     global _inside
-    mallopt = _glibc("mallopt") if asked else None
+    mallopt = _glibc("mallopt") if enabled else None
     if mallopt is None:
         yield
         return
@@ -61,8 +66,11 @@ def kept(asked: bool) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Return freed memory to the system now; no setting is changed: after work that asks for other sizes than
-    what comes next, it would lie about in pieces."""
+    """Return freed memory to the system now; no setting is changed.
+
+    For the end of training: later work allocates blocks of other sizes, for which this memory is of little
+    use.
+    """
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)

@@ -7,13 +7,14 @@
     tuned.train(people)
     tuned.save_pretrained("reviews-model")
 
-The model is trained unchanged: full weights, or adapters of `peft`. Texts are truncated and padded to a
-length that is declared, never taken from the longest of them. `transformers` itself is not imported here.
+The model is trained as it is: all weights, or the adapters of `peft`. Texts are truncated and padded to a
+declared length, as the length of the longest text is private. `transformers` itself is not imported here.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,13 +34,14 @@ from .safety import BATCH
 from .schedule_options import build_schedule
 from .trainer import Trainer
 
-# The label of a token that does not count, in all of `transformers`.
+# The label of a token that has no loss, in all of `transformers`.
 IGNORED = -100
+# The inputs of a model that are taken from the dataset, in the order in which `Logits` gets them.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 TASKS = ("classification", "regression", "language_modeling")
-# Settings of `TrainingArguments` under which examples would meet, or which would be ignored without a word.
+# Settings of `TrainingArguments` that cannot be followed in private training, with the reason or the way out.
 _REFUSED = {
-    "group_by_length": "batches are drawn by a coin for each example, whatever its length",
+    "group_by_length": "batches are sampled at random, whatever the lengths of the texts",
     "auto_find_batch_size": "the batch is part of the price; for memory use Performance(microbatch=...)",
     "label_smoothing_factor": "give a loss of your own to learning.Trainer",
     "fp16": "parameters stay in float32; use torch.autocast inside the model",
@@ -48,7 +50,10 @@ _REFUSED = {
 
 
 class Logits(nn.Module):
-    """Wraps a model of `transformers` as one from tensors to its logits, which is what a loss wants."""
+    """Wraps a model of `transformers` as a module from input tensors to logits.
+
+    `names` are the keywords of the inputs, in order; `fixed` are further keywords of every call.
+    """
 
     def __init__(self, inner: nn.Module, names: tuple[str, ...], **fixed: Any) -> None:
         super().__init__()
@@ -60,10 +65,10 @@ class Logits(nn.Module):
 
 
 def next_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of each text's next tokens, over those of its own that count.
+    """Return for each text the mean cross-entropy of its next tokens, over its tokens that are not IGNORED.
 
-    The mean is over one text, not over the tokens of a batch as in `transformers`: there one person's long
-    text would change the weight of everybody's.
+    The mean is over one text, not over all tokens of a batch as in `transformers`: there one person's long
+    text would change the weight of every other text.
     """
     targets = labels[:, 1:]
     losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
@@ -89,8 +94,10 @@ _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class PaddedTexts:
-    """Yields the items of a tokenized dataset, each truncated and padded to one public length: (inputs,
-    label).
+    """Wraps a tokenized dataset: its items are (inputs, label), truncated or padded to the public `length`.
+
+    `names` are the inputs to take, `label` is the dataset's name of the label, `pad` the id of the token that
+    texts are padded with.
     """
 
     def __init__(
@@ -114,6 +121,8 @@ class PaddedTexts:
         return inputs, self._label(item, ids, mask)
 
     def _label(self, item: Mapping[str, Any], ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the label of one item. In language modeling these are labels of tokens: those of the
+        dataset, or else the tokens themselves."""
         if self.task == "language_modeling":
             item_labels = item.get(self.label)
             labels = ids.masked_fill(mask == 0, IGNORED) if item_labels is None else _tokens(item_labels)
@@ -122,10 +131,12 @@ class PaddedTexts:
         return torch.as_tensor(item[self.label]).to(kind).reshape(())
 
     def _fit(self, tokens: Tensor, value: int) -> Tensor:
+        """Return tokens truncated to `length`, or padded to it with `value`."""
         return F.pad(tokens[: self.length], (0, max(0, self.length - len(tokens))), value=value)
 
     def like(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return made-up texts, of the shapes that all have: of several lengths, none of them empty."""
+        """Return a batch of made-up texts and labels, in the shapes of all texts; their lengths range from 1
+        to `length`, so that padding occurs."""
         lengths = 1 + torch.arange(BATCH) * (self.length - 1) // max(1, BATCH - 1)
         mask = torch.arange(self.length) < lengths.unsqueeze(1)
         ids = torch.where(mask, (torch.arange(self.length) + torch.arange(BATCH).unsqueeze(1)) % 2, self.pad)
@@ -140,15 +151,19 @@ class PaddedTexts:
 class TransformersTrainer:
     """Fine-tunes a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
 
-    `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
-    `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
-    training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `warmup_steps`,
-    `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
-    clips the gradient of a batch, which protects nobody: `clip` is the one that counts. `train_dataset` has
-    items with input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's
-    class where it is not given.
+    `args` is a `TrainingArguments`, or any object or mapping with its names: `per_device_train_batch_size`
+    times `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
+    training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
+    only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
+    "constant_with_warmup") and `gradient_checkpointing`. Other settings are not read. `max_grad_norm` among
+    them clips the gradient of a whole batch, which protects nobody: `clip` bounds each example's gradient.
 
-    Guarantee: `event`, as of `learning.Trainer`, which does all of it.
+    An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
+    labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
+    `people` has the person of each text, as in `Examples`. `task` is one of `TASKS`, by default that of the
+    model's class.
+
+    Guarantee: `event`, by the guarantee of `learning.Trainer`, which does the training.
     Assumes:   the dataset was tokenized by a tokenizer that was not trained on it.
     """
 
@@ -211,14 +226,15 @@ class TransformersTrainer:
 
     @property
     def model(self) -> nn.Module:
-        """Return the trained model, as `transformers` has it."""
+        """Return the trained model, of the class that was given."""
         if self._trained is None:
             raise Halted("nothing is trained yet: call train(...) first.")
         return self._trained
 
     def train(self, session: Any = None, **options: Any) -> TransformersTrainer:
-        """Train through a session of `examples`, which charges it first (`checkpoint`, `every`, `progress` as
-        in `Session.train`); or, without one, on the steward's own account."""
+        """Train through a session of `examples`, which charges the price first; `options` are those of
+        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nothing is charged: the steward
+        accounts for `event`; then `options` are those of calling a `Trainer` (`progress`)."""
         if session is None:
             release = self.trainer(self.examples, entropy=Entropy(), **options)
         else:
@@ -232,17 +248,19 @@ class TransformersTrainer:
 
 
 def _tokens(values: Any) -> Tensor:
+    """Return a text's ids, mask or labels as a vector of integers."""
     return torch.as_tensor(values, dtype=torch.long).flatten()
 
 
 def _setting(args: Any, name: str, default: Any) -> Any:
-    """Return a training argument by its name, from an object or a mapping."""
+    """Return a training argument by its name, from an object or a mapping; the default where it is missing or
+    None."""
     value = args.get(name) if isinstance(args, Mapping) else getattr(args, name, None)
     return default if value is None else value
 
 
 def _task(model: nn.Module, task: str | None) -> str:
-    """Return what the model is trained for: as given, or by the name of its class."""
+    """Return the task of the model: the given one, or the one that the name of its class implies."""
     if task is not None:
         if task not in TASKS:
             raise _require.fail("task", task, f"one of {', '.join(TASKS)}")
@@ -262,15 +280,17 @@ def _task(model: nn.Module, task: str | None) -> str:
 
 
 def _class_names(model: nn.Module) -> list[str]:
-    """Return the names of the model's class and of what wraps it (`peft`)."""
+    """Return the names of the classes of the model and of its first modules: a model that `peft` has wrapped
+    is itself one of those (four are enough for peft's wrappers)."""
     return [type(module).__name__ for module in (model, *list(model.modules())[:4])]
 
 
 def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
-    """Return the inputs that the model's forward pass takes and the dataset has.
+    """Return the names of those INPUTS that the model's forward pass takes.
 
-    Names of columns are public; of a list of dicts they are those of its first item, looked at once, where
-    the steward wraps the data. Without token_type_ids in it none are made up: GPT-2 takes them for words.
+    token_type_ids are left out where the dataset has none: zeros in their place would be wrong, as GPT-2 adds
+    their embeddings as those of words. Names of columns are public. A dataset without `column_names` (a list
+    of dicts) has those of its first item, which is read once, by this call of the data's steward.
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise InvalidInput(
@@ -286,21 +306,28 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
 
 
 def _optimizer(args: Any) -> Adam:
-    """Return Adam with the given settings; refuse arguments that private training cannot keep."""
+    """Return Adam with the given settings; refuse settings that private training cannot follow."""
     for name, why in _REFUSED.items():
         if _setting(args, name, False):
             raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")
+    optimizer = _setting(args, "optim", "adamw_torch")
+    if not str(getattr(optimizer, "value", optimizer)).startswith("adamw"):
+        raise Unsupported(
+            f"optim must be one of AdamW's names here, got {optimizer!r}: for another optimizer use "
+            "learning.Trainer. Nothing was read or trained."
+        )
     return Adam(
         lr=float(_setting(args, "learning_rate", 5e-5)),
         betas=(float(_setting(args, "adam_beta1", 0.9)), float(_setting(args, "adam_beta2", 0.999))),
+        eps=float(_setting(args, "adam_epsilon", 1e-8)),
         weight_decay=float(_setting(args, "weight_decay", 0.0)),
     )
 
 
 def _rate(args: Any, steps: int) -> Callable[[int], float]:
-    """Return the factor of the learning rate at each of `steps` steps."""
+    """Return the function from a step, from 0 to steps - 1, to the factor of the learning rate."""
     scheduler = _setting(args, "lr_scheduler_type", "linear")
-    kind, warmup = str(getattr(scheduler, "value", scheduler)), int(_setting(args, "warmup_steps", 0))
+    kind, warmup = str(getattr(scheduler, "value", scheduler)), _warmup_steps(args, steps)
     if kind == "cosine":
         return warmup_cosine(steps, warmup)
     if kind not in ("linear", "constant", "constant_with_warmup"):
@@ -312,3 +339,11 @@ def _rate(args: Any, steps: int) -> Callable[[int], float]:
         return 1.0 if kind != "linear" else (steps - step) / max(1, steps - warmup)
 
     return factor
+
+
+def _warmup_steps(args: Any, steps: int) -> int:
+    """Return the number of warm-up steps as `transformers` computes it: from `warmup_steps`, where a number
+    below 1 is a fraction of all `steps`, or without it from `warmup_ratio`, which is always a fraction."""
+    warmup = float(_setting(args, "warmup_steps", 0))
+    fraction = warmup or float(_setting(args, "warmup_ratio", 0.0))
+    return int(warmup) if warmup >= 1 else math.ceil(steps * fraction)

@@ -1,8 +1,10 @@
-"""The layers that book-keeping knows: how each runs, and which taps it leaves behind.
+"""Rules for known layers: how each runs, and which taps it leaves in the recorder.
 
-Only the exact classes in `TAPPED_LAYERS` are handled this way, and only with the options that `refusal` lets
-pass. A rule is the layer's forward pass, which notes what it needs and an `Edge` to the output; after the
-backward pass the note is turned into taps.
+Only the exact classes in `plan.TAPPED_LAYERS` have rules, and only with options that `plan.refusal` does not
+refuse. A rule is a forward pass that computes the layer's output and notes two things in the `Recorder`: the
+gradient edge of the output (`torch.autograd.graph`), and a function `taps`. After the backward pass `taps` is
+called with the gradient g of the output, and returns the taps (`taps`), from which the norms and the sum of
+per-example gradients are computed. B is the number of examples in the batch, x a layer's input.
 """
 
 from __future__ import annotations
@@ -21,37 +23,43 @@ from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, ShapeSurvey
 from .bounds import single
 from .taps import MAX_PAIRED_TOKENS, Lookup, Rows, Tap, Target, product, summed_over_positions
 
+# A function from the gradients of a layer's outputs to its taps.
 Taps = Callable[..., list[Tap]]
 
 
 @dataclass
 class Recorder:
-    """Keeps what one forward pass leaves for the backward pass: edges of the graph, and what to make of the
-    gradients there."""
+    """Holds what one forward pass leaves for the backward pass: `edges` of the autograd graph, and `notes`,
+    the functions that make taps from the gradients at these edges."""
 
+    # The number of examples in the batch that is run now.
     batch: int = 0
-    # How many examples are run together in training, about: a public number, unlike `batch`.
+    # About how many examples are run together in training: a public number, unlike `batch`.
     expected: int = 1
+    # Whether layers record at all.
     active: bool = False
     # Whether layers may be run by hand (`learning.fast`).
     fast: bool = True
-    # Within a module that runs example by example: its parts leave no taps of their own.
+    # Whether a module is running example by example: its submodules leave no taps then.
     inside: bool = False
-    # Which dimensions of each call's tensors are the batch; `survey` is set while that is being found out.
+    # Which dimensions of each call's tensors are the batch; `survey` is set while that is being decided.
     layouts: dict[Call, Layout] = field(default_factory=dict)
     survey: ShapeSurvey | None = None
     # The decision for the call that is being made.
     layout: Layout | None = None
     # The batch dimension of each tensor of that call, by the tensor's id.
     axes: dict[int, Axis] = field(default_factory=dict)
-    # The shape that one example had in each of them when layouts were decided: a public one.
+    # The shape of one example in each tensor when the batch dimensions were decided, by the tensor's id. It
+    # is public, unlike the tensor's own shape, which may depend on the longest example.
     shapes: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
-    # The model, where all of it runs example by example.
+    # The model, where all of it runs example by example (`isolate=True`).
     isolated_model: nn.Module | None = None
     # Ids of modules that vmap could not run.
     looped: set[int] = field(default_factory=set)
+    # The number of the last call of each module within this forward pass, by the module's name.
     calls: dict[str, int] = field(default_factory=dict)
     edges: list[Any] = field(default_factory=list)
+    # For each call: shape and dtype of each output, and the function that makes the taps.
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
@@ -59,26 +67,27 @@ class Recorder:
         return Recorder(fast=self.fast)
 
     def next_call(self, name: str) -> Call:
-        """Return the name of the module's next call within this forward pass."""
+        """Count one more call of a module within this forward pass, and return its key."""
         self.calls[name] = self.calls.get(name, -1) + 1
         return name, self.calls[name]
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
-        """Ask for the gradients of `outputs`, and for `taps` to be called with them."""
+        """Note that `taps` is to be called with the gradients of `outputs` after the backward pass."""
         if any(out._is_view() and not out.is_leaf for out in outputs):
             raise NotBatchFirst(
-                "a layer gives a view, whose gradient would be lost where the model changes it in place."
+                "a layer returns a view, whose gradient would be lost if the model changes it in place."
             )
         if all(out.requires_grad for out in outputs):
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
-            # Now: the tensor may be changed in place later.
+            # The edges are taken now, as the model may change the outputs in place later.
             self.edges.extend(map(get_gradient_edge, outputs))
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
-        """Run one backward pass, only as far as the noted outputs, and return the taps: no gradient of a
-        weight is computed on the way.
+        """Run one backward pass to the noted outputs, and return the taps; no gradient of a weight is
+        computed.
 
-        It starts from `result`: the losses, or the model's outputs where the `gradient` there is known.
+        It starts from `result`: the losses, or the model's outputs where the `gradient` of the losses by the
+        outputs is given.
         """
         edges, notes = self.edges, self.notes
         self.edges, self.notes = [], []
@@ -95,17 +104,16 @@ class Recorder:
         return collected
 
     def positions(self, x: Tensor, width: int) -> int | None:
-        """Return how many vectors of so many numbers one example had in a call's argument when layouts were
-        decided; None where that is not known."""
+        """Return how many vectors of `width` numbers one example had in the argument x when the batch
+        dimensions were decided; None where that is not known."""
         shape = self.shapes.get(id(x))
         return None if shape is None else math.prod(shape) // width
 
     def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
-        """Check that a call's argument has the batch in this dimension: else one row of the sum would not be
-        one example.
+        """Raise NotBatchFirst unless the argument x of a layer's call has the batch in dimension `dim`.
 
-        That its size is the batch's is not enough, which may be a coincidence: it must have followed the
-        batch at two sizes.
+        That this dimension is as long as the batch is not enough, as this may be a coincidence: it must have
+        followed the batch at two sizes (`batching`).
         """
         axis = self.axes.get(id(x), dim)
         if axis is CONSTANT:
@@ -122,8 +130,8 @@ class Recorder:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Return whether a module runs as its class says: no hooks, no forward pass of its own (before ours is
-    attached)."""
+    """Return whether a module runs as its class does: it has no hooks, and no `forward` of its own (asked
+    before the model is attached, which sets one)."""
     hooks = (
         module._forward_pre_hooks,
         module._forward_hooks,
@@ -134,17 +142,17 @@ def is_bare(module: nn.Module) -> bool:
 
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:
-    """Return the named parameters as targets; None where there is none, or where it is frozen."""
+    """Return the module's parameters of these names as targets; None for one that is missing or frozen."""
     parameters = [module._parameters.get(name) for name in names]
     return [Target(p) if p is not None and p.requires_grad else None for p in parameters]
 
 
 def owned(out: Tensor) -> Tensor:
-    """Return the same numbers as a tensor that autograd does not take for a view.
+    """Return the same numbers as a tensor that is no view to autograd.
 
-    Torch's linear layer gives a view of a flat product where there are positions. When a model changes that
-    in place (`h += residual`), autograd rewrites its history, and the edge that was noted before leads
-    nowhere: the gradient would be lost.
+    For inputs of three dimensions or more, torch's linear layer returns a view of a matrix. If a model
+    changes that view in place (`h += residual`), autograd rewrites its history, and the edge that was noted
+    before is no longer part of the graph: the gradient would be lost.
     """
     return torch.ops.aten._unsafe_view(out, out.shape) if out._is_view() else out
 
@@ -161,7 +169,7 @@ def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
 def affine(
     weight: Target | None, bias: Target | None, x: Tensor, g: Tensor, positions: int | None = None
 ) -> list[Tap]:
-    """Return the taps of y = W x + b; for `positions` see `taps.Product`."""
+    """Return the taps of y = W x + b, where g is the gradient of y; for `positions` see `taps.ProductTap`."""
     g = single(g)
     if weight is None:
         return [] if bias is None else [summed_over_positions(bias, g)]
@@ -169,16 +177,16 @@ def affine(
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
-    """Run y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: its weight is transposed, so that
-    in the tap inputs and gradients change places."""
+    """Run y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D. Its weight is the transpose of a
+    linear layer's, so that in the tap x and g are exchanged."""
     recorder.first(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")
-    held, positions = x.detach(), recorder.positions(x, layer.weight.shape[0])
+    detached, positions = x.detach(), recorder.positions(x, layer.weight.shape[0])
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
-        products = [] if weight is None else [product(weight, g, single(held), positions=positions)]
+        products = [] if weight is None else [product(weight, g, single(detached), positions=positions)]
         return products if bias is None else [*products, summed_over_positions(bias, g)]
 
     recorder.note((out,), taps)
@@ -224,7 +232,8 @@ def embedding_bag(
         padding_idx=layer.padding_idx,
     )
     target = Target(cast(nn.Parameter, layer.weight))
-    # How long the longest bag of a flat list is depends on all examples: tokens are sorted, however few.
+    # The length of the longest bag of a flat list depends on all examples, and must not decide how a norm is
+    # computed: one more than MAX_PAIRED_TOKENS means that tokens are always sorted (`taps.Lookup`).
     positions = recorder.positions(input, 1) if offsets is None else MAX_PAIRED_TOKENS + 1
     ids, kept = (input, torch.ones_like(input)) if offsets is None else _bags(input, offsets)
     weights = kept.to(out.dtype)
@@ -244,9 +253,8 @@ def embedding_bag(
 
 
 def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the bags of a flat list as rows [B, T], padded with zeros, and which positions are no padding.
-
-    What stands before the first offset is in no bag: torch demands that the first one is 0.
+    """Return the bags of a flat list as rows [B, T], padded with zeros to the longest, and which of these
+    positions are not padding. The first offset is 0, which torch demands, so that every id is in a bag.
     """
     ends = torch.cat([offsets[1:], offsets.new_tensor([len(flat)])])
     positions = torch.arange(int((ends - offsets).max()) if len(offsets) else 0)
@@ -261,10 +269,10 @@ def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor
     if input.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):
         out = F.layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
         return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, shape, eps=layer.eps))
-    out, mean, scale = torch.native_layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
-    # Computed already: to normalize again is two cheap passes.
-    mean, scale = mean.detach(), scale.detach()
-    return _scaled_last(layer, recorder, input, out, lambda x: torch.sub(x, mean).mul_(scale))
+    out, mean, rstd = torch.native_layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
+    # With these, the taps normalize x again by a subtraction and a product; `rstd` is 1 / standard deviation.
+    mean, rstd = mean.detach(), rstd.detach()
+    return _scaled_last(layer, recorder, input, out, lambda x: torch.sub(x, mean).mul_(rstd))
 
 
 def rms_norm(layer: nn.RMSNorm, recorder: Recorder, input: Tensor) -> Tensor:
@@ -274,10 +282,10 @@ def rms_norm(layer: nn.RMSNorm, recorder: Recorder, input: Tensor) -> Tensor:
 
 
 def _scaled_last(
-    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
+    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normalize: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Note the taps of a scale and shift over the last dimensions: gradients are summed over all dimensions
-    between the batch and those."""
+    """Note the taps of y = weight * normalize(x) + bias, where weight and bias have the last dimensions of x,
+    those that are normalized: gradients are summed over the dimensions between the batch and these."""
     recorder.first(layer, input)
     weight, bias = targets(layer, "weight", "bias")
     last = len(layer.normalized_shape)
@@ -286,23 +294,24 @@ def _scaled_last(
     x = input.detach()
 
     def taps(g: Tensor) -> list[Tap]:
-        g, between = single(g), tuple(range(1, g.dim() - last))
-        return _shifted(weight, bias, g, single(normal(x)) if weight else g, between)
+        g, dims = single(g), tuple(range(1, g.dim() - last))
+        return _scale_taps(weight, bias, g, single(normalize(x)) if weight else g, dims)
 
     recorder.note((out,), taps)
     return out
 
 
-def _shifted(
-    weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]
+def _scale_taps(
+    weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, dims: tuple[int, ...]
 ) -> list[Tap]:
-    """Return the taps of y = weight * x + bias, summed over dimensions `between`; x may be overwritten."""
+    """Return the taps of y = weight * x + bias, summed over the dimensions `dims`, where g is the gradient of
+    y; x may be overwritten."""
     taps: list[Tap] = []
     if weight is not None:
         x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)
-        taps.append(Rows(weight, x.sum(between) if between else x))
+        taps.append(Rows(weight, x.sum(dims) if dims else x))
     if bias is not None:
-        taps.append(Rows(bias, g.sum(between) if between else g))
+        taps.append(Rows(bias, g.sum(dims) if dims else g))
     return taps
 
 
@@ -321,17 +330,17 @@ def instance_norm(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 
 
 def _scaled_channels(
-    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
+    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normalize: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Note the taps of a scale and shift over channels, the second dimension: gradients are summed over all
-    dimensions that follow."""
+    """Note the taps of y = weight * normalize(x) + bias, with one weight and bias per channel, the second
+    dimension: gradients are summed over all later dimensions."""
     recorder.first(layer, input)
     weight, bias = targets(layer, "weight", "bias")
     x = input.detach()
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
-        return _shifted(weight, bias, g, single(normal(x)) if weight else g, tuple(range(2, g.dim())))
+        return _scale_taps(weight, bias, g, single(normalize(x)) if weight else g, tuple(range(2, g.dim())))
 
     recorder.note((out,), taps)
     return out

@@ -1,8 +1,9 @@
-"""Losses as vectors, one number for each example.
+"""Losses as vectors, with one number for each example.
 
-Torch's own losses are recognized and computed without reduction; how they average *within* an example is
-kept. A function of your own must return one loss per example. A loss that divides by something of the whole
-batch (class weights, ignored labels) lets one person move everybody's gradient, and is refused.
+Torch's own losses are recognized and computed without a reduction over the batch; *within* an example they
+average or add up as their `reduction` says. A user's function must return one loss per example. A loss that
+divides by a property of the whole batch (a sum of class weights) lets one person move everybody's gradient,
+and is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from .._errors import InvalidInput, Unsupported
 from .vmappable import by_example
 
+# A function of (outputs, targets).
 Loss = Callable[[Any, Any], Tensor]
 
 _ELEMENTWISE = (
@@ -29,12 +31,14 @@ _ELEMENTWISE = (
     nn.PoissonNLLLoss,
     nn.SoftMarginLoss,
 )
-_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+_CLASSIFICATION = (nn.CrossEntropyLoss, nn.NLLLoss)
+# Losses that may be given by name.
 NAMES: dict[str, Callable[[], nn.Module]] = {
     "cross_entropy": nn.CrossEntropyLoss,
     "mse": nn.MSELoss,
     "bce": nn.BCEWithLogitsLoss,
 }
+# Torch's functional forms, each taken for the class with its default options.
 _FUNCTIONS = {
     F.cross_entropy: nn.CrossEntropyLoss,
     F.nll_loss: nn.NLLLoss,
@@ -48,8 +52,10 @@ _FUNCTIONS = {
 
 
 def per_example(loss: Any, *, isolate: bool = False) -> Loss:
-    """Return the loss as a function of (outputs, targets) that returns a vector, one entry for each
-    example."""
+    """Return the loss as a function of (outputs, targets) that returns a vector, one entry for each example.
+
+    `isolate` runs a user's loss on each example by itself.
+    """
     if isinstance(loss, str):
         if loss not in NAMES:
             raise InvalidInput(
@@ -65,7 +71,7 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
     loss = next((kind() for function, kind in _FUNCTIONS.items() if loss is function), loss)
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise Unsupported("a loss with trainable parameters is not supported: make it a part of the model.")
-    if type(loss) in _CLASSES:
+    if type(loss) in _CLASSIFICATION:
         return _classification(loss)
     if type(loss) in _ELEMENTWISE:
         return _elementwise(loss)
@@ -78,10 +84,11 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
 
 
 class CrossEntropy:
-    """Computes plain cross-entropy of one label for each example, and its gradient in closed form: softmax
-    less the label's indicator.
+    """Computes cross-entropy without class weights or smoothing, and its gradient in closed form: softmax
+    minus the label's indicator. The closed form is faster than torch's forward and backward pass of the loss.
 
-    Torch's loss nodes would run twice, forward and backward.
+    `general` computes the losses, also of targets that the closed form does not cover; `ignored` is the label
+    (`ignore_index`) whose loss is zero.
     """
 
     def __init__(self, general: Loss, ignored: int) -> None:
@@ -91,11 +98,12 @@ class CrossEntropy:
         return self._general(outputs, targets)
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the gradient [B, classes] of each example's loss by its own outputs; None where the closed
-        form does not apply, by shapes and types alone, or a label is wrong.
+        """Return the gradient of each example's loss by its outputs, [B, classes] for B examples; None where
+        the closed form does not apply, which depends on shapes and dtypes alone, or where a label is no
+        class.
 
-        An ignored label is no reason: the other way bounds norms otherwise, and one example with such a label
-        would change the factors of all others.
+        It must apply to ignored labels, too: autograd's way bounds norms differently, so that one example
+        with an ignored label would change the clipping factors of all others.
         """
         is_plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (
@@ -110,20 +118,22 @@ class CrossEntropy:
         try:
             result.scatter_add_(0, positions, _MINUS_ONE[result.dtype].expand(positions.shape))
         except RuntimeError:
-            # A label that is no class: the general loss fails on it, too.
+            # A label is no class. The general loss raises an error for it.
             return None
         return result.masked_fill_(is_ignored, 0).T
 
 
-# Up to so many classes the softmax is computed across rows (`_softmax`); above, rows are long enough.
+# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). No measurement
+# on record.
 _COLUMNWISE_CLASSES = 64
 _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
 
 
 def _softmax(outputs: Tensor) -> Tensor:
-    """Return the softmax, transposed to [classes, B].
+    """Return the softmax of outputs [B, classes], transposed to [classes, B].
 
-    Torch's kernel is several times as fast across rows as it is along them, where these are short.
+    Torch's kernel over the first dimension is several times as fast as that over the last one where the last
+    one is short.
     """
     if outputs.shape[1] <= _COLUMNWISE_CLASSES:
         return torch.softmax(outputs.T.contiguous(), 0)
@@ -131,8 +141,7 @@ def _softmax(outputs: Tensor) -> Tensor:
 
 
 def _classification(loss: Any) -> Loss:
-    """Return a loss of labels (cross-entropy, negative log-likelihood) per example, averaged within an
-    example only."""
+    """Return cross-entropy or negative log-likelihood per example, reduced within each example only."""
     if loss.weight is not None and loss.reduction == "mean":
         raise Unsupported(
             f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of the "
@@ -140,11 +149,11 @@ def _classification(loss: Any) -> Loss:
             "weights yourself. Nothing was read or trained."
         )
     smoothing = getattr(loss, "label_smoothing", 0.0)
-    entropy = isinstance(loss, nn.CrossEntropyLoss)
+    is_cross_entropy = isinstance(loss, nn.CrossEntropyLoss)
 
     def compute(outputs: Tensor, targets: Tensor) -> Tensor:
         options = {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": "none"}
-        if entropy:
+        if is_cross_entropy:
             losses = F.cross_entropy(outputs, targets, label_smoothing=smoothing, **options)
         else:
             losses = F.nll_loss(outputs, targets, **options)
@@ -155,20 +164,21 @@ def _classification(loss: Any) -> Loss:
             return _sum_losses(loss, losses)
         if targets.dtype.is_floating_point:
             return losses.mean(1)
-        # The divisor is of this example only, never of the batch.
+        # The divisor is the number of labels of this example, never one of the whole batch.
         labels_per_example = (targets.flatten(1) != loss.ignore_index).sum(1)
         mean: Tensor = losses.sum(1) / labels_per_example.clamp(min=1)
         return mean
 
     return (
         CrossEntropy(compute, loss.ignore_index)
-        if entropy and loss.weight is None and not smoothing
+        if is_cross_entropy and loss.weight is None and not smoothing
         else compute
     )
 
 
 def _elementwise(loss: Any) -> Loss:
-    """Return an elementwise loss (squared, absolute, binary cross-entropy) per example."""
+    """Return an elementwise loss (squared, absolute, binary cross-entropy) per example, reduced within each
+    example only."""
     import copy
 
     unreduced = copy.copy(loss)
@@ -186,7 +196,8 @@ def _elementwise(loss: Any) -> Loss:
             getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in weight_names
         ):
             raise Unsupported(
-                f"{type(loss).__name__} has a weight for each place in the batch; give one per output."
+                f"{type(loss).__name__} has a weight for each position in the batch, and examples have no "
+                "fixed position; give one weight per output. Nothing was trained."
             )
         losses: Tensor = unreduced(outputs, targets)
         if losses.dim() == 1:
@@ -198,7 +209,8 @@ def _elementwise(loss: Any) -> Loss:
 
 
 def _sum_losses(loss: Any, losses: Tensor) -> Tensor:
-    """Sum the losses within each example; refuse several of them where nothing says how to reduce them."""
+    """Return the sum of the losses within each example, from [B, losses]; with reduction "none" refuse more
+    than one loss per example."""
     if loss.reduction == "sum" or losses.shape[1] == 1:
         return losses.sum(1)
     raise InvalidInput(
@@ -208,7 +220,7 @@ def _sum_losses(loss: Any, losses: Tensor) -> Tensor:
 
 
 def _check_lengths(loss: Loss) -> Loss:
-    """Return a loss of the user's own that is refused unless it returns one number per example."""
+    """Return the user's loss, with an error if it does not return one number per example."""
 
     def compute(outputs: Any, targets: Any) -> Tensor:
         losses = loss(outputs, targets)
@@ -226,7 +238,7 @@ def _check_lengths(loss: Loss) -> Loss:
 
 
 def _isolate_loss(loss: Loss) -> Loss:
-    """Return the loss of each example as a batch of one: whatever it does, it sees one example."""
+    """Return the user's loss, run on each example by itself as a batch of one."""
 
     def example_loss(outputs: Any, targets: Any) -> Tensor:
         map_tensors = torch.utils._pytree.tree_map

@@ -1,4 +1,5 @@
-"""Taps of one weight become one: the norm of a sum is not that of its parts."""
+"""Merge taps of the same weight: a weight that is used twice has one gradient, the sum of both, and the norm
+of a sum does not follow from the norms of its summands."""
 
 from __future__ import annotations
 
@@ -6,21 +7,25 @@ import itertools
 
 import torch
 
-from .taps import Key, Lookup, Outer, Product, Rows, Tap, Target, Tied, flat_rows, without_bias
+from .taps import Key, Lookup, Outer, ProductTap, Rows, Tap, Target, Tied, flat_rows, without_bias
 
 
 def merged(taps: list[Tap]) -> list[Tap]:
-    """Return taps of which no two are of the same number of a parameter, with the same sums.
+    """Return taps with the same sums, of which no two concern the same number of a parameter.
 
-    Guarantee: the squared norms of the taps' gradients add up to that of the whole gradient.
-    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
-               taps of one target become one. Targets of one parameter that overlap without being equal
-               (attention projects queries, keys and values together, or each by itself) are cut where any of
-               them begins or ends; then targets are equal or have no number in common, and are orthogonal.
+    A tap's target is a parameter, or a range of its rows.
+
+    Guarantee: for each example, the squared norms of the taps' gradients add up to the squared norm of the
+               whole gradient.
+    Proof:     taps of equal targets are merged into one. Targets of one parameter that overlap without being
+               equal (attention projects queries, keys and values together in one call, each by itself in
+               another) are split at every row where one of them begins or ends. Then any two targets are
+               equal or have no number in common, so that the gradients of different taps are orthogonal.
     """
     targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
     if not _overlap(targets):
         return taps
+    # The rows where a target begins or ends, by the parameter's id.
     bounds: dict[int, set[int]] = {}
     for target in targets:
         bounds.setdefault(id(target.parameter), set()).update(target.span)
@@ -46,18 +51,19 @@ def _overlap(targets: list[Target]) -> bool:
 
 
 def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
-    """Return the same tap in pieces, cut at those rows of its parameter that are within it."""
+    """Return a tap as several, split at those rows in `bounds` that are inside its target."""
     begin, end = tap.target.span
     edges = [begin, *sorted(row for row in bounds if begin < row < end), end]
     if len(edges) == 2:
         return [tap]
+    # Rows of the tap itself, which begin with 0, and rows of the parameter.
     rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
     targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
     if isinstance(tap, Outer):
         return [Outer(target, tap.x, tap.g[:, part]) for target, part in zip(targets, rows, strict=True)]
-    if isinstance(tap, Product):
+    if isinstance(tap, ProductTap):
         return [
-            Product(target, tap.x, tap.g[:, :, part], positions=tap.positions)
+            ProductTap(target, tap.x, tap.g[:, :, part], positions=tap.positions)
             for target, part in zip(targets, rows, strict=True)
         ]
     built = tap.built()
@@ -66,9 +72,13 @@ def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
 
 
 def _merge_group(group: list[Tap]) -> Tap:
-    """Return one tap for several of one target."""
+    """Return one tap for several taps of the same target.
+
+    Products and lookups are merged by concatenating their positions; a product and a lookup (an embedding
+    that is also the output layer) become a `Tied`. With any other kind of tap, gradients are built and added.
+    """
     target = group[0].target
-    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
+    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | ProductTap)]
     lookups = [tap for tap in group if isinstance(tap, Lookup)]
     if len(products) + len(lookups) < len(group):
         return Rows(target, torch.stack([flat_rows(tap.built()) for tap in group]).sum(0))
@@ -88,12 +98,15 @@ def _merge_group(group: list[Tap]) -> Tap:
     return matrix if matrix is not None else table  # type: ignore[return-value]
 
 
-def _concatenated(target: Target, products: list[Product]) -> Product:
-    """Return one product over the positions of several."""
+def _concatenated(target: Target, products: list[ProductTap]) -> ProductTap:
+    """Return one product over the positions of all these products."""
     positions = sum(tap.x.shape[1] if tap.positions is None else tap.positions for tap in products)
     x, g = torch.cat([tap.x for tap in products], 1), torch.cat([tap.g for tap in products], 1)
-    return Product(target, x, g, positions=positions)
+    return ProductTap(target, x, g, positions=positions)
 
 
-def _as_product(tap: Outer | Product) -> Product:
-    return tap if isinstance(tap, Product) else Product(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
+def _as_product(tap: Outer | ProductTap) -> ProductTap:
+    """Return an `Outer`, which has no dimension for positions, as a product with one position."""
+    return (
+        tap if isinstance(tap, ProductTap) else ProductTap(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
+    )

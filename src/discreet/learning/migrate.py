@@ -1,7 +1,7 @@
 """Read an Opacus training script and say, line by line, what to change; `discreet migrate FILE.py`.
 
-The file is parsed and never run. What is recognized is Opacus's public interface (1.x) by name: what a script
-hides behind its own functions is not seen.
+The file is parsed and never run. The names of Opacus's public interface (version 1.x) are recognized; calls
+that a script hides behind functions of its own are not seen.
 
 >>> for advice in advise("from opacus import PrivacyEngine\\nengine = PrivacyEngine(secure_mode=True)\\n"):
 ...     print(advice.line, advice.ours)
@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from .._errors import InvalidInput
 
-# The most characters of a script, which is parsed in memory: training scripts have thousands.
+# The most characters of a script that is parsed, in memory. Training scripts have thousands: a choice.
 LARGEST = 5_000_000
 NOTHING = "(nothing)"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Says what to do with one line: the Opacus code there, our code for it, and why."""
+    """Says what to do with one line of a script: `theirs` is the Opacus code there, `ours` the code of
+    discreet that takes its place."""
 
     line: int
     theirs: str
@@ -32,32 +33,35 @@ class Advice:
     why: str
 
 
-# By name of a function, method or class of Opacus: our code, and why. Calls with arguments that matter are
-# in `_Reader`.
+# For each of these functions, methods and classes of Opacus: the code that takes its place, and why. Calls
+# whose arguments are carried over are handled in `_Reader._advise_call`.
 SIMPLE: dict[str, tuple[str, str]] = {
     "GradSampleModule": (
         "model",
-        "a model is given as it is; gradients of examples are the trainer's affair",
+        "a model is given as it is; the trainer computes per-example gradients",
     ),
     "GradSampleModuleFastGradientClipping": ("model", "a model is given as it is"),
     "GradSampleModuleExpandedWeights": ("model", "a model is given as it is"),
     "DPLossFastGradientClipping": ("criterion", "the loss is given as it is, nn.CrossEntropyLoss() say"),
     "DPOptimizer": (
         "learning.SGD(lr=...)",
-        "or a function that builds one of torch's; noise is the trainer's",
+        "or a function that builds one of torch's; the trainer adds the noise",
     ),
-    "DPOptimizerFastGradientClipping": ("learning.SGD(lr=...)", "noise and clipping are the trainer's"),
-    "AdaClipDPOptimizer": ("clip=learning.Adaptive(clip=1.0)", "its count of short gradients is paid for"),
+    "DPOptimizerFastGradientClipping": ("learning.SGD(lr=...)", "the trainer clips and adds the noise"),
+    "AdaClipDPOptimizer": (
+        "clip=learning.Adaptive(clip=1.0)",
+        "its count of unclipped gradients is paid for",
+    ),
     "DPDataLoader": (
         "learning.Examples.of(dataset, public)",
         "the trainer draws Poisson batches itself, at rate batch / declared size",
     ),
     "UniformWithReplacementSampler": (NOTHING, "the trainer draws its batches"),
-    "wrap_data_loader": ("microbatch=...", "an argument of the trainer; noise stays once per step"),
-    "virtual_step": ("microbatch=...", "an argument of the trainer; noise stays once per step"),
-    "signal_skip_step": ("microbatch=...", "an argument of the trainer; noise stays once per step"),
-    "validate": ("learning.routes(model)", "the trainer refuses what mixes examples, when it is made"),
-    "is_valid": ("learning.routes(model)", "the trainer refuses what mixes examples, when it is made"),
+    "wrap_data_loader": ("microbatch=...", "an argument of the trainer; noise is still added once per step"),
+    "virtual_step": ("microbatch=...", "an argument of the trainer; noise is still added once per step"),
+    "signal_skip_step": ("microbatch=...", "an argument of the trainer; noise is still added once per step"),
+    "validate": ("learning.routes(model)", "a trainer refuses a model that mixes examples when it is made"),
+    "is_valid": ("learning.routes(model)", "a trainer refuses a model that mixes examples when it is made"),
     "DifferentiallyPrivateDistributedDataParallel": (
         "mechanism = learning.across_workers(trainer)",
         "in every worker, on its own part of the examples",
@@ -66,19 +70,19 @@ SIMPLE: dict[str, tuple[str, str]] = {
         "mechanism = learning.across_workers(trainer)",
         "in every worker, on its own part of the examples",
     ),
-    "DPLSTM": ("nn.LSTM", "torch's own layer is known; DPLSTM would train, too"),
-    "DPGRU": ("nn.GRU", "torch's own layer is known; DPGRU would train, too"),
-    "DPRNN": ("nn.RNN", "torch's own layer is known; DPRNN would train, too"),
+    "DPLSTM": ("nn.LSTM", "torch's own layer is supported; DPLSTM trains, too"),
+    "DPGRU": ("nn.GRU", "torch's own layer is supported; DPGRU trains, too"),
+    "DPRNN": ("nn.RNN", "torch's own layer is supported; DPRNN trains, too"),
     "DPMultiheadAttention": (
         "nn.MultiheadAttention",
-        "torch's own layer is known; Opacus's would train, too",
+        "torch's own layer is supported; Opacus's trains, too",
     ),
     "register_grad_sampler": (NOTHING, "a layer of your own runs example by example under vmap"),
     "save_checkpoint": (
         "people.train(trainer, checkpoint='run.ckpt', every=10)",
         "a checkpoint is signed and bound to its charge",
     ),
-    "load_checkpoint": ("people.resume(trainer, 'run.ckpt')", "free, and no step is run twice"),
+    "load_checkpoint": ("people.resume(trainer, 'run.ckpt')", "costs nothing, and no step is run twice"),
     "ExponentialNoise": (NOTHING, "one noise multiplier for all steps of a run; it sets the price"),
     "StepNoise": (NOTHING, "one noise multiplier for all steps of a run; it sets the price"),
     "LambdaNoise": (NOTHING, "one noise multiplier for all steps of a run; it sets the price"),
@@ -86,14 +90,22 @@ SIMPLE: dict[str, tuple[str, str]] = {
     "StepGradClip": ("clip=learning.Adaptive(clip=1.0)", "or one clip for all steps"),
     "PrivacyEngine": (
         NOTHING,
-        "the trainer has the price; coins and noise always come from AES (secure_mode), accounting is PLD",
+        "the trainer has the price; sampling and noise always use AES (secure_mode), accounting is PLD",
     ),
-    "RDPAccountant": ("acc.epsilon(trainer.event, delta=..., accountant='rdp')", "of the event, at any time"),
-    "PRVAccountant": ("acc.epsilon(trainer.event, delta=...)", "PLD with a proved bound on both sides"),
-    "GaussianAccountant": ("acc.epsilon(trainer.event, delta=..., accountant='gdp')", "to compare with"),
+    "RDPAccountant": (
+        "acc.epsilon(trainer.event, delta=..., accountant='rdp')",
+        "computed from the event, at any time",
+    ),
+    "PRVAccountant": ("acc.epsilon(trainer.event, delta=...)", "by PLD, with proved bounds from both sides"),
+    "GaussianAccountant": (
+        "acc.epsilon(trainer.event, delta=..., accountant='gdp')",
+        "an approximation, for comparison",
+    ),
 }
+# Functions of `ModuleValidator` that replace layers.
 _FIXES = ("fix", "fix_and_validate")
 _VALIDATOR = "ModuleValidator"
+# Methods that only objects of Opacus have, whatever a script calls these objects.
 _METHODS = {"virtual_step", "signal_skip_step", "save_checkpoint", "load_checkpoint"}
 
 
@@ -128,15 +140,18 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        # the names that the script uses, with Opacus's own for each
+        # by the name that the script uses for something of Opacus: Opacus's own name for it
         self.names: dict[str, str] = {}
+        # whether there is a plain `import opacus`
         self.has_opacus = False
+        # by variable: the first expression that is assigned to it
         self.values: dict[str, ast.expr] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and _is_opacus(node.module):
                 self.names |= {a.asname or a.name: a.name for a in node.names}
             elif isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names):
                 self.has_opacus = True
+                self.names |= {a.asname: a.name for a in node.names if a.asname and _is_opacus(a.name)}
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.values.setdefault(node.targets[0].id, node.value)
 
@@ -172,6 +187,10 @@ class _Reader:
             )
 
     def _advise_call(self, node: ast.Call) -> Iterator[Advice]:
+        """Yield what takes the place of a call, if it is one of Opacus.
+
+        The `holder` is the object whose method is called, and `imported` Opacus's own name for it.
+        """
         name, holder = _call_name(node.func)
         name = self.names.get(name, name) if holder is None else name
         imported = self.names.get(holder, holder) if holder else None
@@ -179,7 +198,9 @@ class _Reader:
             yield from self._advise_make_private(node, name)
         elif name == "BatchMemoryManager":
             size = _keyword(node, "max_physical_batch_size", 1, "...")
-            yield _advice(node, f"microbatch={size}", "an argument of the trainer; noise stays once per step")
+            yield _advice(
+                node, f"microbatch={size}", "an argument of the trainer; noise is still added once per step"
+            )
         elif name == "get_epsilon":
             delta = _keyword(node, "delta", 0, "1e-5")
             ours = f"acc.epsilon(trainer.event, delta={delta})"
@@ -199,7 +220,7 @@ class _Reader:
             yield _advice(node, *SIMPLE[imported])
 
     def _is_theirs(self, name: str, holder: str | None) -> bool:
-        """Return whether a name of Opacus is meant: imported from it, or a method of what it makes."""
+        """Return whether a call is one of Opacus: of an imported name, or of a method of its objects."""
         if holder is None:
             return name in self.names.values()
         if name in ("validate", "is_valid"):
@@ -226,7 +247,8 @@ class _Reader:
             )
 
     def _trainer(self, node: ast.Call, name: str) -> str:
-        """Return our call, with what the script says about model, optimizer, batch and length."""
+        """Return the call of `learning.Trainer`, with what the script says about model, loss, optimizer,
+        batch and number of passes; `...` where it says nothing."""
         model = _keyword(node, "module", 0, "model")
         arguments = [model, self._loss(), "public=Public(size=...)"]
         if name == "make_private":
@@ -244,23 +266,26 @@ class _Reader:
         return f"trainer = learning.Trainer({', '.join(arguments)})"
 
     def _value(self, node: ast.Call, name: str) -> ast.expr | None:
-        """Return what a keyword's variable was set to, or the keyword's own value."""
+        """Return the value of a keyword; where it is a variable, the first value of that, if known."""
         value = next((k.value for k in node.keywords if k.arg == name), None)
         return self.values.get(value.id, value) if isinstance(value, ast.Name) else value
 
     def _batch(self, node: ast.Call) -> str:
+        """Return the batch size of the data loader."""
         loader = self._value(node, "data_loader")
         return _keyword(loader, "batch_size", 1, "...") if isinstance(loader, ast.Call) else "..."
 
     def _optimizer(self, node: ast.Call) -> str:
+        """Return a function that builds the script's optimizer; its first argument was the parameters."""
         value = self._value(node, "optimizer")
         if not isinstance(value, ast.Call):
             return "learning.SGD(lr=...)"
-        rest = [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords if k.arg not in (None, "params")]
-        rest = [ast.unparse(a) for a in value.args[1:]] + rest
-        return f"lambda parameters: {ast.unparse(value.func)}({', '.join(['parameters', *rest])})"
+        named = [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords if k.arg not in (None, "params")]
+        arguments = ["parameters", *(ast.unparse(a) for a in value.args[1:]), *named]
+        return f"lambda parameters: {ast.unparse(value.func)}({', '.join(arguments)})"
 
     def _loss(self) -> str:
+        """Return the first variable that is set to a loss, or the first functional loss that is called."""
         for name, value in self.values.items():
             if isinstance(value, ast.Call) and _call_name(value.func)[0].endswith("Loss"):
                 return name
@@ -268,11 +293,15 @@ class _Reader:
         return next((ast.unparse(c.func) for c in calls if _is_loss(c)), "nn.CrossEntropyLoss()")
 
     def _epochs(self) -> str:
+        """Return the number of passes: that of the first loop over a range in which an optimizer steps."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
                 name = _call_name(node.iter.func)[0]
-                if name == "range" and any(_has_step(inner) for inner in ast.walk(node)):
-                    return ast.unparse(node.iter.args[-1])
+                arguments = node.iter.args
+                if name == "range" and arguments and any(_has_step(inner) for inner in ast.walk(node)):
+                    # In range(1, epochs + 1) no argument is the number of passes.
+                    is_count = len(arguments) == 1
+                    return ast.unparse(arguments[0]) if is_count else f"len({ast.unparse(node.iter)})"
         return "..."
 
     def _advise_loop(self, node: ast.For | ast.AsyncFor) -> Iterator[Advice]:
@@ -284,7 +313,12 @@ class _Reader:
             return
         ours = "run = trainer.start(data, entropy=Entropy()); with run: while not run.done: run.step()"
         theirs = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
-        yield Advice(node.lineno, theirs, ours, "or trainer(data, ...) for all; one step more is refused")
+        yield Advice(
+            node.lineno,
+            theirs,
+            ours,
+            "or trainer(data, ...) for all steps; a step beyond the last is refused",
+        )
         for inside in ast.walk(node):
             if isinstance(inside, ast.Call) and _call_name(inside.func)[0] == "item" and not inside.args:
                 why = "a loss on private examples is a release that nobody paid for: measure on a public set"
@@ -301,7 +335,8 @@ def _advice(node: ast.expr | ast.stmt, ours: str, why: str) -> Advice:
 
 
 def _call_name(function: ast.expr) -> tuple[str, str | None]:
-    """Return the name of what is called, and of what it is an attribute."""
+    """Return the name that is called, and the source of the object whose attribute it is: None for a plain
+    name, "" for an object that is itself computed."""
     if isinstance(function, ast.Name):
         return function.id, None
     if isinstance(function, ast.Attribute):
@@ -311,7 +346,7 @@ def _call_name(function: ast.expr) -> tuple[str, str | None]:
 
 
 def _keyword(node: ast.Call, name: str, position: int | None, default: str) -> str:
-    """Return an argument's source, by name or by position."""
+    """Return the source of an argument, given by name or by position; `default` where it is not given."""
     for keyword in node.keywords:
         if keyword.arg == name:
             return ast.unparse(keyword.value)
@@ -321,7 +356,10 @@ def _keyword(node: ast.Call, name: str, position: int | None, default: str) -> s
 
 
 def _clip(node: ast.Call) -> str:
-    """Return the clipping rule: Opacus's `max_grad_norm` and `clipping` are one argument here."""
+    """Return the trainer's `clip`, which stands for both `max_grad_norm` and `clipping` of Opacus.
+
+    By layer, Opacus takes a list with one norm for each; `PerLayer` takes the norm of them all.
+    """
     norm, kind = _keyword(node, "max_grad_norm", None, "1.0"), _keyword(node, "clipping", None, "'flat'")
     if "per_layer" in kind:
         total_norm = f"sum(c * c for c in {norm}) ** 0.5" if not _is_number(norm) else norm
@@ -355,7 +393,8 @@ def _calibration(node: ast.Call) -> str:
 
 
 def _has_step(node: ast.AST) -> bool:
-    """Return whether this is `optimizer.step()`, whatever the optimizer is called."""
+    """Return whether this is `optimizer.step()`, whatever the optimizer is called; a learning-rate scheduler
+    has a `step()`, too, and is known by its name."""
     if not isinstance(node, ast.Call) or node.args:
         return False
     name, holder = _call_name(node.func)

@@ -3,10 +3,10 @@
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")    # or DPClassifier(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")
 
-The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them
-was declared or released: the schema of the columns it was trained on, or the bounds and classes that
-`fit(X, y)` was given, the sizes of its layers, and the price. Code is never in it: a model with a module of
-one's own is loaded with that module beside the file, `load(path, module=...)`.
+The file is in the safetensors layout (module `files`), so that other programs can read the weights. Beside
+them it holds only facts that were declared or released: the schema of the columns that the model was trained
+on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the price. It never
+holds code: a model that was trained with a module of the user's is loaded with `load(path, module=...)`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from torch import nn
 from .. import _registry
 from .._errors import DiscreetError, InvalidInput
 from .._public import Public
+from ..accounting import Event
 from . import files
 from .data import Tabular
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 
-# Features that are possible at all: what is checked before weights are compared must not fill the memory.
+# The most features that a file may declare: arrays of this length are made before the declared sizes are
+# compared with the weights, and a changed file must not fill the memory. A choice.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# What older files call it: `LogisticRegression` is the one of `tabular` now.
+# Older files hold this name for it, so it stays readable; today `LogisticRegression` is that of `tabular`.
 _KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
@@ -49,7 +51,11 @@ def save(model: Any, path: str | Path) -> None:
         "event": model.event_.to_json(),
         **(_table_facts(model) if hasattr(model, "columns_") else _array_facts(model)),
     }
-    Path(path).write_bytes(files.dump(model.module_.state_dict(), {"discreet": json.dumps(facts)}))
+    raw = files.dump(model.module_.state_dict(), {"discreet": json.dumps(facts)})
+    try:
+        Path(path).write_bytes(raw)
+    except OSError as error:
+        raise InvalidInput(f"the model cannot be written to {path}: {error.strerror}.") from None
 
 
 def _table_facts(model: Any) -> dict[str, Any]:
@@ -69,8 +75,8 @@ def _table_facts(model: Any) -> dict[str, Any]:
 
 
 def _array_facts(model: Any) -> dict[str, Any]:
-    """Return what was declared of the arrays: bounds of features and target, classes, and names of columns
-    where there were any."""
+    """Return what `fit(X, y)` was told about its arrays: bounds of features and target, classes, and the
+    names of columns where X had any."""
     names = getattr(model, "feature_names_in_", None)
     facts = {
         "columns": model.n_features_in_,
@@ -89,10 +95,10 @@ def _array_facts(model: Any) -> dict[str, Any]:
 
 
 def load(path: str | Path, *, module: Any = None) -> Any:
-    """Return the estimator in such a file, ready to predict.
+    """Return the estimator that `save` wrote, ready to predict.
 
-    `module` is needed, and allowed, where the model was trained with one of one's own: the same module, or
-    the same function of (features, outputs), which gets the weights of the file.
+    `module` is given if, and only if, the model was trained with a module of the user's: the same module, or
+    the same function of (features, outputs) that builds it. A copy of it gets the weights of the file.
     """
     try:
         tensors, texts = files.load(Path(path).read_bytes())
@@ -102,13 +108,17 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         facts = json.loads(texts["discreet"])
         model, features, outputs = _declared_estimator(facts)
         own, event = bool(facts.get("own_module", False)), _registry.from_json(facts["event"])
+        if not isinstance(event, Event):
+            raise _not_a_model_file(path)
         hidden = tuple(int(size) for size in facts["hidden"])
         sizes = (features, *hidden, outputs)
-        # before a network is made: a changed file could ask for one that fills the memory
-        weights = sum((inside + 1) * outside for inside, outside in itertools.pairwise(sizes))
+        # Checked before the network is made, because a changed file could ask for one that fills the memory.
+        # Each layer has a weight for each pair of input and output, and a bias for each output.
+        weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(sizes))
         if not own and (min(sizes) < 1 or weights != sum(tensor.numel() for tensor in tensors.values())):
             raise _not_a_model_file(path)
-    except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
+    # A changed file can hold anything: infinite sizes, or an object of another class than expected.
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, DiscreetError):
         raise _not_a_model_file(path) from None
     if own != (module is not None):
         raise InvalidInput(
@@ -138,7 +148,7 @@ def _not_a_model_file(path: str | Path) -> InvalidInput:
 
 
 def _module(module: Any, features: int, outputs: int) -> nn.Module:
-    """Return a module of the user's own, copied or built."""
+    """Return the user's module: a copy of it, or what the user's function builds."""
     if not isinstance(module, nn.Module) and not callable(module):
         raise InvalidInput(
             f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded."
@@ -153,8 +163,8 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
 
 
 def _declared_estimator(facts: dict[str, Any]) -> tuple[Any, int, int]:
-    """Return the estimator with what its file says was declared, and the numbers of features and outputs of
-    its network."""
+    """Return the estimator with the facts that its file declares, still without weights, and the numbers of
+    features and outputs of its network."""
     cls = _KINDS[facts["kind"]]
     model = cls(**({} if cls is SGDLogisticRegression else {"hidden": tuple(facts["hidden"])}))
     if "public" in facts:

@@ -1,8 +1,11 @@
 """Optimizers over one flat vector of weights.
 
-They see noisy gradients only: whatever they do is post-processing, and free.
+They see noisy gradients only: whatever they do is post-processing, and costs no privacy.
 
-A function that builds one of torch's own (`lambda parameters: torch.optim.RMSprop(parameters)`) is as good.
+A function that builds one of torch's own (`lambda parameters: torch.optim.RMSprop(parameters)`) works, too.
+
+Throughout, `divisor` is the public number that turns a sum of gradients into a mean (the expected batch),
+and `deviation` the standard deviation of the noise on the sum.
 """
 
 from __future__ import annotations
@@ -22,20 +25,23 @@ from .clipping import as_floats
 
 
 class Update(Protocol):
-    """Applies one training run's optimizer: changes `values` in place, given the noisy sum of gradients,
-    which it may overwrite."""
+    """Takes the steps of one training run: changes `values`, the weights, in place.
+
+    `total` is the noisy sum of gradients, which may be overwritten; `factor` multiplies the learning rate in
+    this step.
+    """
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
     def state(self) -> Any:
-        """Return what it remembers, for a checkpoint: tensors and numbers, in dicts and lists."""
+        """Return what later steps depend on, for a checkpoint: tensors and numbers, in dicts and lists."""
 
     def restore(self, state: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _FlatUpdate:
-    """Applies an update of ours, with the tensors that it remembers and changes in place."""
+    """Applies `SGD` or `Adam`: `move` takes a step, and changes the tensors in `memory` in place."""
 
     move: Callable[[Tensor, Tensor, float], None]
     memory: dict[str, Tensor]
@@ -85,8 +91,11 @@ class SGD:
         _require.flag(nesterov=self.nesterov)
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
-        """Return the update of one run. All is linear: velocity is kept for the sum, and divided when it
-        moves the weights."""
+        """Return the update of one run, over `size` weights; `deviation` is not used.
+
+        The update is linear in the gradient, so the velocity is that of sums, and the division by `divisor`
+        is done once, where the weights move.
+        """
         velocity = torch.zeros(size, dtype=dtype) if self.momentum else None
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
@@ -97,6 +106,7 @@ class SGD:
                 total = total.add_(velocity, alpha=self.momentum) if self.nesterov else velocity
             values.add_(total, alpha=-self.lr * factor / divisor)
 
+        # Checkpoints hold this name: it must not change.
         return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity})
 
 
@@ -107,8 +117,9 @@ class Adam:
     noise.
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
-    which is public: with it every step looks like sign descent. `noise_aware` subtracts it (Tang & Lécuyer
-    2023, arXiv:2312.14334), down to `floor`².
+    which is public. It would hide how gradients differ in size, and Adam would scale all weights alike, as
+    SGD does. `noise_aware` subtracts it from the second moment (Tang & Lécuyer 2023, arXiv:2312.14334), of
+    which at least `floor`² is left.
     """
 
     lr: float = 1e-3
@@ -125,15 +136,16 @@ class Adam:
         _require.flag(noise_aware=self.noise_aware)
         betas = _require.listed(betas=self.betas)
         _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
-        # With 1 nothing would ever be averaged.
+        # With a beta of 1 no gradient would ever enter the average.
         if len(betas) != 2 or max(betas) == 1:
             raise _require.fail("betas", betas, "two numbers from 0 to below 1")
         object.__setattr__(self, "betas", tuple(map(float, betas)))
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
+        """Return the update of one run, over `size` weights."""
         momentum, second_moment = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
         beta1, beta2 = self.betas
-        excess = (deviation / divisor) ** 2 if self.noise_aware else 0.0
+        noise_variance = (deviation / divisor) ** 2 if self.noise_aware else 0.0
         step_count = torch.zeros((), dtype=torch.int64)
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
@@ -142,14 +154,15 @@ class Adam:
             momentum.lerp_(gradient, 1 - beta1)
             second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             corrected = second_moment / (1 - beta2**steps)
-            if excess:
-                corrected.sub_(excess).clamp_(min=self.floor**2)
+            if noise_variance:
+                corrected.sub_(noise_variance).clamp_(min=self.floor**2)
             if self.weight_decay:
                 values.mul_(1 - self.lr * factor * self.weight_decay)
             values.addcdiv_(
                 momentum, corrected.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - beta1**steps)
             )
 
+        # Checkpoints hold these names: they must not change.
         return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count})
 
 
@@ -157,8 +170,7 @@ Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, deviation: float) -> Update:
-    """Return the optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation`
-    are public facts of the noisy sum."""
+    """Return the optimizer of one run, for parameters that are views of one vector of weights, in order."""
     if isinstance(optimizer, SGD | Adam):
         return optimizer.start(sum(p.numel() for p in parameters), parameters[0].dtype, divisor, deviation)
     return foreign(optimizer, parameters, divisor)
@@ -169,8 +181,8 @@ def foreign(
     parameters: list[nn.Parameter],
     divisor: float,
 ) -> Update:
-    """Return one of torch's own optimizers as an update; the learning-rate factor scales each group's rate
-    for the step."""
+    """Return one of torch's own optimizers as an update; in each step the factor multiplies the learning rate
+    of every group of parameters."""
     inner = build(parameters)
     if not isinstance(inner, torch.optim.Optimizer):
         raise InvalidInput(
@@ -202,8 +214,13 @@ def foreign(
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
-    """Return a factor for the learning rate: up in a line for `warmup` steps, then down along a cosine."""
+    """Return the factor of the learning rate as a function of the step, which counts from 0.
+
+    It rises in a line to 1 over the first `warmup` of `steps` steps, then falls along a cosine, to 0 after
+    the last.
+    """
     _require.integer(steps=steps, at_least=1)
+    _require.integer(warmup=warmup, at_least=0)
 
     def factor(step: int) -> float:
         if step < warmup:

@@ -19,16 +19,16 @@ class Performance:
 
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
     loss example by example, so that they cannot mix examples. `by_hand=False` leaves to torch the layers that
-    `learning.fast` would run by hand. `keep_memory=True` sets the C library's allocator, of the
-    process, to keep freed memory while a model is trained. `compiled=True` runs what `torch.compile` made of
-    the model, on batches that are filled up to a few public sizes (`padded_sizes`); without it a compiled
-    model runs as it is written while it is trained.
+    `learning.fast` would run by hand. `keep_memory=True` tells the C library's allocator, for the whole
+    process, to keep freed memory while a model is trained. `compiled=True` trains with the code that
+    `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`); without
+    it, a model that was given to `torch.compile` is trained by its original code.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
-               is drawn once per step. An example that fills up a batch has weight zero in the sum. Which
-               size was filled up to follows from the secret size of the batch: it is released nowhere, and
-               shows, as the size itself does, in the running time of a step alone (docs/promise.md).
+               is drawn once per step. An example that fills up a batch has weight zero in the sum. The
+               size that a batch is filled up to depends on its secret size: it is never released, and shows,
+               as the batch size itself does, only in the running time of a step (docs/promise.md).
     """
 
     microbatch: int | None = None
@@ -51,8 +51,9 @@ class Performance:
             )
 
     def updated(self, **options: object) -> Performance:
-        """Return the same with options that were given in the trainer's own keywords; None is not given."""
+        """Return a copy with the options that the trainer was given by keyword; None means not given."""
         set_options = {name: value for name, value in options.items() if value is not None}
+        # An option that is not at its default was given in performance=.
         twice = [name for name in set_options if getattr(self, name) != getattr(Performance(), name)]
         if twice:
             raise InvalidInput(
@@ -63,10 +64,11 @@ class Performance:
 
 
 def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
-    """Return the public sizes that batches are filled up to: the expected one, and 2 deviations less, 2 and 5
-    more.
+    """Return the public sizes that batches are filled up to: the expected size, and 2 standard deviations
+    less, 2 more and 5 more (a choice, not measured), each at most `microbatch`.
 
-    A larger batch (one in millions) is run in parts. They are functions of the schedule alone.
+    The deviation is that of a Poisson sample with `expected` members at sampling rate `rate`. A batch above
+    the largest size, which is rare, is run in parts. The sizes depend on the schedule alone.
 
     >>> padded_sizes(256, 0.01)
     (225, 256, 288, 336)

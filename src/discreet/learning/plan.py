@@ -1,8 +1,9 @@
 """Which route each part of a model takes: tapped, isolated, or refused.
 
-The classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from what goes in and what
-comes back. Any other module that holds parameters of its own runs under `torch.func.vmap`, each example by
-itself, where examples cannot meet. Layers that mix examples by design are refused, with the way out.
+Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from the layer's
+inputs and the gradients of its outputs (`taps`). Any other module that holds parameters of its own is
+isolated: it runs under `torch.func.vmap`, each example by itself, so that examples cannot mix. Layers that
+mix examples by design are refused, with the way out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ TAPPED_LAYERS: dict[type, Callable[..., Any]] = {
 }
 # The route of a frozen batch normalization.
 CONSTANT = "constant"
-# The route of a module whose own parameters are copied for each example; its layers go routes of their own.
+# The route of a module whose own parameters are copied for each example; its layers have routes of their own.
 SHARED = "shared"
 _MIXING = (
     "normalizes each example by the others: one person then moves everybody's gradient, and no clipping "
@@ -61,7 +62,7 @@ _MIXING = (
 def rule_of(module: nn.Module) -> Callable[..., Any] | None:
     """Return the rule for per-example gradients of exactly this class, or None.
 
-    That of the `Conv1D` of `transformers` is known only where somebody has imported that library.
+    The class `Conv1D` of `transformers` is looked for only if that library has been imported already.
     """
     pytorch_utils = sys.modules.get("transformers.pytorch_utils")
     if pytorch_utils is not None and type(module) is getattr(pytorch_utils, "Conv1D", None):
@@ -109,7 +110,7 @@ def refusal(module: nn.Module) -> str | None:
 
 
 def _is_spectral(module: nn.Module) -> bool:
-    """Return whether the spectral norm of a weight is divided out, the new way or the old."""
+    """Return whether a weight is divided by its spectral norm, by a parametrization or by the older hook."""
     parametrized = module.parametrizations.values() if parametrize.is_parametrized(module) else ()  # type: ignore[operator]
     return any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()) or any(
         isinstance(step, _SpectralNorm) for steps in parametrized for step in steps
@@ -125,10 +126,10 @@ def weight_normed_by_hook(model: nn.Module) -> str | None:
 
 
 def _is_ordinary(module: nn.Module) -> bool:
-    """Return whether a known layer is just that: no forward of its own, no parameters computed from others,
-    nothing unusual switched on.
+    """Return whether a module is one of `TAPPED_LAYERS` with the usual forward pass: not replaced on the
+    instance, no parameters computed from others, no option that the rule does not know.
 
-    Hooks run before and after the forward pass, as code between layers does.
+    Hooks are allowed: they run before and after the forward pass, as code between layers does.
     """
     if rule_of(module) is None or "forward" in vars(module):
         return False
@@ -147,10 +148,11 @@ def _is_ordinary(module: nn.Module) -> bool:
 def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
     """Return the route of each module by its name: "tapped", "isolated" or "shared".
 
-    Every trainable parameter is in exactly one of them. Of a "shared" module the parameters of its own (a
-    class token, a table of positions) go to each example as a copy, and its layers go their own routes; where
-    its code does something else with them than is known, it is "isolated" after all (`share=False`). Frozen
-    batch normalization is "constant".
+    Every trainable parameter belongs to exactly one of them. A "shared" module has parameters of its own (a
+    class token, a table of positions), of which each example gets a copy, and layers with routes of their
+    own. With `share=False` such a module is "isolated" with all its layers: the engine asks for it where the
+    module's code does something with the copies that `shared` does not know. Frozen batch normalization is
+    "constant".
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
     {'0': 'tapped', '1': 'isolated'}
@@ -167,7 +169,7 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
 
 
 def _check_module(model: Any) -> None:
-    """Refuse what is not a module, or cannot be looked into."""
+    """Refuse a model that is no module, or has a scripted part, whose layers cannot be seen."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(
             "model must be a torch.nn.Module, got "
@@ -194,7 +196,7 @@ def check_hooks(parameters: dict[str, nn.Parameter]) -> None:
 
 
 def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, str]]:
-    """Yield the route of a module and of its parts."""
+    """Yield the route of a module and of the modules inside it, by their full names."""
     if is_constant(module):
         yield name, CONSTANT
         return
@@ -219,7 +221,7 @@ def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, st
 
 
 def _isolated_routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the route of a module that runs example by example with all its parts."""
+    """Yield the route of a module that runs example by example, with all modules inside it."""
     for inner_name, inner in module.named_modules():
         if (reason := refusal(inner)) is not None:
             raise Unsupported(f"{name}.{inner_name}: {reason} Nothing was read or trained.")
@@ -229,7 +231,7 @@ def _isolated_routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_shareable(module: nn.Module) -> bool:
-    """Return whether a module has parameters of its own beside layers that can go their own routes."""
+    """Return whether a module has parameters of its own beside layers that can have routes of their own."""
     if parametrize.is_parametrized(module) or type(module).__module__.startswith("torch.nn."):
         return False
     if any(isinstance(child, nn.ParameterList | nn.ParameterDict) for child in module.children()):

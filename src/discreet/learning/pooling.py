@@ -1,9 +1,9 @@
 """Pooling of several rows into one contribution: the gradients of a person's rows, or of one example's
-augmentations, added up before they are clipped.
+augmentations, are added up before they are clipped.
 
-A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs
-to be built: rows of one owner become positions of one example, and the norm over positions is what taps know
-already, ghost norms included.
+An owner, a person or an augmented example, has the weighted sum of its rows' gradients. This sum need not be
+built: the rows of one owner become positions of one example, and taps (`taps`) know how to bound the norm of
+a sum over positions, by ghost norms as well.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import torch
 from torch import Tensor
 
 from .engine import ClippingEngine, Gradients
-from .taps import Lookup, Outer, Product, Rows, Tap, Tied, without_bias
+from .taps import Lookup, Outer, ProductTap, Rows, Tap, Tied, without_bias
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Says whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and
-    `share` weighs each row.
-    """
+    """Says to which owner each row of a batch belongs; rows of one owner stand together."""
 
-    # [rows], sorted
+    # [rows]: the number of each row's owner, from 0, in ascending order.
     of: Tensor
+    # The number of owners.
     count: int
-    # [rows]
+    # [rows]: the weight of each row in its owner's gradient.
     share: Tensor
-    # At least `max_rows`, and the same whoever else is in the batch: norms are bounded in ways that go by it.
+    # At least `max_rows`, and the same whoever else is in the batch: it decides how norms are bounded, which
+    # must not depend on other owners (`taps.ProductTap`).
     nominal_rows: int
 
     @property
@@ -37,20 +37,21 @@ class Owners:
         return int(torch.bincount(self.of, minlength=1).max())
 
     def positions(self) -> Tensor:
-        """Return where each row goes in a table of `count` times `max_rows`."""
+        """Return [rows]: the cell of each row in a table [`count`, `max_rows`], flattened."""
         first = torch.searchsorted(self.of, self.of)
         return self.of * self.max_rows + torch.arange(len(self.of)) - first
 
 
 def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
-    """Return the owners of a batch with so many rows each, in `copies`; a row's copies are averaged, an
-    owner's rows averaged or added up.
+    """Return the owners of a batch, from the number of rows that each has (`counts`, [owners]).
 
-    Owners in one batch have counts of one `size_class`.
+    Each row stands in the batch `copies` times, once for each augmentation; these are averaged. The rows of
+    an owner are averaged with `mean`, and added up without. All counts must be of one `size_class`.
 
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
     """
+    # The weight of a row, by owner.
     row_share = (1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies)).to(
         torch.float32
     )
@@ -60,8 +61,11 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
 
 
 def size_class(rows: int) -> int:
-    """Return the class of owners that are pooled together, by an owner's number of rows: 1 for one row, 2 for
-    two or three, 3 for four to seven."""
+    """Return the class of an owner with so many rows: 1 for one row, 2 for two or three, 3 for four to seven.
+
+    Only owners of one class are pooled together, so that little is padded, and `nominal_rows` is the largest
+    number of rows of the class.
+    """
     return rows.bit_length()
 
 
@@ -70,9 +74,9 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 
     Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
                its squared norm from above.
-    Proof:     every tap is linear in the gradient that came in, so scaling that by the share and putting the
-               rows of one owner side by side (as positions, as rows of a lookup, or added up) gives the tap
-               of the sum; its `square` has the guarantee of its class.
+    Proof:     every tap is linear in g, the gradient of its layer's output. Scaling g by the share and
+               putting the rows of one owner side by side (as positions of a product or a lookup, or added
+               up) gives the tap of the weighted sum; its `square` has the guarantee of its class.
     """
     pooling = _Pooling(owners)
     taps = [part for tap in gradients.taps for part in pooling(tap)]
@@ -80,7 +84,8 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 
 
 def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
-    """Return [batch, layers]: the squared norm of each layer by itself, as `clipping` rules want them."""
+    """Return [batch, layers]: upper bounds on the squared norm of each layer's gradient, as the rules of
+    `clipping` take them."""
     out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
     for tap in taps:
         out[:, engine.layers[id(tap.target.parameter)]] += tap.square()
@@ -88,10 +93,11 @@ def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
 
 
 class _Pooling:
-    """Turns the tap of rows into that of their owners."""
+    """Turns a tap over rows into taps over their owners; x, g and T are those of `taps`."""
 
     def __init__(self, owners: Owners) -> None:
         self.owners, self.max_rows = owners, owners.max_rows
+        # Whether all owners have equally many rows, so that nothing is padded.
         self.full = len(owners.of) == owners.count * self.max_rows
         self.positions = None if self.full else owners.positions()
 
@@ -99,7 +105,7 @@ class _Pooling:
         if isinstance(tap, Outer):
             g = self._weighted(tap.g)
             products: list[Tap] = [
-                Product(
+                ProductTap(
                     tap.target,
                     self._side_by_side(tap.x.unsqueeze(1)),
                     self._side_by_side(g.unsqueeze(1)),
@@ -107,7 +113,7 @@ class _Pooling:
                 )
             ]
             return products if tap.bias is None else [*products, Rows(tap.bias, self._summed(g))]
-        if isinstance(tap, Product):
+        if isinstance(tap, ProductTap):
             return [self._product(tap)]
         if isinstance(tap, Lookup):
             return [self._lookup(tap)]
@@ -115,10 +121,10 @@ class _Pooling:
             return [Tied(self._lookup(tap.lookup), self._product(tap.product))]
         return [Rows(tap.target, self._summed(self._weighted(tap.built())))]
 
-    def _product(self, tap: Product) -> Product:
+    def _product(self, tap: ProductTap) -> ProductTap:
         positions = self.owners.nominal_rows * (tap.x.shape[1] if tap.positions is None else tap.positions)
         x, g = self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g))
-        return Product(tap.target, x, g, tap.bias, positions)
+        return ProductTap(tap.target, x, g, tap.bias, positions)
 
     def _lookup(self, tap: Lookup) -> Lookup:
         positions = self.owners.nominal_rows * (tap.ids.shape[1] if tap.positions is None else tap.positions)
@@ -126,14 +132,16 @@ class _Pooling:
         return Lookup(tap.target, ids, g, positions)
 
     def _weighted(self, g: Tensor) -> Tensor:
+        """Return g with each row multiplied by its share."""
         return g * self.owners.share.to(g.dtype).view((-1,) + (1,) * (g.dim() - 1))
 
     def _summed(self, rows: Tensor) -> Tensor:
+        """Return [owners, ...]: the sums of each owner's rows."""
         out = rows.new_zeros((self.owners.count, *rows.shape[1:]))
         return out.index_add_(0, self.owners.of, rows)
 
     def _side_by_side(self, rows: Tensor) -> Tensor:
-        """Return [rows, T, ...] as [owners, max_rows * T, ...]; where an owner has fewer rows, zeros."""
+        """Return [rows, T, ...] as [owners, max_rows * T, ...]; zeros fill up owners of fewer rows."""
         if not self.full:
             padded = rows.new_zeros((self.owners.count * self.max_rows, *rows.shape[1:]))
             padded[self.positions] = rows
@@ -142,8 +150,8 @@ class _Pooling:
 
 
 def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
-    """Return [B, parameters]: the gradients themselves, for where each must be rounded by itself; in
-    `buffer`, if it has room.
+    """Return [B, parameters]: the gradients themselves, which exact noise rounds one by one; in `buffer`, if
+    that has B rows or more.
 
     A weight without a tap has gradient zero.
     """
@@ -158,7 +166,7 @@ def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = 
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
-        # Added, never written over: whatever else is there belongs to the same gradient.
+        # Added, and not written: several taps may belong to one parameter, and its gradient is their sum.
         if isinstance(tap, Outer):
             block = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
             block.addcmul_(tap.g.unsqueeze(2), tap.x.unsqueeze(1))

@@ -1,8 +1,10 @@
-"""Full precision: what shortens the digits of float32 products is off while gradients are measured and added.
+"""Full precision: settings that shorten the factors of float32 products are off while gradients are measured
+and added up.
 
-Norm bounds pay for the rounding of float32 (`taps`). Autocast around training would compute them in half
-precision; `torch.set_float32_matmul_precision("medium")` allows torch to round the factors of every product
-to bfloat16, on processors that gain from it. A ghost norm of such factors may be too short by a per cent.
+Bounds on norms (`bounds`) allow for the rounding of float32, and for no more. Autocast around training would
+compute them in half precision; `torch.set_float32_matmul_precision("medium")` allows torch to round the
+factors of every product to bfloat16, on processors that gain from it. A ghost norm of such factors may be too
+short by one per cent.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from typing import Any
 
 import torch
 
-# What torch calls full precision, or its default, in its several versions.
+# Torch's names for full precision: "highest" in older versions, "ieee" or the default "none" in newer ones.
 _FULL = ("none", "ieee", "highest")
 
 
 def full_precision() -> AbstractContextManager[Any]:
     """Return a context in which float32 products are those of float32.
 
-    Autocast inside the model does what it says. The settings of products are those of the process: they
-    are changed only where they were set to less, and put back afterwards.
+    Autocast that the model itself turns on stays in force. The settings belong to the process: they are
+    changed only where they were lower, and put back afterwards.
     """
     shortened = [setting for setting in _SETTINGS if setting.get() not in _FULL]
     if not shortened and not torch.is_autocast_enabled("cpu"):
@@ -58,7 +60,7 @@ class _Setting:
 
 
 class _Legacy(_Setting):
-    """Reads and writes the one setting that torch had before it told kinds of products apart."""
+    """Reads and writes the only setting of older versions of torch, for all kinds of products."""
 
     full = "highest"
 

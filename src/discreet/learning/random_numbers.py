@@ -1,8 +1,8 @@
-"""Random numbers of a model's own code, replaced by their medians: a model that is random in training can be
-compared with itself, then, in training mode.
+"""Replacement of the random numbers that a model's own code draws by their medians.
 
-Layers of dropout are switched off one by one. What is left are functions (`F.dropout`, a branch that is
-dropped by `torch.rand`), whose numbers would be others for an example alone than in a batch.
+The probe (`safety`) compares an example's gradient in a batch with that of the example alone, in training
+mode. Random numbers would differ between the two. Dropout layers are switched off by the probe itself; this
+module takes care of functions that draw (`F.dropout`, or a residual branch that is dropped by `torch.rand`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _DROPOUTS = (
 class Medians(TorchFunctionMode):
     """Makes torch's random functions return the median of what they draw; dropout returns its input.
 
-    Functions that are not in its list draw as ever: whether any did shows in the state of the generator.
+    It works inside `with Medians():`, on the functions in `_DROPOUTS` and `_MEDIANS`. All others draw as
+    usual, and the caller sees it, because the state of torch's generator has changed.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -40,7 +41,7 @@ class Medians(TorchFunctionMode):
         return func(*args, **kwargs) if median is None else median(*args, **kwargs)
 
 
-def _attend(
+def _attend_without_dropout(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -53,8 +54,8 @@ def _attend(
 
 
 def _filled(create: Callable[..., Tensor], median: float) -> Callable[..., Tensor]:
-    """Return a function that creates a tensor, as `torch.zeros` or `torch.zeros_like` does, full of a
-    number."""
+    """Return a function that calls `create` (`torch.zeros` or `torch.zeros_like`) and fills the tensor with
+    the median."""
 
     def run(*args: Any, generator: Any = None, **kwargs: Any) -> Tensor:
         return create(*args, **kwargs).fill_(median)
@@ -62,19 +63,23 @@ def _filled(create: Callable[..., Tensor], median: float) -> Callable[..., Tenso
     return run
 
 
-def _bernoulli(input: Tensor, *args: Any, generator: Any = None) -> Tensor:
-    chances = torch.full_like(input, args[0]) if args else input
-    return (chances >= 0.5).to(input.dtype)
+def _bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None) -> Tensor:
+    """Return the medians of coins: each has the probability in `input`, or all have the probability `p`."""
+    probabilities = input if p is None else torch.full_like(input, p)
+    return (probabilities >= 0.5).to(input.dtype)
 
 
 def _bernoulli_(tensor: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    chances = torch.as_tensor(p).expand_as(tensor)
-    return tensor.copy_(chances >= 0.5)
+    probabilities = torch.as_tensor(p).expand_as(tensor)
+    return tensor.copy_(probabilities >= 0.5)
 
 
-def _uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Take `from` and `to`, whatever they are called."""
-    return tensor.fill_((a + b) / 2)
+def _uniform_(tensor: Tensor, *ends: float, generator: Any = None, **named_ends: float) -> Tensor:
+    """Fill a tensor with the middle of an interval, whose ends torch calls `from` (a keyword of Python, so
+    that no parameter here can have this name) and `to`."""
+    low = ends[0] if ends else named_ends.get("from", 0.0)
+    high = ends[1] if len(ends) > 1 else named_ends.get("to", 1.0)
+    return tensor.fill_((low + high) / 2)
 
 
 def _normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
@@ -82,7 +87,7 @@ def _normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: 
 
 
 _MEDIANS: dict[Any, Callable[..., Tensor]] = {
-    F.scaled_dot_product_attention: _attend,
+    F.scaled_dot_product_attention: _attend_without_dropout,
     torch.rand: _filled(torch.zeros, 0.5),
     torch.randn: _filled(torch.zeros, 0.0),
     torch.rand_like: _filled(torch.zeros_like, 0.5),

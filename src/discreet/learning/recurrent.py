@@ -1,8 +1,12 @@
 """Recurrent layers, written out step by step so that the gradient of every gate can be tapped.
 
-The products with the inputs are one contraction for all steps. The gradient there is that of the gates, which
-is also what the recurrent weights need: one edge serves both (a GRU's candidate gate sees the state through
-its reset gate, and has its own).
+The products of the inputs with the weight W_ih are computed for all steps at once. The gradient of these
+products is the gradient of the gates' inputs, which the taps of the recurrent weight W_hh need as well: in an
+RNN and an LSTM one recorded tensor, `gates`, serves both. In a GRU the reset gate multiplies a product with
+W_hh, so these products are recorded by themselves.
+
+In shapes T is the steps, B the examples, k the inputs' width and h the states' width; i, f, g, o are the
+gates of an LSTM, and r, z, n those of a GRU, as torch's documentation names them.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from .bounds import single
 from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target, product, summed_over_positions
 
-# Stands for the length of packed sequences where the way to bound a norm is chosen: the longest of a batch is
-# private, and one longer sequence would change the bounds of all others. A choice, not measured.
+# Stands for the length of packed sequences where the way to bound a norm is chosen (`taps.ProductTap`): the
+# length of the longest sequence of a batch depends on one example, which must not change the bounds of all
+# others. A choice, not measured.
 PACKED_LENGTH = 64
 
 
@@ -40,8 +45,10 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
 
 
 def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-    """Run on the padded batch, in the order of the examples: steps beyond an example's length reach no
-    result, and have no gradient."""
+    """Run on the padded batch, in the order of the examples.
+
+    Steps beyond an example's length enter no result, and so have no gradient.
+    """
     x, lengths = pad_packed_sequence(input)
     if x.shape[1] != recorder.batch:
         raise NotBatchFirst(
@@ -58,9 +65,9 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 def _layers(
     layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None, positions: int | None
 ) -> tuple[Tensor, Any]:
-    """Run all layers in all directions, and return outputs [T, B, h] and last states.
+    """Run all layers in all directions on x [T, B, k], and return outputs [T, B, h] and last states.
 
-    `lengths` [B] are those of packed sequences; for `positions` see `taps.Product`.
+    `lengths` [B] are those of packed sequences, None for padded ones; for `positions` see `taps.ProductTap`.
     """
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
@@ -80,7 +87,7 @@ def _layers(
 
 
 def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return each sequence [T, B, k] from its own end to its beginning; what lies beyond stays."""
+    """Return each sequence of x [T, B, k] from its own end to its beginning; padding behind it stays."""
     if lengths is None:
         return x.flip(0)
     positions = torch.arange(len(x)).unsqueeze(1)
@@ -94,7 +101,7 @@ def _last_steps(steps: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
-    """Return the initial states: those that were passed, or zeros."""
+    """Return the initial states, those that were passed or zeros, each [layers and directions, B, h]."""
     if hx is not None:
         return tuple(hx) if lstm else (hx,)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
@@ -114,7 +121,11 @@ def _direction(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run one layer in one direction, and return the outputs [T, B, h] and the last state."""
+    """Run one layer in one direction, and return the outputs [T, B, h] and the last state.
+
+    `state` is (h,), or (h, c) with the cell of an LSTM. `learned` holds a target for each of the five
+    parameters in `names`, None for one that is missing or frozen.
+    """
     suffix = f"_l{depth}" + ("_reverse" if direction else "")
     names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
     parameters: list[Any] = [getattr(layer, name, None) for name in names]
@@ -125,7 +136,7 @@ def _direction(
     bias = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = owned(F.linear(x, w_ih, bias))
     if learned[1] is not None and not gates.requires_grad:
-        # only the recurrent weight learns: its gradient is tapped here
+        # only the recurrent weight learns: its tap needs the gradient of the gates
         gates.requires_grad_()
     if gru:
         steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned, lengths, positions)
@@ -135,14 +146,14 @@ def _direction(
         steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
     if lengths is not None:
         last = (_last_steps(steps, lengths), *last[1:])
-    before = torch.cat([state[0].unsqueeze(0), steps[:-1]]).detach()
+    states_before = torch.cat([state[0].unsqueeze(0), steps[:-1]]).detach()
     inputs = x.detach()
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g).transpose(0, 1)
         products = _products(learned[0], inputs, g, lengths, positions) + _biases(learned[2], g)
         if not gru:
-            products += _products(learned[1], before, g, lengths, positions) + _biases(learned[3], g)
+            products += _products(learned[1], states_before, g, lengths, positions) + _biases(learned[3], g)
         return products
 
     recorder.note((gates,), taps)
@@ -152,10 +163,11 @@ def _direction(
 def _products(
     target: Target | None, x: Tensor, g: Tensor, lengths: Tensor | None, positions: int | None
 ) -> list[Tap]:
-    """Return the tap of a weight that learns, from its inputs and the gradients of its outputs.
+    """Return the tap of a weight, from its inputs x [T, B, ...] and the gradients g [B, T, ...] of its
+    outputs; none for a weight that does not learn.
 
-    Beyond an example's own length inputs count as zero. The states there go on growing, as long as the
-    longest sequence of the batch lasts, and zero times an infinite one would be no number.
+    Beyond an example's own length its inputs count as zero. The states there may grow to infinity, in as many
+    steps as the longest sequence of the batch has, and infinity times a gradient of zero would be NaN.
     """
     if target is None:
         return []
@@ -166,12 +178,12 @@ def _products(
 
 
 def _biases(target: Target | None, g: Tensor) -> list[Tap]:
-    """Return the tap of a bias that learns."""
+    """Return the tap of a bias, from the gradients g [B, T, ...]; none for a bias that does not learn."""
     return [] if target is None else [summed_over_positions(target, g)]
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of a plain recurrent layer: the outputs [T, B, h] and the last state."""
+    """Run the steps of a plain recurrent layer, and return the outputs [T, B, h] and the last state."""
     steps, recurrent_weight = [], w_hh.t()
     for gate in gates.unbind(0):
         h = activation(torch.addmm(gate, h, recurrent_weight))
@@ -189,23 +201,27 @@ def _lstm(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of an LSTM, by hand where `fast` takes it: the outputs [T, B, h] and the last states."""
+    """Run the steps of an LSTM, by hand where `fast` takes it, and return the outputs [T, B, h] and the last
+    states.
+
+    `w_hr` projects the outputs of each step, if the layer has a `proj_size`.
+    """
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
         outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
-    (h, c), steps, outs, cells, recurrent_weight = state, [], [], [], w_hh.t()
+    (h, c), steps, unprojected, cells, recurrent_weight = state, [], [], [], w_hh.t()
     for gate in gates.unbind(0):
         i, f, g, o = torch.addmm(gate, h, recurrent_weight).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         cells.append(c)
         if w_hr is not None:
-            outs.append(h)
+            unprojected.append(h)
             h = F.linear(h, w_hr)
         steps.append(h)
     sequence = torch.stack(steps)
     if w_hr is not None and learned[4] is not None:
-        projection_inputs = torch.stack(outs).detach()
+        projection_inputs = torch.stack(unprojected).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
             all_g = single(torch.stack(g, 1))
@@ -225,18 +241,19 @@ def _gru(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of a GRU, whose recurrent products are tapped step by step."""
-    steps, recurrent_terms, before = [], [], []
+    """Run the steps of a GRU, whose recurrent products are recorded step by step, and return the outputs
+    [T, B, h] and the last state."""
+    steps, recurrent_terms, states_before = [], [], []
     for gate in gates.unbind(0):
         inner = F.linear(h, w_hh, b_hh)
-        before.append(h.detach())
+        states_before.append(h.detach())
         recurrent_terms.append(inner)
         (rx, zx, nx), (rh, zh, nh) = gate.chunk(3, 1), inner.chunk(3, 1)
         r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
         n = torch.tanh(nx + r * nh)
         h = n + z * (h - n)
         steps.append(h)
-    hidden_states = torch.stack(before)
+    hidden_states = torch.stack(states_before)
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
@@ -248,8 +265,8 @@ def _gru(
 
 
 def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
-    """Take one step: the same arguments and results as `nn.RNNCell`, `nn.LSTMCell` and `nn.GRUCell`, with a
-    batch."""
+    """Run one step, with the arguments and results of `nn.RNNCell`, `nn.LSTMCell` and `nn.GRUCell`, on a
+    batch [B, k]."""
     if input.dim() != 2:
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
     recorder.first(layer, input)

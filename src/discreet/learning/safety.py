@@ -2,9 +2,9 @@
 
 Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person
 moves everybody's gradient, and the noise hides far too little. The probe runs model and loss on made-up
-examples at several batch sizes, compares with running each example alone, holds each measured length against
-that of the gradient itself, then changes one example (to other values, and to NaN) and watches all others. It
-sees no data. How gradients are compared: `single_examples`.
+examples at several batch sizes, compares the gradients with those of each example alone, and checks that no
+gradient is longer than its measured bound (both in `single_examples`). Then it changes one example, to other
+values and to NaN, and checks that the gradients and losses of all others stay the same. It sees no data.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
 proof.
@@ -28,6 +28,7 @@ from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from . import heap
 from .engine import ClippingEngine
 from .random_numbers import Medians
+from .reference_gradients import losses_of, plain_gradient
 from .single_examples import (
     MADE_UP_EXAMPLES,
     OWN_EXAMPLES,
@@ -39,20 +40,19 @@ from .single_examples import (
     is_far,
     keeps_state,
     largest_difference,
-    losses_of,
     measure,
     pick,
-    plain_gradient,
     random_weights,
     run_together,
 )
 
-# Made-up examples of a batch: three are changed, one after the other, and the rest are watched. No
-# measurement on record.
+# Made-up examples of a batch: three are changed, one after the other, and the others must stay the same. A
+# choice, not measured.
 BATCH = 5
-# Forward passes that must agree before a model is taken for one without chance in it.
+# Forward passes that must agree before a model counts as deterministic. A choice, not measured.
 DRAWS = 4
-# What torch says where the reason is another one than the values of made-up examples.
+# Pieces of torch's error messages that show another reason than the values of made-up examples, with the
+# error that is raised instead.
 _KNOWN_ERRORS: dict[str, tuple[type[DiscreetError], str]] = {
     "use_reentrant": (
         Unsupported,
@@ -77,9 +77,10 @@ def probe(
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
-    `batch` is the size that training expects: gradients are compared at the size of its parts, too. `own`
-    says that the examples are the steward's, given with `synthetic=`.
+    `batch` is the size that training expects: gradients are compared at this size, too, or at that of the
+    parts in which such a batch is run. `own` says that the user gave the examples, with `synthetic=`.
     """
+    _check_count(targets)
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     prints = _fingerprints(engine.model)
     modes = [(module, module.training) for module in engine.model.modules()]
@@ -90,14 +91,14 @@ def probe(
             heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
-                # Of a large model not all of them, as two batches are held side by side.
+                # Fewer than all examples for a large model, as two batches are in memory at a time.
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
                 for size in (count, SMALL_BATCH):
                     _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size)))
             _check_state_unchanged(engine, buffers, prints)
         except DiscreetError:
             raise
-        # Made-up data: the message speaks of no person.
+        # The data is made up, so the message tells nothing about a person.
         except Exception as error:
             for text, (refusal, message) in _KNOWN_ERRORS.items():
                 if text in str(error):
@@ -121,8 +122,8 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
     """Return a batch of made-up examples with the shapes and types of `example` (one example, or a batch of
     them: the first dimension is replaced).
 
-    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model. A
-    mask hides some and not all.
+    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which every model knows as words and as classes.
+    A mask is true at some positions of each example, and not at all.
     """
 
     def one(tensor: Tensor) -> Tensor:
@@ -132,8 +133,8 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
         flips = torch.randint(0, 2, shape)
         flips[0], flips[1] = 0, 1
         if tensor.dtype is torch.bool and flips[0].numel() > 1:
-            # A mask that hides everything, or nothing, is not valid for every model: a softmax over nothing
-            # is not a number.
+            # A mask that is true everywhere, or nowhere, is not valid for every model: a softmax over no
+            # positions is NaN.
             flips.view(batch, -1)[:, 0], flips.view(batch, -1)[:, 1] = 0, 1
         return flips.to(tensor.dtype)
 
@@ -143,7 +144,7 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
 def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     """Return each example's gradient, [B, parameters], by the engine's own route.
 
-    For tests: it is not clipped, and each is as long as the model.
+    For tests: gradients are not clipped, and each takes as much memory as the model.
     """
     measured = measure(engine, inputs, targets)
     size = len(measured.gradients.losses)
@@ -151,10 +152,21 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     return torch.stack([torch.cat([part.flatten() for part in measured.parts(unit)]) for unit in units])
 
 
+def _check_count(targets: Any) -> None:
+    """Refuse a batch in which there are not three examples to change, one after the other."""
+    counts = [len(t) for t in tree_leaves(targets) if isinstance(t, Tensor) and t.dim()]
+    if counts and min(counts) < SMALL_BATCH:
+        raise InvalidInput(
+            f"the made-up examples are too few ({min(counts)}) to see whether the model mixes examples. No "
+            f"data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
+        )
+
+
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
-    """Set the mode in which gradients are compared: training, as the model will be run, with nothing dropped
-    out and random numbers replaced by their medians; evaluation if that is still random."""
+    """Set the mode in which gradients are compared, within this context: training mode, as the model will be
+    run, with dropout off and random numbers replaced by their medians; evaluation mode if the model is still
+    random then."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     with_dropout = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
@@ -179,21 +191,21 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
 
 
 def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
-    """Return whether there is chance in the losses, or in how they are computed.
+    """Return whether the losses are random, or random numbers are drawn where they are computed.
 
-    Random numbers need not move a loss: a branch that is dropped may be scaled by a millionth, as ConvNeXt's
-    are. Gradients show it. So it counts whether any were drawn.
+    Random numbers may move gradients and hardly a loss: a branch that is dropped may be scaled by a
+    millionth, as ConvNeXt's are. So a model also counts as random if it draws any.
     """
     state = torch.default_generator.get_state()
-    # Of all examples, and more than twice: a function's dropout hits a short example rarely.
+    # With all examples, and more than twice: `F.dropout` rarely drops anything of a short example.
     first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
     is_drawn = not torch.equal(state, torch.default_generator.get_state())
     return is_drawn or not all(torch.equal(first, other) for other in others)
 
 
 def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
-    """Return whether there is chance in the backward pass of an example: a gradient checkpoint computes again
-    there, where random numbers are not replaced by their medians."""
+    """Return whether the backward pass of an example is random: a gradient checkpoint runs its forward pass
+    again there, where random numbers are not replaced by their medians."""
     one = pick((inputs, targets), torch.arange(1))
     try:
         return not torch.equal(plain_gradient(engine, *one), plain_gradient(engine, *one))
@@ -202,22 +214,24 @@ def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bo
 
 
 def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
-    """Change one example in every way, with the same random numbers each time; no other's gradient or loss
-    may move."""
+    """Refuse a model in which a change of one example changes the gradient or the loss of another.
+
+    Three examples are changed, each in other ways, with the same random numbers each time.
+    """
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
     changes = [(2, _complement), (0, _huge), (1, _nan)]
     if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
-        # Code that looks for such values need not be asked at two sizes.
+        # At the small batch size only: code that looks for such values does so at every size.
         changes += [(1, _extreme), (2, _zero)]
     for position, change in changes:
-        rest = [i for i in range(len(losses)) if i != position]
+        others = [i for i in range(len(losses)) if i != position]
         weights = random_weights(len(losses), engine.dtype)
         weights[position] = 0
         changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
-        if is_far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
+        if is_far(after.gradients.losses[others], losses[others], losses.abs().max()) or _moved(
             before, after, weights
         ):
             if keeps_state(engine, inputs, targets):
@@ -229,13 +243,15 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch" + ("." if engine.isolate else "; or use isolate=True.")
             )
-        # As large as a step: what is left of it is given back, so that the next one does not come on top.
+        # It took as much memory as a training step, which is given back before the next one is measured.
         del after
         heap.give_back()
 
 
 def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
-    """Return whether the weighted sum of some gradients is another one."""
+    """Return whether the weighted sum of gradients differs by more than rounding; `weights` is 0 for the
+    example that was changed."""
+    # Not 0, with which two sums of zeros could not be compared.
     scale, worst = 1e-12, 0.0
     for one, other in zip(before.parts(weights), after.parts(weights), strict=True):
         if one.numel():
@@ -246,8 +262,9 @@ def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
 
 
 def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Measured:
-    # `torch.manual_seed` would seed every kind of accelerator too, which nobody puts back, and note the stack
-    # for each that is not in use: a probe of a linear model took 34 ms with it, and takes 22.
+    # Not `torch.manual_seed`, which would also seed every kind of accelerator, whose states nobody puts back,
+    # and record the call stack for each that is not in use: with it a probe of a linear model took 34 ms
+    # instead of 22.
     torch.default_generator.manual_seed(seed)
     return measure(engine, inputs, targets)
 
@@ -255,7 +272,7 @@ def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Mea
 def _changed(data: Any, position: int, change: Callable[[Tensor], Tensor]) -> Any:
     """Return the same batch with another example in one position.
 
-    Whole numbers are taken from a neighbor: they must stay valid.
+    Floats are changed by `change`. Whole numbers must stay valid, so they are those of another example.
     """
 
     def one(tensor: Tensor) -> Tensor:
@@ -275,6 +292,7 @@ def _complement(x: Tensor) -> Tensor:
 
 
 def _huge(x: Tensor) -> Tensor:
+    """Return values far outside of [0, 1], where made-up examples lie."""
     return x * 1000 + 7
 
 
@@ -287,14 +305,14 @@ def _zero(x: Tensor) -> Tensor:
 
 
 def _extreme(x: Tensor) -> Tensor:
-    """Return values that code may look for, and then treat the whole batch in another way."""
+    """Return special values, which code may look for in a batch, and then treat all of it in another way."""
     values = torch.tensor([-math.inf, -1e9, -1.0, 0.0, 1e9, math.inf], dtype=x.dtype)
     return values[torch.arange(x.numel()) % len(values)].view(x.shape)
 
 
 def _fingerprints(model: nn.Module) -> dict[str, int]:
-    """Return a sum over the bits of each parameter, which shows whether it was changed: a copy of all of them
-    is as large as the model."""
+    """Return a checksum of each parameter, the sum of its entries' bits read as integers. A copy of the
+    parameters, which would show changes as well, takes as much memory as the model."""
     prints = {}
     for name, p in model.named_parameters():
         integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
@@ -310,7 +328,7 @@ def _restore(model: nn.Module, buffers: dict[str, Any]) -> None:
 
 
 def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    """Return whether a buffer is the same; one that was not there before is not."""
+    """Return whether a buffer is the same before and after; None stands for a buffer that does not exist."""
     return one is not None and other is not None and torch.equal(one, other)
 
 

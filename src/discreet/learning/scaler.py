@@ -6,8 +6,8 @@
     scaling.transform(X)  # standardized, for any data: it costs nothing more
     Trainer(..., columns=Tabular(features=columns, target="sick", scaling=scaling))
 
-Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small
-part of theirs.
+Scaling by declared bounds costs nothing, and is enough where they are tight. This is for columns whose values
+fill a small part of their declared bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require, accounting
+from .. import _require, _round, accounting
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
@@ -35,16 +35,19 @@ from ..sampling import Entropy
 from ..tables import Source
 
 Array = npt.NDArray[np.float64]
-# Shares of rho for the count, the sum and the squares of each column: the count's error matters less.
+# Shares of rho for the count, the sum and the sum of squares of each column: the count's error matters less.
+# A choice, not measured.
 SHARES = (1, 2, 2)
-# The smallest deviation, as a share of the bounds' width: below it noise would be blown up.
+# The smallest deviation, as a share of the bounds' width: division by a smaller one, which may be noise
+# alone, would blow values up. A choice, not measured.
 FLOOR = Fraction(1, 1000)
 
 
 @described("learning.Scaling")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Standardizes columns: `(value - mean) / deviation` for each, of values clipped to its bounds.
+    """Standardizes columns: `(value - mean) / deviation` for each column, of values clipped to the column's
+    bounds `lower` and `upper`.
 
     Missing values become 0.
     """
@@ -60,23 +63,32 @@ class Scaling:
             object.__setattr__(self, name, _require.listed(**{name: getattr(self, name)}))
             if len(getattr(self, name)) != len(self.columns):
                 raise _require.fail(name, getattr(self, name), "one for each column")
-        for value in self.deviations:
-            _require.positive(deviation=value)
+        if len(set(self.columns)) < len(self.columns):
+            raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was computed.")
+        for mean, deviation, low, high in zip(
+            self.means, self.deviations, self.lower, self.upper, strict=True
+        ):
+            _require.finite(mean=mean, lower=low, upper=high)
+            _require.positive(deviation=deviation)
 
     def column(self, name: str, values: Array) -> Array:
-        """Return one column, standardized."""
+        """Return the values of one column, standardized."""
+        if name not in self.columns:
+            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}. Nothing was computed.")
         i = self.columns.index(name)
-        clipped = np.clip(np.asarray(values, np.float64), self.lower[i], self.upper[i])
+        clipped = np.clip(_floats(values), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
 
     def transform(self, X: Any) -> Array:
-        """Return the standardized array [rows, columns], in the order of `columns`; X is such an array, or
-        has them by name (a mapping, a data frame)."""
+        """Return the standardized array [rows, columns], in the order of `columns`; X is an array in this
+        order, or holds columns by name (a mapping, a data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
-            return np.stack(
-                [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
-            )
-        array = np.asarray(X, np.float64)
+            try:
+                columns = {name: X[name] for name in self.columns}
+            except KeyError as error:
+                raise InvalidInput(f"the column {error} is missing. Nothing was computed.") from None
+            return np.stack([self.column(name, values) for name, values in columns.items()], axis=1)
+        array = _floats(X)
         if array.ndim != 2 or array.shape[1] != len(self.columns):
             raise InvalidInput(
                 f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}."
@@ -85,22 +97,32 @@ class Scaling:
 
     def inverse_transform(self, X: Any) -> Array:
         """Return standardized values in the columns' own units."""
-        values: Array = np.asarray(X, np.float64) * np.array(self.deviations) + np.array(self.means)
+        values: Array = _floats(X) * np.array(self.deviations) + np.array(self.means)
         return values
+
+
+def _floats(values: Any) -> Array:
+    """Return values as floats; a refusal quotes none of them."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("the values to scale are not all numbers. Nothing was computed.") from None
 
 
 @described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler:
-    """Releases means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its
-    column's width; rho-zCDP in all.
+    """Releases means and standard deviations of bounded columns with rho-zCDP in total.
+
+    Each value is rounded to a multiple of its column's width divided by `cells` (4096 by default, a choice).
+    The error of the release is that of the rounded values' mean and deviation.
 
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
-               squares), whose rho add up to `rho`.
+               squares; two where the count is public), whose rho add up to at most `rho`.
     Proof:     sums are exact integers that one row moves by at most `row_contribution`
-               (`mechanisms.moments`), noise is that of `IntegerGaussian.for_rho` for its share; all of the
-               rest is computed from the noisy sums.
-    Assumes:   one row, one person.
+               (`mechanisms.moments`), with the noise of `IntegerGaussian.for_rho` for their share of rho.
+               Means and deviations are computed from the noisy sums alone.
+    Assumes:   each person has one row.
     """
 
     public: Public
@@ -114,20 +136,24 @@ class PrivateScaler:
         _require.non_empty(columns=self.columns)
         _require.positive(rho=self.rho)
         _require.integer(cells=self.cells, at_least=1)
+        # Squares of cells are computed in 64-bit integers (`mechanisms.moments`): this is far within them.
         if self.cells > 1 << 28:
             raise _require.fail("cells", self.cells, "at most 2**28")
         if len(set(map(str, self.columns))) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was read.")
         for name in self.columns:
+            # Raises where the column is not declared, or has no bounds.
             self.public.bounds(name)
+        # Raises where no noise can be made for this rho.
         self._noises(self.columns[0])
 
     @classmethod
     def for_privacy(
         cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
     ) -> PrivateScaler:
-        """Return the scaler with the largest rho that stays within (epsilon, delta), by Rényi accounting:
-        quick, and a few percent from the tightest."""
+        """Return the scaler with the largest rho that stays within (epsilon, delta), by Rényi accounting,
+        which is quick and a few per cent from the tightest."""
+        # `calibrate` searches for the smallest amount of noise, so that it is given 1 / rho.
         draft = cls(public=public, columns=columns, rho=1, cells=cells)
         inverse = accounting.calibrate(
             lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,
@@ -143,7 +169,7 @@ class PrivateScaler:
         return moments.Scale(lower, (upper - lower) / self.cells, self.cells)
 
     def _noises(self, column: str) -> tuple[IntegerGaussian | None, ...]:
-        """Return the noises of count, sum and squares; None for a count that is public."""
+        """Return the noises of count, sum and sum of squares; None for a count that is public."""
         nullable, relation = self.public.bounds(column).nullable, self.public.neighbors
         is_count_public = relation is not ADD_REMOVE and not nullable and self.public.size is not None
         column_rho = _require.exact(self.rho, "rho") / len(self.columns)
@@ -168,16 +194,11 @@ class PrivateScaler:
         check_source(self.public, source)
         moments_by_column = [self._measure(source, name, entropy) for name in self.columns]
         scales = [self._scale(name) for name in self.columns]
+        estimates = [_estimates(n, s) for n, s in zip(moments_by_column, scales, strict=True)]
         value = Scaling(
             columns=self.columns,
-            means=tuple(
-                float(_mean(_spans(noisy, None), scale)[0])
-                for noisy, scale in zip(moments_by_column, scales, strict=True)
-            ),
-            deviations=tuple(
-                _deviations(_spans(noisy, None), scale)[0]
-                for noisy, scale in zip(moments_by_column, scales, strict=True)
-            ),
+            means=tuple(mean for mean, _ in estimates),
+            deviations=tuple(deviation for _, deviation in estimates),
             lower=tuple(float(scale.lower) for scale in scales),
             upper=tuple(float(scale.upper) for scale in scales),
         )
@@ -198,7 +219,8 @@ class PrivateScaler:
 
 
 def _spans(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]:
-    """Return intervals of the noisy sums at a confidence; the noisy values themselves without one."""
+    """Return intervals of count, sum and sum of squares that hold the true values with probability
+    `confidence`; without one, the noisy values themselves as intervals of length zero."""
     spans = [(v, v) if confidence is None else noisy.span(i, confidence) for i, v in enumerate(noisy.values)]
     return [(Fraction(low), Fraction(high)) for low, high in spans]
 
@@ -209,23 +231,39 @@ def _mean(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
     return moments.mean_span(count, total, squares, scale)
 
 
-def _deviations(spans: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
-    """Return the interval of the standard deviation, never below the floor."""
+def _deviation(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
+    """Return the interval of the standard deviation that intervals of the sums allow, never below the floor.
+
+    Square roots are taken in units of a cell, so that the squares of huge or tiny bounds are ordinary floats.
+    """
     count, total, squares = spans
-    low, high = map(float, moments.variance_span(count, total, squares, scale))
-    floor = float(FLOOR * (scale.upper - scale.lower))
-    return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
+    variances = moments.variance_span(count, total, squares, scale._replace(step=Fraction(1)))
+    low, high = (scale.step * max(FLOOR * scale.cells, Fraction(math.sqrt(v))) for v in variances)
+    return low, high
+
+
+def _estimates(noisy: moments.Noisy, scale: moments.Scale) -> tuple[float, float]:
+    """Return the mean and the deviation that are released: those of the noisy sums, as floats.
+
+    Both lie within the range of floats, as bounds do. A deviation that rounds to zero becomes the smallest
+    float, because columns are divided by it.
+    """
+    point = _spans(noisy, None)
+    return float(_mean(point, scale)[0]), max(float(_deviation(point, scale)[0]), math.ulp(0.0))
 
 
 def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tuple[float, float]:
-    """Return error bounds of the mean and of the deviation (as floored): the larger distance to the ends of
-    the interval."""
-    point, spans = _spans(noisy, None), _spans(noisy, confidence)
-    mean, (low, high) = _mean(point, scale)[0], _mean(spans, scale)
-    deviation, (smallest, largest) = _deviations(point, scale)[0], _deviations(spans, scale)
-    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(
-        deviation - smallest, largest - deviation
-    ) * (1 + 1e-12)
+    """Return error bounds of the released mean and deviation (as floored): for each the larger distance to
+    the ends of its interval, rounded up."""
+    mean, deviation = map(Fraction, _estimates(noisy, scale))
+    spans = _spans(noisy, confidence)
+    (low, high), (smallest, largest) = _mean(spans, scale), _deviation(spans, scale)
+    # The square roots in `_deviation` are rounded by less than this share of themselves.
+    rounding = largest * Fraction(1, 1 << 50)
+    return (
+        _round.up(max(mean - low, high - mean)),
+        _round.up(max(deviation - smallest, largest - deviation) + rounding),
+    )
 
 
 __all__ = ["PrivateScaler", "Scaling"]

@@ -33,8 +33,13 @@ def build_schedule(
     strategy: Any = None,
     target: tuple[float | None, float | None] = (None, None),
 ) -> Schedule:
-    """Return a schedule from a trainer's options: `batch` of a declared `size`, or `rate`; `epochs`, or
-    `steps`."""
+    """Return a schedule from a trainer's options; a `kind` that is a schedule already is returned as it is.
+
+    `size` is the declared number of examples, None if there is none. The sampling rate is `rate`, or `batch`
+    (the expected size of a batch) over `size`; the length is `steps`, or `epochs` passes. `limit` is the
+    largest batch of truncated Poisson sampling, by default from `target`, the (epsilon, delta) that the
+    trainer is calibrated to. `strategy` correlates the noise of a cyclic schedule.
+    """
     if isinstance(kind, Schedule):
         options = {"rate": rate, "batch": batch, "steps": steps, "epochs": epochs, "limit": limit}
         given = [name for name, value in (options | {"strategy": strategy}).items() if value is not None]
@@ -85,7 +90,7 @@ def _check_options(kind: Any, steps: Any, epochs: Any, limit: Any, strategy: Any
 def _limit(
     limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]
 ) -> int:
-    """Return the batch limit, by default the smallest that costs at most a hundredth of delta."""
+    """Return the batch limit, by default the smallest that costs at most a hundredth of delta (a choice)."""
     if limit is not None:
         return limit
     epsilon, delta = target
@@ -100,7 +105,10 @@ def _limit(
 def _pass_schedule(
     kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any
 ) -> Schedule:
-    """Return a schedule of whole passes: balls in bins, or cyclic with a strategy."""
+    """Return a schedule of whole passes, each of 1 / `rate` steps: balls in bins, or cyclic.
+
+    `divisor` is the expected batch size.
+    """
     bins = max(1, round(1 / rate))
     if steps is not None:
         _require.integer(steps=steps, at_least=1)
@@ -122,8 +130,8 @@ def _pass_schedule(
 
 
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
-    """Return the sampling rate and the expected batch size, each from the other where the number of examples
-    is declared."""
+    """Return the sampling rate and the expected batch size; where only one is given, the other follows from
+    the declared number of examples."""
     if rate is None and batch is None:
         raise InvalidInput(
             "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."

@@ -1,9 +1,9 @@
-"""Sampling schedules (Poisson, balls in bins, without replacement, cyclic): who takes part in which step, by
-coins that are really tossed; and what that costs.
+"""Sampling schedules (Poisson, balls in bins, without replacement, cyclic): which examples take part in which
+step, by the very random draws that the proof of the price assumes, and the price.
 
-Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by what the
-sum of gradients is divided: a public number, never the size of the batch that came. Shuffling is not here:
-its steps are not independent samples, and the price of sampling would be wrong for it.
+Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by which
+number the sum of gradients is divided: a public one, never the size of the batch that was drawn. There is no
+shuffling here: its batches are not independent samples, and the price of sampling would be wrong for it.
 """
 
 from __future__ import annotations
@@ -27,44 +27,46 @@ from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplac
 from ..accounting.normal import overflow
 from ..sampling import Entropy
 from .correlated import IDENTITY, Strategy, sensitivity
-from .discrete import Grid
+from .discrete import GradientGrid
 
 Indices = npt.NDArray[np.int64]
-# About how many members all batches have together that one call of the sampler draws: one call for many small
-# batches, and little to keep. More is no faster for batches of hundreds.
+# About how many indices one call of the sampler draws, for several steps at once where batches are small: few
+# calls, and little memory. More is no faster for batches of hundreds.
 _MEMBERS = 1 << 13
 
 
 class Schedule:
-    """Shares what schedules have in common: `steps` batches, of which `divisor` is the expected size."""
+    """Describes what all schedules have: the number of `steps`, each with a batch, and the public `divisor`,
+    the expected size of a batch."""
 
     steps: int
     divisor: float
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         """Return the price of the whole run.
 
-        `noise_multiplier` is the noise over the clip; with a grid, exact noise over the grid's sensitivity.
+        `noise_multiplier` is the deviation of the noise divided by the clip; with a `grid`, of exact noise
+        divided by the grid's sensitivity.
         """
         raise NotImplementedError
 
     @property
     def growth(self) -> float:
-        """Return the deviation of the independent noise over noise_multiplier * clip: above 1 where one
-        example takes part in several steps.
+        """Return the deviation of the independent noise divided by noise_multiplier * clip; above 1 in a
+        schedule whose price counts that one example takes part in several steps.
         """
         return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        """Yield the members of each step's batch.
+        """Yield the indices of the examples in each step's batch.
 
-        `size` is the private number of examples; it goes nowhere else.
+        `size` is the private number of examples; it is used for nothing else.
         """
         raise NotImplementedError
 
     def check_size(self, size: int) -> None:
-        """Refuse data of another size than was declared and priced, where the schedule samples from exactly
-        so many: then the size is public, and may be said."""
+        """Refuse data of another size than was declared, if the schedule is priced for an exact number of
+        examples. The size is public then, so the message may contain it."""
         declared = getattr(self, "size", None)
         if declared is not None and size != declared:
             raise PublicMismatch(
@@ -72,14 +74,16 @@ class Schedule:
             )
 
 
-def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, changes: int = 1) -> Event:
-    """Return the event of one noisy sum that one unit moves by at most `changes` clips."""
+def _noise(
+    noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None, changes: int = 1
+) -> Event:
+    """Return the event of one noisy sum that one unit moves by at most `changes` times the clip."""
     if grid is not None:
         return grid.event(noise_multiplier, neighbors, changes)
     return Gaussian(noise_multiplier=noise_multiplier / changes, neighbors=neighbors)
 
 
-def _refuse_grid(grid: Grid | None, subject: str) -> None:
+def _refuse_grid(grid: GradientGrid | None, subject: str) -> None:
     """Refuse exact noise where the price is proved for the continuous Gaussian only."""
     if grid is not None:
         raise Unsupported(
@@ -111,7 +115,7 @@ class Poisson(Schedule):
         _require.integer(steps=self.steps, at_least=1)
         _require.positive(rate=self.rate, divisor=self.divisor)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="Poisson sampling of examples")
         return _noise(noise_multiplier, neighbors, grid).sampled(self.rate).repeated(self.steps)
 
@@ -141,7 +145,7 @@ class BallsInBins(Schedule):
     def steps(self) -> int:  # type: ignore[override]
         return self.bins * self.epochs
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="balls-in-bins batching")
         _refuse_grid(grid, "balls-in-bins batching")
         noise = Gaussian(noise_multiplier=noise_multiplier, neighbors=neighbors)
@@ -157,10 +161,10 @@ class BallsInBins(Schedule):
 class WithoutReplacement(Schedule):
     """Draws `sample` of exactly `size` examples for each step, uniformly.
 
-    For `replace`, where the size is public.
+    For the relation `replace`, under which the size is public.
 
     Guarantee: each step is SampledWithoutReplacement(Gaussian(noise_multiplier / 2)): replacing one example
-               moves the clipped sum by 2 clip, and the price is that of noise over this distance.
+               moves the clipped sum by up to 2 clip, and the noise is noise_multiplier * clip.
     Proof:     Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647, Theorem 9).
     """
 
@@ -177,7 +181,7 @@ class WithoutReplacement(Schedule):
     def divisor(self) -> float:  # type: ignore[override]
         return float(self.sample)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, REPLACE, what="sampling without replacement")
         noise = _noise(noise_multiplier, neighbors, grid, changes=2)
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
@@ -194,14 +198,13 @@ class TruncatedPoisson(Schedule):
     """Draws by Poisson sampling from exactly `size` examples; where more than `limit` are drawn, a random
     `limit` of them are kept.
 
-    For `zero_out`.
+    For the relation `zero_out`. As batches have a largest size, so has the memory that they take; its cost
+    is the probability that any batch is above it.
 
-    Batches have a largest size, so that memory does; what that costs is the chance that it ever matters.
-
-    Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` but for an event of probability
-               steps P[Binomial(size, rate) > limit], which adds (1 + e^epsilon) times itself to delta.
-    Proof:     Chua et al. 2024, arXiv:2411.04205: couple the coins; as long as no batch is too large the two
-               runs are one and the same.
+    Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` except with probability at most
+               p = steps * P[Binomial(size, rate) > limit], which adds (1 + e^epsilon) p to delta.
+    Proof:     Chua et al. 2024, arXiv:2411.04205: both runs use the same coins, and are the same as long as
+               no batch is above the limit.
     """
 
     rate: Fraction
@@ -219,7 +222,7 @@ class TruncatedPoisson(Schedule):
     def divisor(self) -> float:  # type: ignore[override]
         return float(self.rate * self.size)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         require_relation(neighbors, ZERO_OUT, what="truncated Poisson sampling")
         noise = _noise(noise_multiplier, neighbors, grid)
         step = acc.TruncatedPoisson(event=noise, rate=self.rate, size=self.size, limit=self.limit)
@@ -242,12 +245,14 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
     379
     """
     _require.positive(epsilon=epsilon, delta=delta)
+    _require.probability(rate=_require.exact(rate, "rate"))
     _require.integer(size=size, steps=steps, at_least=1)
 
     def fits(limit: int) -> bool:
+        # e^700 is near the largest float. Beyond it the limit may cost more; the event counts what it costs.
         return (1 + math.exp(min(epsilon, 700.0))) * steps * overflow(size, rate, limit) <= delta
 
-    # No batch is above `size`.
+    # Binary search: `high` always fits, as no batch is above `size`, and `low` never does.
     low, high = 0, size
     while high - low > 1:
         middle = (low + high) // 2
@@ -261,17 +266,18 @@ class Cyclic(Schedule):
     """Gives every example one of `bins` steps, drawn once, in which it takes part in each of `epochs` passes.
     There is no amplification by sampling.
 
-    Noise may be correlated over time (`correlated`): then a step's noise is partly taken back later. One bin
-    is full-batch descent.
+    Noise may be correlated over time by a `strategy` (`correlated`): then later steps subtract a part of a
+    step's noise. One bin is full-batch descent.
 
     Guarantee: CorrelatedGaussian(noise_multiplier): one Gaussian for the whole run, with independent noise of
-               deviation noise_multiplier * clip * `growth`. Under `replace` one example becomes another, and
-               the noise is over twice as far.
-    Proof:     an example's step does not depend on other examples, so one more or less adds vectors of length
-               at most clip in at most `epochs` steps, any two of them `bins` apart; `growth` bounds what the
-               strategy makes of these (`correlated.sensitivity`). Adding C⁻¹ Z to the gradients is C⁻¹
-               applied to C G + Z, also when gradients depend on what was released before (Denisov et al.
-               2022, arXiv:2202.08312, Theorem 2.1).
+               deviation noise_multiplier * clip * `growth`. Under `replace` the vectors of one example become
+               those of another, which moves sums twice as far: the price is that of noise_multiplier / 2.
+    Proof:     write C for the strategy's matrix, G for the clipped sums and Z for the independent noise, with
+               one row for each step. An example's step does not depend on other examples, so one example more
+               or less adds vectors of length at most clip to at most `epochs` rows of G, any two of them at
+               least `bins` apart; `growth` bounds the length of C times these (`correlated.sensitivity`).
+               Adding C⁻¹ Z to G is C⁻¹ applied to C G + Z, also when gradients depend on what was released
+               before (Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1).
     """
 
     bins: int
@@ -286,7 +292,7 @@ class Cyclic(Schedule):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"
             )
-        # Raises where the strategy is for fewer steps.
+        # Raises if the strategy is for fewer steps.
         self.strategy.row(self.steps - 1)
 
     @property
@@ -299,13 +305,14 @@ class Cyclic(Schedule):
 
     @property
     def participation(self) -> acc.Participation:
+        """Return in which steps one example may take part, in the words of the price."""
         if self.epochs == 1:
             return acc.SingleEpoch()
         if self.strategy.bands <= self.bins:
             return acc.Banded(bands=self.strategy.bands, times=self.epochs)
         return acc.MinSeparated(separation=self.bins, times=self.epochs)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         _refuse_grid(grid, "noise that is correlated over time")
         changes = 2 if neighbors is REPLACE else 1
         return acc.CorrelatedGaussian(
@@ -322,11 +329,11 @@ class Cyclic(Schedule):
 
 
 def _deal_into_bins(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
-    """Yield the members of each bin: everybody is in one of them, uniformly and independently.
+    """Yield the members of each bin: every example is in one of them, uniformly and independently.
 
-    Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are
-    independent and alike have one joint distribution for the same people in any order, so the others' bins
-    can be taken to be the same with and without that person.
+    The i-th draw belongs to the i-th example, and positions move when a person leaves. That is no leak: the
+    draws are independent and identically distributed, so the bins of the other examples have the same joint
+    distribution with and without that person, and can be taken to be the same in a proof.
     """
     bin_of = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
     order = np.argsort(bin_of, kind="stable")
@@ -336,9 +343,9 @@ def _deal_into_bins(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]
 
 
 def _poisson_batches(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
-    """Yield a Poisson sample for each step, those of several steps drawn together where they are small.
+    """Yield a Poisson sample for each step; small ones are drawn for several steps at a time.
 
-    Positions may move when somebody leaves: the coins are independent and alike, see `_deal_into_bins`.
+    Positions move when a person leaves, which is no leak: see `_deal_into_bins`.
     """
     steps_at_once = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
     for start in range(0, steps, steps_at_once):

@@ -1,5 +1,5 @@
-"""Checks of a trainer's options when it is made: after the charge, an option that cannot work costs the price
-of a run."""
+"""Checks of a trainer's options when it is made: an option that failed only after the charge would cost the
+price of a run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _check_together(trainer: Trainer) -> None:
             "an adaptive clip changes from step to step, and a cyclic schedule or discrete noise is priced "
             "for one clip. Nothing was read or trained."
         )
-    # The noise of a cyclic schedule may be correlated over time: then its variance is another at each step.
+    # The noise of a cyclic schedule may be correlated over time: then its variance changes from step to step.
     if (
         (has_adaptive_clip or is_cyclic)
         and isinstance(trainer.optimizer, Adam)
@@ -82,8 +82,8 @@ def _check_together(trainer: Trainer) -> None:
 
 
 def _factors(trainer: Trainer) -> list[float]:
-    """Return the first and the last factor of the learning rate: a list of factors that is too
-    short shows there."""
+    """Return the first and the last factor of the learning rate. A function that fails because it has too few
+    factors fails at the last."""
     factor, steps = trainer.learning_rate, trainer.schedule.steps
     if factor is None:
         return [1.0]
@@ -99,7 +99,7 @@ def _factors(trainer: Trainer) -> list[float]:
         try:
             factors.append(float(factor(step)))
         except Exception as error:
-            # It was given the number of a step, and speaks of no person.
+            # The function was given the number of a step, so its message tells nothing about a person.
             raise InvalidInput(
                 f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
                 f"for each of {steps} steps. Nothing was read or trained."
@@ -109,7 +109,11 @@ def _factors(trainer: Trainer) -> list[float]:
 
 
 def _check_deviation(trainer: Trainer) -> None:
-    """Refuse noise that rounds to zero in float32, or is beyond floats, or beyond the integers of a grid."""
+    """Refuse noise that rounds to zero in float32, or is beyond its range or the integers of a grid.
+
+    With a deviation between 2**-100 and 2**100, noise is far within the range of float32. On a grid, noise of
+    deviation 2**58 steps is a 64-bit integer up to 31 deviations.
+    """
     try:
         deviation = trainer.deviation
     except OverflowError:
@@ -124,11 +128,11 @@ def _check_deviation(trainer: Trainer) -> None:
 
 
 def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
-    """Check the optimizer: one of ours, or a function that builds one of torch's for the parameters it is
-    given.
+    """Check the optimizer: `SGD`, `Adam`, or a function that builds one of torch's for the parameters that it
+    is given.
 
-    It takes a step per factor with copies, from zero gradients. Ours need only the number type of a
-    parameter, so that their copies are empty.
+    It takes a step on copies of the parameters, with zero gradients, for each factor that `_factors` returns.
+    `SGD` and `Adam` depend on the type of the parameters only, so that their copies are empty.
     """
     optimizer: Any = trainer.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
@@ -154,7 +158,7 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     except InvalidInput:
         raise
     except Exception as error:
-        # No data so far: it speaks of no person.
+        # No data was read so far, so the message tells nothing about a person.
         raise InvalidInput(
             f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: "
             f"{error}. Nothing was read or trained. Give {_INSTEAD}."

@@ -1,10 +1,11 @@
-"""Tensors that are the same for all examples, with a gradient of each example: what a layer computes from a
-constant.
+"""Shared tensors: values that are the same for all examples, stored once for each example, so that each
+example has a gradient of its own.
 
-Positions of a text are a constant ([T], or [1, T]); their embedding is the same for all examples, and torch's
-gradient of it is the sum over the batch. Here it is computed for each example, and hides that: it has the
-shape that the model's code expects, with the examples in a dimension of their own that the code cannot see. A
-closed list of operations knows what to do with it; all others are refused.
+A layer makes such a tensor from a constant. The positions of a text, for example, are a constant ([T], or
+[1, T]); their embedding is the same for all examples, and torch's gradient of it is a sum over the batch. So
+the engine stores the embedding B times, once for each of B examples. The model's code does not know this: a
+`Shared` tensor shows it the shape without the examples' dimension. The operations in `_HANDLERS` keep the
+examples apart; all others are refused.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from .batching import NotBatchFirst
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
+_UNUSUAL_SUM = "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
 
 
 class Shared(Tensor):
-    """Holds a tensor that is the same for all examples, once for each of them: [B, *shape] inside, of shape
-    `shape` to the model's code."""
+    """Holds a tensor that is the same for all examples, once for each of them: it is stored as [B, *shape],
+    and the model's code sees `shape`."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -38,12 +40,12 @@ class Shared(Tensor):
 
 
 def shared(each: Tensor) -> Tensor:
-    """Return a tensor that hides its first dimension, the examples."""
+    """Return [B, *shape] as a shared tensor, which hides its first dimension, the examples."""
     return each.as_subclass(Shared)
 
 
 def each_of(tensor: Tensor) -> Tensor:
-    """Return [B, *shape], of a shared tensor."""
+    """Return a shared tensor as it is stored, [B, *shape]."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(Tensor)
 
@@ -63,9 +65,7 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
 
     def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
         if rest or alpha != 1:
-            raise NotBatchFirst(
-                "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
-            )
+            raise NotBatchFirst(_UNUSUAL_SUM)
         if isinstance(one, Shared) and isinstance(other, Shared):
             return _combine_shared(function, one, other)
         if isinstance(one, Shared):
@@ -77,7 +77,7 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
 
 
 def _combine_shared(function: Callable[[Any, Any], Tensor], one: Tensor, other: Tensor) -> Tensor:
-    """Return the function of two shared tensors, which is shared."""
+    """Return the function of two shared tensors, which is a shared tensor."""
     if one.dim() != other.dim():
         raise NotBatchFirst(
             "the model combines what layers made of two constants with different numbers of dimensions."
@@ -86,12 +86,17 @@ def _combine_shared(function: Callable[[Any, Any], Tensor], one: Tensor, other: 
 
 
 def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -> Tensor:
-    """Return function(plain, shared): a batch where `plain` is one, shared where it is a constant."""
+    """Return function(plain, each), where `each` [B, *shape] is a shared tensor as it is stored.
+
+    The result is an ordinary batch if `plain` is one, and a shared tensor if `plain` is a constant. Where
+    `plain` has more dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
+    """
+    # The number of dimensions that the model's code sees.
     batch, dims = len(each), each.dim() - 1
     if not isinstance(plain, Tensor) or plain.dim() < dims:
         return shared(function(plain, each))
     if plain.dim() and plain.shape[0] == 1 < batch:
-        # Of one row, for all examples: a constant too.
+        # It has one row for all examples: a constant, too.
         each = each.view(batch, *[1] * (plain.dim() - dims), *each.shape[1:])
         return shared(function(plain, each))
     if plain.dim() > dims:
@@ -121,8 +126,10 @@ _HANDLERS.pop(None, None)
 
 
 @_handles(Tensor.add_, Tensor.__iadd__)
-def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
-    """Add in place, where one of the two is shared."""
+def _add_in_place(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+    """Add, where one of the two is shared; in place only if `one` is not."""
+    if alpha != 1:
+        raise NotBatchFirst(_UNUSUAL_SUM)
     if isinstance(one, Shared):
         return (
             shared(_HANDLERS[torch.add](one, other))
@@ -133,7 +140,7 @@ def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _elementwise(function: Callable[..., Any]) -> _Handler:
-    """Return a handler that applies an elementwise function, which does the same for each example."""
+    """Return the handler of an elementwise function of one tensor, which keeps the examples apart."""
     return lambda tensor, *args, **kwargs: shared(function(tensor.as_subclass(Tensor), *args, **kwargs))
 
 
@@ -164,7 +171,7 @@ for _function in (
 
 
 def _inner_dim(dim: int) -> int:
-    """Return the number of a dimension behind that of the examples."""
+    """Return which stored dimension the model's code means by `dim`: the examples' dimension comes first."""
     return dim if dim < 0 else dim + 1
 
 
@@ -187,15 +194,15 @@ def _permute(tensor: Tensor, *dims: Any) -> Tensor:
 
 @_handles(torch.where)
 def _where(condition: Tensor, one: Any, other: Any) -> Tensor:
-    """Choose between what a layer made of a constant and a number, by a condition that is neither."""
-    numbers = [side for side in (one, other) if not isinstance(side, Tensor) or not side.dim()]
+    """Choose between a shared tensor and a number, by a condition that is not shared."""
+    numbers = [value for value in (one, other) if not isinstance(value, Tensor) or not value.dim()]
     if isinstance(condition, Shared) or len(numbers) != 1:
         raise NotBatchFirst("the model chooses by, or between, what layers made of constants.")
     if isinstance(one, Shared):
-        kept = one.as_subclass(Tensor)
-        return _combine_with_plain(lambda c, each: torch.where(c, each, other), condition, kept)
-    kept = other.as_subclass(Tensor)
-    return _combine_with_plain(lambda c, each: torch.where(c, one, each), condition, kept)
+        stored = one.as_subclass(Tensor)
+        return _combine_with_plain(lambda c, each: torch.where(c, each, other), condition, stored)
+    stored = other.as_subclass(Tensor)
+    return _combine_with_plain(lambda c, each: torch.where(c, one, each), condition, stored)
 
 
 @_handles(Tensor.masked_fill)
@@ -208,20 +215,33 @@ def _masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, *args: Any, **rest: Any
 ) -> Tensor:
-    """Attend with a mask, or a bias of positions, that is the same for all examples, as T5 has it."""
+    """Run attention with a shared mask or bias of positions, as T5 has it; all else must not be shared."""
     if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
         raise NotBatchFirst("the model attends to what a layer made of a constant.")
     mask = _combine_with_plain(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
 
-@_handles(Tensor.expand, Tensor.repeat)
+@_handles(Tensor.expand)
 def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
-    """Return the batch itself where the model expands a shared tensor to one for each example."""
+    return _one_for_each_example(tensor, sizes, lambda size, inner: size in (-1, inner))
+
+
+@_handles(Tensor.repeat)
+def _repeat(tensor: Tensor, *times: Any) -> Tensor:
+    return _one_for_each_example(tensor, times, lambda count, inner: count == 1)
+
+
+def _one_for_each_example(tensor: Tensor, sizes: Any, is_kept: Callable[[int, int], bool]) -> Tensor:
+    """Return the batch [B, *shape] itself where the model expands or repeats a shared tensor to B copies.
+
+    `sizes` are the arguments of the model's call, the first for the dimension of the copies. `is_kept` says
+    of any other argument, and of the size of its dimension, whether the call leaves that dimension as it is.
+    """
     each = tensor.as_subclass(Tensor)
     sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else sizes
     inner = each.squeeze(1) if each.dim() == len(sizes) + 1 and each.shape[1] == 1 else each
-    rest_is_kept = all(n in (-1, 1, have) for n, have in zip(sizes[1:], inner.shape[1:], strict=False))
+    rest_is_kept = all(map(is_kept, sizes[1:], inner.shape[1:]))
     if inner.dim() != len(sizes) or sizes[0] != len(each) or not rest_is_kept:
         raise NotBatchFirst(
             "the model expands what a layer made of a constant to something else than one for each example."
@@ -231,7 +251,7 @@ def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
 
 @_handles(Tensor.__getitem__)
 def _item(tensor: Tensor, index: Any) -> Tensor:
-    """Index the dimensions behind that of the examples, by integers and slices."""
+    """Index the dimensions that the model's code sees, by integers and slices."""
     index = index if isinstance(index, tuple) else (index,)
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index):
         raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of positions.")

@@ -1,15 +1,14 @@
 """Gradients of examples in a batch, compared with those of the same examples alone by torch itself.
 
-Gradients are compared as sums with random weights, drawn anew each time: sums are equal if all summands are,
-and with probability one only then. So no example's gradient is built by itself, which would cost a backward
-pass and a model's memory each; what is compared goes parameter by parameter.
+Gradients are compared as sums over examples with random weights, drawn anew each time: two sums are equal if
+all gradients are, and with probability one only then. So no gradient of a single example is stored, each of
+which would take as much memory as the model; sums are compared one parameter after the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +20,28 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap, plan
 from .engine import ClippingEngine, Gradients
+from .reference_gradients import PIECE, ReferenceGradients, loss_sum, losses_of, plain_gradient, squared_norm
 from .taps import Tap, Target
 
-# The second batch size: code may do one thing at one size, and another at another.
+# The second batch size at which gradients are compared: code may do one thing at one size, and another thing
+# at another.
 SMALL_BATCH = 3
-# Of the size of the largest gradient: float32 alone and in a batch may sum in another order.
+# The largest difference that counts as rounding, relative to the largest entry: float32 sums for an example
+# alone and in a batch may be taken in another order.
 TOLERANCE = 1e-4
-# The same where the model computes in half precision inside: eight bits, and a few layers of it.
+# The same if the model computes in half precision inside: bfloat16 has eight bits, and some layers lose more.
 HALF_TOLERANCE = 2.0**-4
-# How often gradients are compared before they count as different, and by how much, relative to themselves,
-# weights are perturbed in between (not tuned).
+# How often gradients are compared before they count as different, and by which share of themselves weights
+# are perturbed in between (not tuned).
 TRIES, PERTURBATION = 3, 2.0**-10
-# The largest batch that is compared, so that a start stays short (a choice, not measured). Code that mixes
-# only beyond it is taken on trust (docs/promise.md).
+# The largest batch that is compared, so that training starts soon (a choice, not measured). Code that mixes
+# examples only in larger batches is not found (docs/promise.md).
 LARGEST = 512
-# Entries that are compared at a time: four megabytes, where a model may have gigabytes.
-PIECE = 1 << 20
-# Of a squared length that is added up once more, from numbers that were rounded when they were added.
+# By this share a squared norm may be above its bound, because it is computed from float32 sums, which were
+# rounded.
 ROUNDING = 1e-5
-# A larger batch, with an even number of examples, that is compared with single examples: no dimension of it
-# is squeezed, and it is not cut in odd parts.
+# A larger batch that is compared with single examples. It is even, so that code which folds examples in
+# pairs, and fails at the odd sizes, runs at this one. A choice, not measured.
 LARGER_BATCH = 12
 MADE_UP_EXAMPLES = "If those are not valid for this model, give your own with synthetic=(inputs, targets)."
 OWN_EXAMPLES = "They are those of synthetic=: give values that are valid for this model."
@@ -54,14 +55,13 @@ STATE = (
 
 @dataclass
 class Measured:
-    """Holds the gradients of a batch, each example's by itself; weighted sums of them are built, a parameter
-    at a time."""
+    """Holds the per-example gradients of a batch as taps, from which weighted sums are built."""
 
     engine: ClippingEngine
     gradients: Gradients
 
     def parts(self, weights: Tensor) -> Iterator[Tensor]:
-        """Yield the sum over examples of weights[i] times gradient i, one parameter after the other."""
+        """Yield the sum over examples i of weights[i] times gradient i, one parameter after the other."""
         taps: dict[int, list[Tap]] = {}
         for tap in self.gradients.taps:
             for target in _targets_of(tap):
@@ -73,8 +73,11 @@ class Measured:
             yield sums.pop(id(p)).detach()
 
     def _sums(self, parameter: Tensor, taps: dict[int, list[Tap]], weights: Tensor) -> dict[int, Tensor]:
-        """Return the sums of this parameter and of all that share a tap with it: a bias beside its weight, a
-        bias in three parts beside three weights."""
+        """Return the sums for this parameter and for all that share a tap with it, directly or through
+        others: a weight and its bias, or three weights and one bias in three parts.
+
+        `taps` holds the taps of each parameter, by the parameter's id.
+        """
         sums = {id(parameter): torch.zeros_like(parameter)}
         todo = {id(tap): tap for tap in taps.get(id(parameter), [])}
         added: set[int] = set()
@@ -96,7 +99,11 @@ def _targets_of(tap: Tap) -> list[Target]:
 
 
 def measure(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: bool = False) -> Measured:
-    """Return each example's gradient, and its loss; with `sums_only` in a step's memory, without losses."""
+    """Return each example's gradient, and its loss; with `sums_only` without losses, in no more memory than a
+    training step takes.
+
+    A gradient that is not finite counts as zero.
+    """
     gradients = engine.gradients(inputs, targets, sums_only=sums_only)
     keep = gradients.squares.sum(1).isfinite()
     if not bool(keep.all()):
@@ -105,7 +112,7 @@ def measure(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: boo
 
 
 def random_weights(size: int, dtype: torch.dtype) -> Tensor:
-    """Return weights of either sign, none of them near zero."""
+    """Return random weights of either sign, between 1/2 and 3/2 in absolute value."""
     return (0.5 + torch.rand(size, dtype=dtype)) * (1 - 2 * torch.randint(0, 2, (size,)))
 
 
@@ -114,7 +121,7 @@ def pick(data: Any, positions: Any) -> Any:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether anything is computed in half precision."""
+    """Records, in `seen`, whether anything is computed in half precision."""
 
     seen: bool = False
 
@@ -140,13 +147,13 @@ def check_alone(
     """Refuse a model in which an example's gradient in a batch, by the engine, is not that of the example
     alone, by torch itself.
 
-    Sums are taken in another order for a batch, and where a ReLU's input is zero up to rounding that makes
-    the difference between on and off: once in a hundred times for a small transformer. With weights a little
-    different that is gone, and mixing is not.
+    Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, this decides
+    whether it is on or off: once in a hundred times for a small transformer. With slightly other weights this
+    difference goes away, and one that comes from mixing stays.
     """
     if not differs(engine, inputs, targets, batch):
         return
-    kept = [p.detach().clone() for p in engine.model.parameters()]
+    weights_before = [p.detach().clone() for p in engine.model.parameters()]
     try:
         for _ in range(TRIES - 1):
             with torch.no_grad():
@@ -158,18 +165,18 @@ def check_alone(
         raise _difference(engine, inputs, targets, batch, own)
     finally:
         with torch.no_grad():
-            for p, before in zip(engine.model.parameters(), kept, strict=True):
+            for p, before in zip(engine.model.parameters(), weights_before, strict=True):
                 p.copy_(before)
 
 
 def _difference(
     engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None, own: bool
 ) -> DiscreetError:
-    """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
-    reason."""
+    """Return the error that says why a gradient in a batch is not that of the example alone: because examples
+    mix, or for another reason."""
     count = len(tree_leaves(targets)[0])
     singles = [pick((inputs, targets), torch.tensor([i])) for i in range(count)]
-    alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
+    alone = torch.cat([loss_sum(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
             "the loss of a made-up example is not finite. No data was read. "
@@ -220,73 +227,76 @@ def _difference(
 
 
 def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
-    """Return whether the same examples, with the same random numbers, have other losses the second time."""
+    """Return whether the same examples, with the same random numbers, have other losses when run again."""
     seed, losses = int(torch.randint(0, 1 << 30, ())), []
     for _ in range(2):
-        # This generator alone: `torch.manual_seed` would seed accelerators too, which nobody puts back.
+        # Not `torch.manual_seed`, which would also seed accelerators, whose states nobody puts back.
         torch.default_generator.manual_seed(seed)
         losses.append(losses_of(engine, inputs, targets).nan_to_num())
     return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12))
 
 
 def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
-    """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
-    measured too short."""
+    """Return whether an example's gradient depends on the batch that it is in; raise NotPrivate if a gradient
+    is longer than its measured bound.
+
+    The examples run alone, one after the other; in between, those so far are compared with a batch of them.
+    """
     count = len(tree_leaves(targets)[0])
     weights = random_weights(count, engine.dtype)
     total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
-    # Now it is known what an example holds: of a large model four are compared, where training runs four.
+    # The engine now knows how much memory an example takes: of a large model fewer examples are compared.
     count = run_together(engine, count, batch)
     inputs, targets = pick((inputs, targets), torch.arange(count))
     total, weights = total[:count], weights[:count]
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
     del parts
-    truth = _Truth(engine)
-    with truth.collecting():
+    reference = ReferenceGradients(engine)
+    with reference.collecting():
         for i in range(count):
             one = pick((inputs, targets), torch.tensor([i]))
-            truth.add(_loss(engine, *one), float(weights[i]))
-            if i == 0 and _sums_differ(engine, measure(engine, *one), truth, weights[:1], scale, inputs):
+            reference.add(loss_sum(engine, *one), float(weights[i]))
+            if i == 0 and _sums_differ(engine, measure(engine, *one), reference, weights[:1], scale, inputs):
                 return True
             if i + 1 == min(SMALL_BATCH, count):
                 fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1)))
-                if _sums_differ(engine, fewer, truth, weights[: i + 1], scale, inputs):
+                if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
                     return True
                 del fewer
-    # Measured again, not kept: beside the truth, which is as large as the model, there is room for one batch.
+    # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold one batch.
     heap.give_back()
     measured_batch = measure(engine, inputs, targets)
-    if _sums_differ(engine, measured_batch, truth, weights, scale, inputs):
+    if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
         return True
-    _check_lengths(measured_batch, total, truth)
+    _check_lengths(measured_batch, total, reference)
     del measured_batch
     for size in _larger_sizes(engine, count, batch):
-        # What a smaller batch left in pieces is no room for a larger one: together they would be the peak.
+        # The freed blocks of a smaller batch are too small for a larger one: memory would hold both.
         heap.give_back()
         more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
-        if _sums_differ(engine, more, truth, _spread_weights(weights, size), scale, inputs):
+        if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
             return True
         del more
     return False
 
 
 def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
-    """Return how many of so many made-up examples are run together: all of them, but of a large model no more
-    than training runs, and four at least."""
+    """Return how many of `count` made-up examples are run together: all of them; for a large model as many as
+    training runs together, and at least four."""
     return min(count, max(SMALL_BATCH + 1, engine.part_size(max(count, batch or 1))))
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
-    """Return the batch sizes above `count` at which gradients are compared: LARGER_BATCH at least, and the
-    expected batch's; of a batch that would be run in parts, the size of these."""
+    """Return the batch sizes above `count` at which gradients are compared: `LARGER_BATCH`, or the first
+    above `count`, and the expected batch. Where training would run such a batch in parts, the parts' size."""
     sizes = {engine.part_size(max(LARGER_BATCH, count + 1)), engine.part_size(batch or 1)}
     return sorted(size for size in sizes if count < size <= LARGEST)
 
 
 def _spread_weights(weights: Tensor, size: int) -> Tensor:
-    """Return weights for a batch in which examples come again and again; those of one example add up to its
-    own."""
+    """Return weights for a batch of `size` in which the examples are repeated; the weights of one example's
+    copies add up to its entry in `weights`."""
     spread = random_weights(size, weights.dtype)
     count = len(weights)
     for i in range(min(count, size)):
@@ -294,107 +304,72 @@ def _spread_weights(weights: Tensor, size: int) -> Tensor:
     return spread
 
 
-class _Truth:
-    """Holds what torch itself computes for examples that are alone: the weighted sum of their gradients, and
-    the squared length of each by layer."""
-
-    def __init__(self, engine: ClippingEngine) -> None:
-        self.engine = engine
-        self.sums = [torch.zeros_like(p).detach() for p in engine.parameters.values()]
-        self.lengths: list[dict[int, float]] = []
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Take the gradients of weights as they come, within this context, and keep none of them."""
-        parameters = list(self.engine.parameters.values())
-        kept = [p.grad for p in parameters]
-        handles = []
-        try:
-            for p, out in zip(parameters, self.sums, strict=True):
-                p.grad = None
-                handle = p.register_post_accumulate_grad_hook(self._taker(out))  # type: ignore[no-untyped-call]
-                handles.append(handle)
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for p, before in zip(parameters, kept, strict=True):
-                p.grad = before
-
-    def _taker(self, out: Tensor) -> Callable[[Tensor], None]:
-        def take(p: Tensor) -> None:
-            assert p.grad is not None
-            gradient, p.grad = p.grad.to_dense(), None
-            layer, own = self.engine.layers[id(p)], self.lengths[-1]
-            own[layer] = own.get(layer, 0.0) + _square(gradient)
-            out.add_(gradient, alpha=self.weight)
-
-        return take
-
-    def add(self, loss: Tensor, weight: float) -> None:
-        """Add one example's gradient, by its loss."""
-        self.weight = weight
-        self.lengths.append({})
-        loss.backward(inputs=list(self.engine.parameters.values()))  # type: ignore[no-untyped-call]
-
-
-def _square(gradient: Tensor) -> float:
-    """Return the squared length, piece by piece in float64."""
-    return sum(float(piece.double().square().sum()) for piece in torch.split(gradient.flatten(), PIECE))
-
-
 def _sums_differ(
-    engine: ClippingEngine, measured: Measured, truth: _Truth, weights: Tensor, scale: float, inputs: Any
+    engine: ClippingEngine,
+    measured: Measured,
+    reference: ReferenceGradients,
+    weights: Tensor,
+    scale: float,
+    inputs: Any,
 ) -> bool:
-    """Return whether the weighted sum of measured gradients is not that of single examples; NotPrivate where
-    a length was measured too short."""
-    size, count = len(weights), len(truth.lengths)
-    far = [
+    """Return whether the weighted sum of measured gradients is not that of single examples; raise NotPrivate
+    if a gradient is longer than its measured bound.
+
+    `scale` is the largest entry of the sum over `count` examples.
+    """
+    size, count = len(weights), len(reference.squared_norms)
+    differences = [
         largest_difference(part, true)
-        for part, true in zip(measured.parts(weights), truth.sums, strict=True)
+        for part, true in zip(measured.parts(weights), reference.sums, strict=True)
         if part.numel()
     ]
-    worst = max(far) if all(math.isfinite(d) for d in far) else math.inf
+    worst = max(differences) if all(math.isfinite(d) for d in differences) else math.inf
     bound = scale * max(1, size / count)
     if worst > TOLERANCE * bound and (
-        # Not looked into before: watching loads torch's compiler, a hundred megabytes.
+        # Asked last, and only if it matters: `_Watch` loads torch's compiler, a hundred megabytes.
         worst > HALF_TOLERANCE * bound or not _uses_half_precision(engine, inputs)
     ):
         return True
-    _check_lengths(measured, measured.gradients.squares, truth)
+    _check_lengths(measured, measured.gradients.squares, reference)
     return False
 
 
-def _check_lengths(measured: Measured, squares: Tensor, truth: _Truth) -> None:
-    """Hold the measured squares, by layer or as one, against the gradients of the examples, which may come
-    again and again; on made-up examples only, where it tells nothing."""
-    count = len(truth.lengths)
+def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGradients) -> None:
+    """Raise NotPrivate if a gradient is longer than its bound in `squares` ([B, layers] or [B, 1]).
+
+    The examples of `reference` may be repeated in the batch. They are made up, so the error tells nothing
+    about a person.
+    """
+    count = len(reference.squared_norms)
     layers = range(max(measured.engine.layers.values()) + 1)
-    lengths = [[own.get(layer, 0.0) for layer in layers] for own in truth.lengths]
+    lengths = [[own.get(layer, 0.0) for layer in layers] for own in reference.squared_norms]
     true = torch.tensor(lengths, dtype=torch.float64)[torch.arange(len(squares)) % count]
-    for place in _too_short(squares, true).nonzero().flatten().tolist():
-        _check_own_length(measured, place, squares[place : place + 1], truth.lengths[place % count])
+    for i in _too_short(squares, true).nonzero().flatten().tolist():
+        _check_own_length(measured, i, squares[i : i + 1], reference.squared_norms[i % count])
 
 
 def _too_short(squares: Tensor, true: Tensor) -> Tensor:
-    """Return for each example whether a length is above what was measured, of a layer or of all together."""
+    """Return for each example whether a squared norm in `true` is above its bound in `squares`, of a layer or
+    of all layers together."""
     pairs = [(squares.sum(1, keepdim=True), true.sum(1, keepdim=True))]
     if squares.shape[1] > 1:
         pairs.append((squares, true))
-    short = [(own.isfinite() & (own < other * (1 - ROUNDING))).any(1) for own, other in pairs]
+    short = [(bound.isfinite() & (bound < norm * (1 - ROUNDING))).any(1) for bound, norm in pairs]
     return torch.stack(short).any(0)
 
 
-def _check_own_length(measured: Measured, place: int, squares: Tensor, true: dict[int, float]) -> None:
-    """Hold the measured squares of one example against the vector that will be scaled, which is built.
+def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[int, float]) -> None:
+    """Raise NotPrivate if the engine's own gradient of example i, which clipping scales, is longer than its
+    bound in `squares`.
 
-    Torch's gradient is that of the engine up to rounding, much of it in half precision: it may be longer.
+    Torch's gradient, with squared norms `true` by layer, is the same up to rounding, and may be longer than
+    the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
     """
     weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
-    weights[place], own = 1, dict.fromkeys(true, 0.0)
+    weights[i], own = 1, dict.fromkeys(true, 0.0)
     for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
         layer = measured.engine.layers[id(p)]
-        own[layer] = own.get(layer, 0.0) + _square(part)
+        own[layer] = own.get(layer, 0.0) + squared_norm(part)
     layers = range(max(own) + 1)
     built = torch.tensor([[own.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
     if bool(_too_short(squares, built).any()):
@@ -411,37 +386,15 @@ def _check_own_length(measured: Measured, place: int, squares: Tensor, true: dic
 
 
 def largest_difference(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two tensors; not finite where one of them is not."""
+    """Return the largest absolute difference of two tensors; it is not finite if one of them is not."""
     pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
     return max(float((a - b).abs_().max()) for a, b in pieces)
 
 
-def losses_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
-    args = inputs if isinstance(inputs, tuple) else (inputs,)
-    with torch.no_grad():
-        return engine.loss(engine.model(*args), targets)
-
-
-def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
-    args = inputs if isinstance(inputs, tuple) else (inputs,)
-    total: Tensor = engine.loss(engine.model(*args), targets).sum()
-    return total
-
-
-def plain_gradient(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
-    """Return the gradient of the sum of losses by torch's own backward pass, as one vector."""
-    parameters = list(engine.parameters.values())
-    parts = list(torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True))
-    gradient = engine.buffer()
-    for piece in torch.split(gradient, [p.numel() for p in parameters]):
-        # Let go of as soon as it is copied.
-        part = parts.pop(0)
-        if part is not None:
-            piece.copy_(part.to_dense().flatten())
-    return gradient
-
-
 def is_far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Return whether two vectors differ somewhere; piece by piece, as each may be as long as the model."""
+    """Return whether two vectors differ somewhere by more than `tolerance` times `scale`, or are NaN there.
+
+    Pieces are compared one by one, as each vector may be as large as the model.
+    """
     pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
     return not all(bool(((a - b).abs_() <= tolerance * scale).all()) for a, b in pieces)

@@ -1,8 +1,9 @@
 """The clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the data.
 
 Each unit of a batch (an example, or a person with all rows) adds one summand: its gradient, averaged over
-augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping counts beside the sum; exact
-noise rounds each summand to a grid. What leaves is the noisy sum, and the noisy count.
+augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping also counts the summands that
+are not clipped; exact noise rounds each summand to a grid. Only the noisy sum and the noisy count leave this
+module.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 
-# Rows that are run together where exact noise needs each gradient by itself: so few stay in the caches.
+# Rows that are run together where exact noise needs each gradient by itself: so few gradients stay in the
+# processor's caches. No measurement on record.
 ROWS_AT_ONCE = 8
 
 
 class Summands:
-    """Adds up the summands of a run, clipped per-example gradients: `noise` into a vector, `add` each batch
-    to it, `close` the step.
+    """Adds up the summands of each step of a run, which are clipped gradients.
 
-    Once each, in this order.
+    In each step a vector goes through `noise`, `add` and `close`, once each and in this order; then it is the
+    noisy sum.
     """
 
     def __init__(
@@ -51,10 +53,11 @@ class Summands:
             self.rule = Flat(clip=self.rule.clip)
         else:
             self._adaptive = None
+        # Of this step: 1/2 for each unit that is not clipped, -1/2 for each other one (`clipping.Adaptive`).
         self._count = 0.0
         grid = trainer.grid
         self._grid_sum = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
-        # The buffer of gradients that are built one by one, kept from one microbatch to the next.
+        # The memory of gradients that are built one by one, used again by each microbatch.
         self._rows: Tensor | None = None
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._one_row_each = trainer.augment is None and examples.people is None
@@ -62,7 +65,10 @@ class Summands:
         self._noise = self._noise_source()
 
     def _noise_source(self) -> Reservoir | CorrelatedSource:
-        """Return the source of the run's noise, independent or correlated over time."""
+        """Return the source of the run's noise, independent or correlated over time.
+
+        With an adaptive clip it is noise for a clip of 1, which `noise` multiplies by the clip of the step.
+        """
         trainer, engine = self._trainer, self._engine
         deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
         noise = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
@@ -74,7 +80,7 @@ class Summands:
         )
 
     def noise(self, vector: Tensor) -> None:
-        """Overwrite the vector with this step's noise; with exact noise, with zeros until `close`."""
+        """Overwrite the vector with this step's noise. Exact noise is added in `close`: then with zeros."""
         if self._grid_sum is not None:
             vector.zero_()
             return
@@ -83,8 +89,8 @@ class Summands:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """Add the clipped summands of these units, one microbatch at a time, in full precision whatever
-        autocast is on around training.
+        """Add the clipped summands of these units to `sums`, the buffers of the vector by parameter, one
+        microbatch at a time, in full precision whatever autocast is on around training.
         """
         with full_precision():
             self._add(members, sums)
@@ -112,17 +118,18 @@ class Summands:
             self._add_clipped(gradients, sums)
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
+        """Return which unit each row belongs to, from the numbers of rows of each unit (None: one each)."""
         rows_per_unit = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
         return owned(rows_per_unit, mean=self._trainer.pooling == "mean", copies=self._copies)
 
     def _add_clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
-        """Clip these gradients and add them up; count the short ones, where the clip adapts."""
+        """Clip these gradients and add them up; count those that are not clipped, if the clip adapts."""
         if self._adaptive is not None:
             unclipped = gradients.squares.sum(1).sqrt() <= self.rule.clip
             self._count += float(unclipped.sum()) - len(unclipped) / 2
         weights, keep = factors(self.rule, gradients.squares)
         with torch.no_grad():
-            # On the grid a gradient that is not finite stays NaN with weight zero, and counts as zero there.
+            # A gradient that is not finite is NaN times weight zero; `GradientGrid.rounded` makes it zero.
             if self._grid_sum is not None:
                 rows = built(self._engine, gradients, self._rows)
                 self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows
@@ -133,7 +140,7 @@ class Summands:
             gradients.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
     def _weights_by_parameter(self, weights: Tensor) -> Tensor:
-        """Return one factor for each parameter, from [B, layers] factors."""
+        """Return [B, entries of all parameters] clipping factors, from [B, layers]; [B, 1] for one layer."""
         if weights.shape[1] == 1:
             return weights
         parameters = self._engine.parameters.values()
@@ -141,7 +148,7 @@ class Summands:
         return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
 
     def close(self, vector: Tensor) -> None:
-        """Do what remains of a step when all summands are in: the exact noise, and the next clip from the
+        """Finish a step when all summands are added: add exact noise, and compute the next clip from the
         noisy count.
         """
         if self._grid_sum is not None:
@@ -172,11 +179,11 @@ class Summands:
 
 
 def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
-    """Group people with about as many rows as each other, so that little is padded; at most `limit` rows
-    unless one person has more.
+    """Yield groups of people with about as many rows as each other, so that little is padded: the rows of
+    all, and the number of rows of each. A group has at most `limit` rows, unless one person has more.
 
-    A person's group goes by the person's own number of rows alone (`size_class`): a norm is bounded in a way
-    that goes by the group.
+    All people of a group are of one `size_class`, which depends on a person's own number of rows alone: it
+    decides how the norm of the person's gradient is bounded, which must not depend on others.
     """
     rows = sorted(rows, key=len)
     begin, row_count = 0, 0
@@ -187,7 +194,7 @@ def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[I
             or (limit and row_count + len(rows[end]) > limit)
         )
         if full and end > begin:
-            part = rows[begin:end]
-            yield np.concatenate(part), np.array([len(r) for r in part], dtype=np.int64)
+            group = rows[begin:end]
+            yield np.concatenate(group), np.array([len(r) for r in group], dtype=np.int64)
             begin, row_count = end, 0
         row_count += len(rows[end]) if end < len(rows) else 0

@@ -1,17 +1,17 @@
-"""Taps: what a layer leaves behind in one backward pass, enough for per-example norms and for the clipped
-sum.
+"""Taps: the tensors of a layer that are kept from one backward pass, enough for per-example norms and for the
+clipped sum.
 
-A layer's per-example gradient is a contraction of what went in with the gradient of what came out. A tap
-keeps the two, says how long each example's gradient is, without building it where that is cheaper (the "ghost
-norm"), and later adds the weighted sum of all of them to a buffer in one contraction: the book-keeping of Bu,
-Wang, Zha & Karypis 2023 (arXiv:2210.00038).
+A layer's per-example gradient is a contraction of the layer's input with the gradient of its output. A tap
+keeps the two, bounds the norm of each example's gradient, without building it where that is cheaper (the
+"ghost norm"), and later adds the weighted sum of all gradients to a buffer in one contraction: the
+book-keeping of Bu, Wang, Zha & Karypis 2023 (arXiv:2210.00038).
 
 Every `square` is an upper bound, in float64, on the squared norm of the vector that `add` scales:
 clipping rests on it, and module `bounds` proves it. The order of calls is `square`, then `zero_out` or
 `release_inputs` where needed, then `add`.
 
-In comments and shapes, B is the batch, T the positions of an example, k and p the sizes of what goes into and
-out of the layer, x its input and g the gradient of its output.
+In comments and shapes, B is the number of examples, T that of positions of an example, k and p the widths of
+the layer's input and output, x its input and g the gradient of its output; d is the width of an embedding.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from torch import Tensor
 
 from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, not_zero, outer_bound, squares
 
-# What an entry of a built gradient costs, in multiplications: it is written once and read twice (measured).
+# The cost of an entry of a built gradient, in multiplications: it is written once and read twice (measured).
 ENTRY_COST = 16
-# What a pair of positions costs beside its two inner products, which are multiplied and added up.
+# The cost of a pair of positions beside that of its two inner products. No measurement on record.
 PAIR_COST = 100
-# Entries of one example's gradient that is built, at most: 64 megabytes. By example, as the size of the batch
-# is private; large models run four examples together.
+# The most entries of one example's gradient that is built: 64 megabytes. The limit is for each example, as
+# the number of examples is private; large models run four examples together.
 MAX_ENTRIES = 1 << 24
 # Entries that are still in a core's own cache when they have been built (measured).
 CACHED_ENTRIES = 1 << 18
-# Tokens of a text are compared in pairs up to this length, and sorted beyond: pairs cost its square. No
-# measurement on record.
+# Tokens of a text are compared in pairs up to this length, and sorted beyond, as the cost of pairs grows with
+# the square of the length. No measurement on record.
 MAX_PAIRED_TOKENS = 128
-# Pairs of positions that are compared at a time, unless one example has more: 64 megabytes. Reached where
-# texts are far longer than the made-up ones by which the way was chosen.
+# Pairs of positions that are compared at a time, unless one example has more: 64 megabytes.
 PAIRS_AT_ONCE = 1 << 24
 
+# A parameter's id, and its first row and the row after the last: what one tap's sum belongs to.
 Key = tuple[int, tuple[int, int]]
 
 
@@ -57,23 +57,24 @@ class Target:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Return the first row and the one after the last; a parameter without dimensions has one row."""
+        """Return the first row and the row after the last; a parameter without dimensions has one row."""
         if self.rows is not None:
             return self.rows
         return 0, self.parameter.shape[0] if self.parameter.dim() else 1
 
     def of(self, sums: dict[int, Tensor]) -> Tensor:
+        """Return this target's part of the buffers `sums`, which are stored by the parameter's id."""
         out = sums[id(self.parameter)]
         return out if self.rows is None else out[self.rows[0] : self.rows[1]]
 
 
 def worth_building(positions: int, k: int, p: int) -> bool:
-    """Return whether building the gradients [B, p, k] is cheaper than the ghost norm, which needs the inner
-    products of all pairs of T `positions`, and what is built is no larger than the x and g that it replaces.
+    """Return whether gradients [B, p, k] are built: whether this is cheaper than the ghost norm, which needs
+    the inner products of all pairs of T `positions`, and they are no larger than the x and g they replace.
 
-    More would be fresh memory at every step, which costs more than it saves (measured, a vision transformer).
-    What is built needs no further contraction in `add`. It does not depend on the batch: the two bounds
-    differ by up to a per cent, and one example more would change the factors of all others.
+    Larger ones would be fresh memory at every step, which costs more than it saves (measured, a vision
+    transformer). The answer must not depend on the other examples of the batch: the two bounds on the norm
+    differ by up to one per cent, and one example more would change the clipping factors of all others.
     """
     is_cheaper = positions * positions * (k + p + PAIR_COST) > ENTRY_COST * k * p
     return is_cheaper and k * p <= min(positions * (k + p), MAX_ENTRIES)
@@ -100,15 +101,15 @@ class Tap:
         raise NotImplementedError
 
     def zero_out(self, keep: Tensor) -> None:
-        """Zero all that `add` reads of examples that are not kept: weight zero times NaN would be NaN."""
+        """Set all that `add` reads of examples with a false `keep` to zero: weight zero times NaN is NaN."""
         raise NotImplementedError
 
     def release_inputs(self) -> None:
-        """Free what `add` does not need, once `square` was called."""
+        """Free tensors that `add` does not need, after `square` was called."""
 
 
 def flat_rows(rows: Tensor) -> Tensor:
-    """Return [B, numbers]; a parameter without dimensions has one."""
+    """Return [B, ...] as [B, entries]; a parameter without dimensions has one entry."""
     return rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
 
 
@@ -118,7 +119,7 @@ def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
 
 @dataclass
 class Rows(Tap):
-    """Holds per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran
+    """Holds per-example gradients that are built already, [B, ...]: of biases, of scales, of modules that ran
     example by example."""
 
     target: Target
@@ -147,11 +148,11 @@ class Outer(Tap):
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
     bias: Target | None = None
-    # What `square` returns, where it was computed already.
+    # The result of `square`, if it was computed already.
     precomputed: npt.NDArray[np.float64] | None = None
 
     def square(self) -> Tensor:
-        """Return `outer_bound` of the two sides."""
+        """Return `outer_bound` of the squared norms of x and g."""
         if self.precomputed is not None:
             return torch.from_numpy(self.precomputed)
         return outer_bound(squares(self.x), squares(self.g), self.bias is not None)
@@ -216,13 +217,13 @@ class Pieces(Tap):
 
 
 @dataclass
-class Product(Tap):
+class ProductTap(Tap):
     """Taps y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of
     g_t.
 
-    T may depend on the other examples of the batch: those with fewer positions are filled up, with a g of
-    zeros, or the model cuts all off behind the longest. `positions` is a number that does not, by which the
-    way to bound the norm is chosen; None stands for T.
+    T may depend on the other examples of the batch: examples with fewer positions than the longest are
+    padded, with a g of zeros. How the norm is bounded is chosen by `positions`, which must not depend on
+    others; None says that T does not.
     """
 
     target: Target
@@ -237,15 +238,15 @@ class Product(Tap):
         bounds = self._square()
         if bool(bounds.isfinite().all()):
             return bounds
-        # An x that is not finite where g is zero is nothing of the gradient, and whether such a position is
-        # there may depend on the longest of other examples.
+        # An x that is not finite does not count where g is zero: such a position may be padding, whose length
+        # depends on the longest of the other examples.
         keep = self._own(self.x, self.g).unsqueeze(2)
         self.x, self.g = torch.where(keep, self.x, 0), torch.where(keep, self.g, 0)
         return self._square()
 
     def _own(self, x: Tensor, g: Tensor) -> Tensor:
-        """Return at which positions of each example there is a gradient: x_t or g_t may be what was filled up
-        with zeros, as in layers whose weight is transposed they change places."""
+        """Return [B, T]: at which positions there is a gradient. Padding is zero in g_t, or in x_t for layers
+        with a transposed weight, where the two change places."""
         return not_zero(g, 2) if self.bias is not None else not_zero(g, 2) & not_zero(x, 2)
 
     def _square(self) -> Tensor:
@@ -279,22 +280,23 @@ class Product(Tap):
                 self.bias.of(sums).addmv_(self.bias_rows.T, weights)
             return
         out = self.target.of(sums).view(self.g.shape[2], -1)
-        x, g, by = self.x, self.g, weights.view(-1, 1, 1)
-        x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
+        x, g, by_example = self.x, self.g, weights.view(-1, 1, 1)
+        x, g = (x * by_example, g) if x.shape[2] < g.shape[2] else (x, g * by_example)
         if self.bias is not None:
-            each = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
-            self._add_rows(self.bias.of(sums), g, each)
+            # Where g is multiplied by the weights already, they are ones.
+            by_row = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
+            self._add_rows(self.bias.of(sums), g, by_row)
         if g.stride(0) < g.stride(1):
             # In memory positions come first, then examples: contracted in that order, nothing is copied.
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
     @staticmethod
-    def _add_rows(out: Tensor, g: Tensor, each: Tensor) -> None:
-        """Add the sum over examples and positions of each[b, t] g[b, t]."""
+    def _add_rows(out: Tensor, g: Tensor, weights: Tensor) -> None:
+        """Add the sum over examples b and positions t of weights[b, t] g[b, t]."""
         if g.stride(0) < g.stride(1):
-            g, each = g.transpose(0, 1), each.transpose(0, 1)
-        out.addmv_(g.reshape(-1, g.shape[2]).T, each.reshape(-1))
+            g, weights = g.transpose(0, 1), weights.transpose(0, 1)
+        out.addmv_(g.reshape(-1, g.shape[2]).T, weights.reshape(-1))
 
     def zero_out(self, keep: Tensor) -> None:
         if self.pieces is not None:
@@ -312,11 +314,11 @@ class Product(Tap):
 def product(
     target: Target, x: Tensor, g: Tensor, bias: Target | None = None, *, positions: int | None = None
 ) -> Tap:
-    """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]; for `positions` see `Product`."""
-    # With dimensions between there may be one position by chance: the longest text has one token.
+    """Return the tap of y = W x + b, x [B, ..., k] and g [B, ..., p]; for `positions` see `ProductTap`."""
+    # With more dimensions it is a `ProductTap` even if T is 1 here: in another batch T may be larger.
     if g.dim() == 2:
         return Outer(target, x, g, bias)
-    return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
+    return ProductTap(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
 
 
 def summed_over_positions(target: Target, g: Tensor) -> Rows:
@@ -327,7 +329,7 @@ def summed_over_positions(target: Target, g: Tensor) -> Rows:
 @dataclass
 class Lookup(Tap):
     """Taps rows of a table (an embedding): the gradient of row v is the sum of g_t over the positions t that
-    look up v. For `positions` see `Product`."""
+    look up v. For `positions` see `ProductTap`."""
 
     target: Target
     ids: Tensor  # [B, T]
@@ -356,19 +358,19 @@ class Lookup(Tap):
         sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
             0, group.flatten(), self.g.reshape(-1, d).double()
         )
-        # A row that only filled-up positions look up counts for nothing.
+        # A row that only padding looks up counts for nothing.
         own = squares(sums).mul_(not_zero(sums, 1))
         return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, own))
 
     def _widened(self, total: Tensor) -> Tensor:
-        """Return an upper bound on the true squared norm, from one that float32 has rounded.
+        """Return an upper bound on the true squared norm, from `total`, a squared norm with float32 rounding.
 
-        Positions where g is zero count for nothing: how many they are may depend on other examples.
+        Positions where g is zero count for nothing: their number may depend on other examples.
         """
         d, own = self.g.shape[2], not_zero(self.g, 2)
-        parts = squares(self.g).sqrt_().mul_(own).sum(1)
-        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
-        return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+        norms = squares(self.g).sqrt_().mul_(own).sum(1)
+        total = total.add_(norms.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
+        return total.clamp_(min=0).sqrt_().add_(norms, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
         batch, _, d = self.g.shape
@@ -388,26 +390,26 @@ class Tied(Tap):
     """Taps a table that is also a matrix: the embedding of a language model that is its output layer too."""
 
     lookup: Lookup
-    product: Product
+    product: ProductTap
 
     def __post_init__(self) -> None:
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t],
-        enlarged for rounding; h is the product's gradient g."""
+        """Return |a + b|² = |a|² + |b|² + 2 a.b, enlarged for rounding; a is the gradient of the lookup and
+        b of the product. a.b sums (g_t . x_s) h_s[id_t] over t < T and s < S, where h is the product's g."""
         lookup_square, product_square = self.lookup.square(), self.product.square()
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
         inner_products = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
         own, h_own = not_zero(g, 2), not_zero(h, 2)
-        h_lengths = squares(h).sqrt_().mul_(h_own)
-        lengths = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_lengths).sum(1)
-        # An inner product of d numbers may lose d TINY, times |h_s|; its product with h_s[id_t] one more.
-        # Where one of the two gradients is zero nothing is lost.
-        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_lengths.sum(1) + h_own.sum(1))
+        h_norms = squares(h).sqrt_().mul_(h_own)
+        norms = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_norms).sum(1)
+        # An inner product of d numbers may lose d TINY by underflow, times |h_s|; its product with h_s[id_t]
+        # one TINY more. Where one of the two gradients is zero nothing is lost.
+        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_norms.sum(1) + h_own.sum(1))
         return (
-            lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * lengths + lost
+            lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * norms + lost
         ).clamp_(min=0)
 
     def built(self) -> Tensor:
@@ -437,11 +439,11 @@ def entries(tap: Tap) -> int:
 
 def without_bias(tap: Tap) -> list[Tap]:
     """Return a layer's weight and its bias as taps of their own."""
-    if not isinstance(tap, Outer | Product) or tap.bias is None:
+    if not isinstance(tap, Outer | ProductTap) or tap.bias is None:
         return [tap]
     weight = (
         Outer(tap.target, tap.x, tap.g)
         if isinstance(tap, Outer)
-        else Product(tap.target, tap.x, tap.g, positions=tap.positions)
+        else ProductTap(tap.target, tap.x, tap.g, positions=tap.positions)
     )
     return [weight, summed_over_positions(tap.bias, tap.g)]

@@ -36,7 +36,7 @@ from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .copying import check_copyable, copied
 from .data import Tabular, examples_of, shapes_of
-from .discrete import Grid
+from .discrete import GradientGrid
 from .engine import ClippingEngine
 from .federated import LocalSGD
 from .optimizers import SGD, Optimizer, start
@@ -58,12 +58,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Glimpse(Progress):
-    """Reports progress with the model so far: the price of what is released in the end covers it too.
+    """Reports progress with the model so far, which the price of the run covers, too.
 
-    Try it on public examples, never on private ones.
+    Evaluate it on public examples, never on private ones.
     """
 
-    _run: Run = field(repr=False, compare=False)
+    _run: TrainingRun = field(repr=False, compare=False)
 
     @property
     def model(self) -> nn.Module:
@@ -75,19 +75,19 @@ class Glimpse(Progress):
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
 
-    Say how private: `epsilon` and `delta`, or `noise_multiplier` (noise over clip). How long: `batch` or
-    `rate`, `epochs` or `steps`; `n` declares the number of examples where `public.size` does not. `clip` is a
-    number or a clipping rule. The rest has defaults.
+    The price is set by `epsilon` and `delta`, or by `noise_multiplier` (noise over clip); the length by
+    `batch` or `rate` and `epochs` or `steps`. `n` declares the number of examples where `public.size` does
+    not. `clip` is a number or a clipping rule. All other options have defaults.
 
     `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins",
     "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
     `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where
-    `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's rows (at most
-    `unit.rows` of them, at random) count by `pooling`, their "mean" or "sum"; with `local`, a `LocalSGD`, by
-    how far the model moves when the person trains it: federated averaging, where `optimizer` is the server's.
+    `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's gradient is the
+    "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
+    `local`, a `LocalSGD`, it is how far the model moves when the person trains it: federated averaging,
+    where `optimizer` is the server's. `average` is the decay of an average of the weights over the steps.
 
-    `performance` has what changes time and memory and not the price; two of its options may be given here,
-    too: `microbatch=`, `isolate=`.
+    `performance` has the options for time and memory; two may be given here: `microbatch=`, `isolate=`.
 
     Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model,
                and every model on the way.
@@ -161,17 +161,17 @@ class Trainer:
             probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> GradientGrid | None:
         """Return the grid that clipped gradients are rounded to, with noise="discrete"."""
         if self.noise != "discrete":
             return None
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        return Grid.of(self.clip.clip, size)  # type: ignore[union-attr]
+        return GradientGrid.of(self.clip.clip, size)  # type: ignore[union-attr]
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of the independent noise on the sum of clipped gradients, in the
-        first step where the clip adapts."""
+        """Return the standard deviation of the independent noise on the sum of clipped gradients; if the clip
+        adapts, that of the first step."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -194,7 +194,7 @@ class Trainer:
         )
 
     def _rows_together(self) -> int:
-        """Return how many rows the model is given at a time, about: a microbatch, or the expected batch."""
+        """Return about how many rows the model is given at a time: a microbatch, or the expected batch."""
         expected = max(1, round(float(self.schedule.divisor)))
         return min(expected, self.performance.microbatch or expected)
 
@@ -228,24 +228,25 @@ class Trainer:
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
-        """Return epsilon after so many steps of a Poisson or fixed-size schedule; of others, in the end."""
+        """Return epsilon after so many steps, or whole passes, of a schedule whose price grows with them; for
+        other schedules, that of the whole run."""
         if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
             return acc.epsilon(self.event, delta=delta)
         steps_per_event = self.schedule.steps // self.event.times
         return acc.epsilon(self.event.event.repeated(-(-step // steps_per_event)), delta=delta)
 
-    def start(self, source: AnySource, *, entropy: Entropy) -> Run:
+    def start(self, source: AnySource, *, entropy: Entropy) -> TrainingRun:
         """Return a run that the caller steps through. The whole price is due when it starts."""
         check_source(self.public, source, examples=True)
-        return Run(self, examples_of(source, self.columns), entropy)
+        return TrainingRun(self, examples_of(source, self.columns), entropy)
 
     def __call__(
         self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
         """Run all steps; the release's value is the trained model.
 
-        `progress` is called after each step with public facts only. What it raises reaches the caller as it
-        is, and ends the run: it was told nothing private.
+        `progress` is called after each step with public facts only. An exception of its own reaches the
+        caller unchanged, because it can contain nothing private, and ends the run.
         """
         if progress is not None and not callable(progress):
             raise _require.fail("progress", progress, "a function of the progress, called after each step")
@@ -260,8 +261,8 @@ class Trainer:
         return run.release()
 
     def rehearse(self, source: AnySource) -> None:
-        """Try model and loss on made-up examples of the source's shapes: before anything is charged, and
-        without a look at a value."""
+        """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
+        of the source is read."""
         if isinstance(source, ExampleSource):
             self.schedule.check_size(source.size)
         if self.synthetic is None:
@@ -280,15 +281,15 @@ class Trainer:
 
     @property
     def period(self) -> int:
-        """Return every how many steps a checkpoint can be taken; raise Unsupported where none can."""
+        """Return after every how many steps a checkpoint can be taken; raise Unsupported where none can."""
         return checkpoints.period(self)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what identifies a run when it is resumed; any other trainer is refused."""
+        """Return all facts that a trainer must share with the one whose run it resumes."""
         return checkpoints.identity(self)
 
-    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
+    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrainingRun:
         """Return a run that goes on from the bytes of a checkpoint.
 
         For `Session.resume`: alone, it would run steps that nobody paid for.
@@ -296,10 +297,10 @@ class Trainer:
         return checkpoints.restore(self, source, raw, steps_taken, entropy=entropy)
 
 
-class Run:
+class TrainingRun:
     """Runs one training: `step()` until `done`; one more is refused.
 
-    `model` is the model so far, averaged where that was asked.
+    `model` is the model so far, averaged over the steps if the trainer has an `average`.
     """
 
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
@@ -307,14 +308,14 @@ class Run:
         self._coins = entropy.aside("coins of the model")
         self.steps_taken, self._failed = 0, False
         self._working_model = copied(trainer.model)
-        # What one step leaves in the model's buffers must not reach the next.
+        # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
         self._buffers = KeptBuffers(self._working_model)
         self._engine = trainer._engine(self._working_model)
         self._engine.train()
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples.shapes())
         else:
-            # Whatever the engine decides, it decides by made-up examples.
+            # The engine makes its choices (how to run layers) on its first batch: so it is a made-up one.
             with self._engine.attached(), forked_generator():
                 self._engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
         self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
@@ -339,7 +340,7 @@ class Run:
         """Return the standard deviation of the noise on the sum of clipped gradients."""
         return self._trainer.deviation
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> TrainingRun:
         self._context.enter_context(self._engine.attached())
         return self
 
@@ -363,19 +364,20 @@ class Run:
             self._accumulate(next(self._batches))
             self._summands.close(self._gradient)
         except BaseException:
-            # Interrupted, too: what half a step left in sums, counts and buffers must not reach another one.
+            # Also if interrupted: sums, counts and buffers of half a step must not reach another step.
             self.steps_taken, self._failed = self._trainer.schedule.steps, True
             raise
         self._descend()
         return None
 
     def _descend(self) -> None:
-        """Move the weights by the noisy sum: nothing here depends on the data but through it."""
+        """Move the weights by the noisy sum; nothing else here depends on the data."""
         rate = self._trainer.learning_rate
         factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:
+                # Less decay in the first steps, s / (s + 9) in step s: a usual choice, not measured.
                 decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
                 self._averaged.lerp_(self._values, 1 - decay)
 
@@ -387,7 +389,7 @@ class Run:
                 self._summands.add(members, self._sums)
             self._buffers.restore()
         except Exception:
-            # Its text could quote a value: an index out of range, say.
+            # The error's text could quote a private value, such as an index that is out of range.
             raise ReleaseFailed(
                 "the model or the loss failed on private examples; what it said is withheld, as it may "
                 "speak of the data. The price of the run is spent, and the run is over. Try the model on "
@@ -396,7 +398,7 @@ class Run:
 
     @property
     def progress(self) -> Glimpse:
-        """Return what may be shown now."""
+        """Return the progress, which is public, and may be shown."""
         return Glimpse(self.steps_taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
@@ -410,8 +412,8 @@ class Run:
     @property
     def model(self) -> nn.Module:
         """Return a copy of the model so far, with weights of its own."""
-        # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
-        # attributes or in buffers that it made, stays here.
+        # A copy of the model as it was given, which saw no data: the code of the working model may have kept
+        # something of its batches in attributes or in new buffers, which must not be released.
         model = copied(self._trainer.model)
         vector = self._values if self._averaged is None else self._averaged
         weights = self._engine.parts(vector)
@@ -426,13 +428,13 @@ class Run:
 def _secret_coins(entropy: Entropy) -> Iterator[None]:
     """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
 
-    Coins of torch's own generator would be the caller's: known after `torch.manual_seed`, they would tie
-    examples to their positions in the batch, and how many were drawn would show the batch's size.
+    Without it, the caller could know the coins, by `torch.manual_seed`, and so which mask belongs to which
+    position in the batch; and the generator's state afterwards would show how large the batch was.
     """
     generator = torch.default_generator
     state = generator.get_state()
-    generator.manual_seed(entropy.integer(63))
     try:
+        generator.manual_seed(entropy.integer(63))
         yield
     finally:
         generator.set_state(state)

@@ -32,35 +32,39 @@ from .tabular.selection import CELLS, RepeatedTrials
 from .tabular.trial_distributions import TrialDistribution
 from .trainer import Trainer
 
-# The share of a run's rho (of the Gaussian at the same epsilon) that pays for its score; the rest trains.
+# The share of a run's rho (`tabular.search.run_rho`) that pays for its score; training gets what is left of
+# epsilon. A choice, not measured.
 _SCORE_SHARE = Fraction(1, 10)
 # Rows that are scored at once: bounds the memory of a large model's outputs.
 _ROWS = 1 << 12
-# Of the largest output of a row: so much more than what float32 makes of a row in one batch and in another.
+# Outputs closer than this share of a row's largest are compared with the row alone: far more than float32
+# rounding changes them from one batch to another.
 _DOUBT = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerTrials(RepeatedTrials):
     """Trains a random one of `candidates` on some of the units and scores it on the others, a secret number
-    of times, and releases the best run only (Papernot & Steinke 2022).
+    of times, and releases only the run with the best score (Papernot & Steinke 2022).
 
     Candidates are `Trainer`s of one price: they may differ in model, optimizer, learning rate and clip. In a
     run every unit is held out with probability `holdout`, by a fresh coin. The score is the number of
-    held-out rows whose largest output is their class, with discrete Gaussian noise of `score_rho`.
+    held-out rows whose largest output is their class, with discrete Gaussian noise of `score_rho`-zCDP.
 
     Guarantee: `event`: RepeatAndSelect of one run, which is the training followed by the score.
     Proof:     given its coins a run is an adaptive composition of a trainer's event on the rows that are not
-               held out and of a sum that one row moves by at most 1 (a row's class does not depend on other
-               rows: `_classes`), put on a grid; which candidate it is and the coins do not depend on the
-               data. (A unit is in one of the two parts, so that composition charges more than is needed.)
-               Runs are independent and alike. Papernot & Steinke 2022 (arXiv:2110.03620), Theorems 2 and 6.
+               held out and of a count that one row moves by at most 1 (the class given to a row does not
+               depend on other rows: `_classes`), in `CELLS` units. The candidate and the coins do not depend
+               on the data. (A unit is trained on or scored, never both, so that composition charges more
+               than is needed.) Runs are independent and identically distributed. Papernot & Steinke 2022
+               (arXiv:2110.03620), Theorems 2 and 6.
     Assumes:   as `Trainer`; rows are units (`public.unit` names no column).
     """
 
     score_rho: Any
 
     def _check(self) -> None:
+        """Refuse candidates of different prices, and units that are not rows."""
         _require.positive(score_rho=self.score_rho)
         reference = self.candidates[0]
         for candidate in self.candidates:
@@ -76,8 +80,9 @@ class TrainerTrials(RepeatedTrials):
 
     @property
     def identity(self) -> list[Any] | None:
-        """Return what identifies a search when it is resumed: all of every candidate, and the weights that
-        its runs begin with; None, and so not resumed, where a candidate has a function of its own.
+        """Return all facts that a search must share with the one it resumes: every setting of every
+        candidate, and the weights that its runs begin with. None if a candidate has a function of the user's,
+        which cannot be compared: such a search is not resumed.
         """
         if not all(map(checkpoints.is_identifiable, self.candidates)):
             return None
@@ -98,13 +103,14 @@ class TrainerTrials(RepeatedTrials):
 
     @property
     def blob_size(self) -> int:
+        """Return a public upper bound on the bytes of a packed model, whichever candidate it is."""
         sizes = [sum(int(t.numel()) for t in c.model.state_dict().values()) for c in self.candidates]
         names = [len(str(list(c.model.state_dict()))) for c in self.candidates]
         # At most eight bytes per number, in base64, with names and shapes.
         return 16 * max(sizes) + 8 * max(names) + (1 << 14)
 
     def rehearse(self, source: AnySource) -> None:
-        """Try every model on made-up examples: before anything is charged."""
+        """Try every model on made-up examples, before anything is charged."""
         for candidate in self.candidates:
             candidate.rehearse(source)
 
@@ -112,6 +118,7 @@ class TrainerTrials(RepeatedTrials):
         return examples_of(source, self.columns)
 
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
+        """Run one trial, and return its noisy score, the candidate's number, and both candidate and model."""
         is_held_out = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
         candidate = self.draw_candidate(entropy)
         model = self.candidates[candidate](self._subset(data, ~is_held_out), entropy=entropy).value
@@ -128,6 +135,7 @@ class TrainerTrials(RepeatedTrials):
         return Examples(inputs, targets, self.public)
 
     def untrained_model(self, entropy: Entropy) -> Any:
+        """Return the first candidate before training, which is released if the number of trials is 0."""
         return 0, copy.deepcopy(self.candidates[0].model)
 
     def pack_model(self, model: Any) -> Any:
@@ -139,23 +147,23 @@ class TrainerTrials(RepeatedTrials):
         candidate, encoded_weights = packed_model
         module = copy.deepcopy(self.candidates[candidate].model)
         module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
-        # As a trainer releases it, and as it was scored: without dropout.
+        # In evaluation mode, as a trainer releases it, and as it was scored: without dropout.
         return module.eval()
 
 
 def _classes(model: Any, inputs: Any) -> Tensor:
     """Return the position of the largest output for each row.
 
-    Guarantee: a function of the row and the model, whatever other rows are in the batch.
-    Proof:     where the two largest outputs are close, the row is run alone. Otherwise its outputs alone have
-               the same largest one: they differ from those in a batch by rounding, far less than `_DOUBT`.
-    Assumes:   rounding of `Trainer`'s floats: an output differs by less than half of `_DOUBT` of the largest.
+    Guarantee: each position is a function of the row and the model, whatever other rows are in the batch.
+    Proof:     where the two largest outputs are close, the row is run alone. Otherwise the row alone has the
+               same largest output, because outputs in a batch differ from these by rounding only.
+    Assumes:   rounding changes an output by less than half of `_DOUBT` times the row's largest output.
     """
     outputs = model(inputs)
     classes: Tensor = outputs.argmax(1)
     if outputs.shape[1] > 1:
         first, second = outputs.topk(2).values.unbind(1)
-        # Not `<=`, which is false where an output is not a number.
+        # Not `<=`, which is false where an output is NaN.
         for row in (~(first - second > _DOUBT * outputs.abs().amax(1))).nonzero().flatten().tolist():
             classes[row] = model(tree_map(lambda t, i=row: t[i : i + 1], inputs)).argmax(1)[0]
     return classes
@@ -171,14 +179,20 @@ def trainer_trials(
     target: str,
     features: Any,
 ) -> TrainerTrials:
-    """Return the search over an estimator of DP-SGD, with noise for (epsilon, delta) in all."""
+    """Return the search over an estimator of DP-SGD, with noise calibrated to (search.epsilon, delta) for the
+    whole search.
+
+    `search` is a `PrivateSearch`, `settings` has the parameters of each candidate, and `trials` is the
+    distribution of the number of runs.
+    """
     from sklearn.base import clone
 
     if not delta > 0:
         raise InvalidInput("tuning of DP-SGD needs a delta above 0. Nothing was charged.")
+    # The expected number of rows that a run trains on.
     rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
     score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))
-    # Any noise will do: only the schedule of these drafts is used.
+    # With any noise multiplier: the price is computed from the schedule of these drafts.
     drafts = [
         clone(search.estimator)
         .set_params(**parameters, epsilon=None, noise_multiplier=1.0, n=rows)
@@ -204,6 +218,8 @@ def trainer_trials(
 
 
 def _rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
+    """Return the rho that one run may cost, as zCDP, in a search of (epsilon, delta)."""
+    # Imported here, as `tabular.search` uses this module.
     from .tabular.search import run_rho
 
     return run_rho(trials, epsilon, delta, neighbors)

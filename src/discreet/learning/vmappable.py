@@ -1,10 +1,10 @@
-"""Functions run on each example by itself: under `torch.func.vmap`, in forms that it runs right, or in a
-loop.
+"""Functions run on each example by itself: under `torch.func.vmap`, or in a loop.
 
-Torch's own forms of some layers take a fused kernel, for which vmap has no rule (`LSTMCell`, `EmbeddingBag`,
-attention in evaluation mode), or one that forgets an option (`padding_idx`). While a module runs example by
-example, other forms stand in their places. What vmap cannot run at all (an LSTM, code that branches on the
-value of a tensor, a gradient checkpoint) runs in a loop over the examples, which is slower and the same.
+The forward passes of some of torch's layers call a fused kernel for which vmap has no rule (`LSTMCell`,
+`EmbeddingBag`, attention in evaluation mode), or a rule that forgets an option (`padding_idx`). While a
+module runs example by example, equivalent forms replace them. Code that vmap cannot run at all (an LSTM, a
+branch on the value of a tensor, a gradient checkpoint) runs in a loop over the examples, which is slower and
+has the same results.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ def by_example(
 ) -> Callable[..., Any]:
     """Return a function that runs `function` on each example by itself, and stacks the results.
 
-    `dims` says for each argument which dimension of its tensors is the batch; None for what is the same for
-    all. The `key` is added to `looped` once vmap has failed, so that it is not tried again.
+    `dims` says for each argument which dimension of its tensors is the batch; None for an argument that is
+    the same for all examples. Once vmap has failed, `key` is added to `looped`, and vmap is not tried again
+    for functions with this key.
 
     Guarantee: under vmap no result depends on another example than its own; in a loop none does by way of
                its arguments.
-    Proof:     vmap runs the code on one example, whose values it cannot keep: a tensor of it is refused
-               outside of the call. The loop hands it one example at a time; what its code keeps between two
-               calls (an attribute, a global name) is looked for by the probe, and otherwise on trust.
+    Proof:     under vmap the code sees tensors of one example, and cannot keep them for a later call: torch
+               refuses such a tensor outside of the call. The loop hands the code one example at a time; the
+               probe (`safety`) looks for values that the code keeps between two calls (in an attribute or a
+               global variable), which is a test and no proof.
     """
     vmapped = torch.func.vmap(function, in_dims=dims, randomness="different")
 
     def run(*args: Any) -> Any:
         if key not in looped:
             try:
-                # Torch's advice about speed is not for the reader.
+                # Torch's warnings about speed are of no use to the user, who did not choose vmap.
                 with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _no_recomputation():
                     warnings.filterwarnings("ignore", message="There is a performance drop")
                     return vmapped(*args)
             except (NotBatchFirst, DiscreetError):
                 raise
-            # Whatever vmap failed on either does not occur in a loop, or is raised again by it.
+            # An error that is not vmap's own is raised again by the loop.
             except Exception:
                 looped.add(key)
         return _one_by_one(function, dims, args)
@@ -61,14 +63,14 @@ def by_example(
 
 @contextmanager
 def _no_recomputation() -> Iterator[None]:
-    """Let a gradient checkpoint fail at once, which would compute again in the backward pass: vmap has
-    returned by then, and its tensors are gone.
+    """Let a gradient checkpoint inside vmap fail at once: it would run its code again in the backward pass,
+    when vmap has returned and its tensors are gone.
 
-    A checkpoint around all of this runs vmap again, too, and stays.
+    A checkpoint around vmap runs vmap itself again, and is left alone.
     """
     with ExitStack() as stack:
         refused = torch.autograd.graph.disable_saved_tensors_hooks("a gradient checkpoint under vmap")
-        # Torch refuses this within a checkpoint.
+        # Torch raises this error within a checkpoint around vmap.
         with suppress(RuntimeError):
             stack.enter_context(refused)
         yield
@@ -86,8 +88,7 @@ def _one_by_one(function: Callable[..., Any], dims: tuple[int | None, ...], args
 
 
 def _examples(batch: Any, dim: int) -> list[Any]:
-    """Return the examples of a batch, one by one; copies of a parameter for each example are split as
-    well."""
+    """Return a list of the examples of a batch, whose tensors may be nested in tuples, lists and dicts."""
     leaves, spec = tree_flatten(batch)
     return [
         tree_unflatten(list(own), spec) for own in zip(*(leaf.unbind(dim) for leaf in leaves), strict=True)
@@ -95,7 +96,8 @@ def _examples(batch: Any, dim: int) -> list[Any]:
 
 
 class _Lookups(TorchFunctionMode):
-    """Looks tables up with dense gradients, and none for the row of padding, which vmap's rule forgets."""
+    """Replaces torch's embedding functions by forms with dense gradients, and with no gradient for the row of
+    `padding_idx`, which vmap's rule forgets."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.embedding:
@@ -143,7 +145,7 @@ def embedding_bag(
     offsets: Tensor | None = None,
     per_sample_weights: Tensor | None = None,
 ) -> Tensor:
-    """Add up, average or take the largest of the rows of each bag [B, T]."""
+    """Return the sum, mean or maximum (`layer.mode`) of the rows of each bag of `input` [B, T]."""
     if input.dim() != 2 or offsets is not None:
         return layer.__class__.forward(layer, input, offsets, per_sample_weights)
     rows = F.embedding(input, layer.weight)
@@ -179,7 +181,7 @@ _WITH_A_FAST_PATH = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
 def form_of(module: nn.Module) -> Callable[..., Any]:
-    """Return the forward pass that vmap can run: a form of ours, or the module's own."""
+    """Return a forward pass that vmap can run: the one in `FORMS`, or the module's own."""
     if type(module) in FORMS and "forward" not in vars(module):
         return partial(FORMS[type(module)], module)
     forward: Callable[..., Any] = module.forward
@@ -188,10 +190,10 @@ def form_of(module: nn.Module) -> Callable[..., Any]:
 
 @contextmanager
 def vmappable(module: nn.Module) -> Iterator[None]:
-    """Put the forms that vmap can run on a module's parts, and take torch's fast path of attention away,
-    within this context.
+    """Replace the forward passes of a module and of all modules inside it by forms that vmap can run, and
+    avoid torch's fast path of attention, within this context.
 
-    That path is for evaluation only: its modules are set to training mode, with a dropout of 0.
+    Torch takes that path in evaluation mode only, so its modules are set to training mode, without dropout.
     """
     replaced = [inner for inner in module.modules() if type(inner) in FORMS and "forward" not in vars(inner)]
     evaluating = [

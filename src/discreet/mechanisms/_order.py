@@ -1,5 +1,4 @@
-"""How far a median can move, now and after k changes: the windows around it, for every neighbor relation at
-once.
+"""How far one change can move a median, now and after k changes, for every neighbor relation at once.
 
 Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for
 i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows
@@ -24,10 +23,11 @@ x_i <= x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A remov
 x'_j >= x_j, m shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i,
 x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). Each is one longer and at least as wide.
 
-So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at
-most 1, and max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the
-exact values of Nissim, Raskhodnikova & Smith 2007 (Section 3.1); the lemma is what the other relations and
-missing values need.
+So A_0 bounds the local sensitivity; min{k : A_k > B} changes are needed, at least, before the local
+sensitivity may exceed B, and this number moves by at most 1 between neighbors; and max_k exp(-beta k) A_k is
+a beta-smooth upper bound of the local sensitivity. For odd n under `replace` these are the exact values of
+Nissim, Raskhodnikova & Smith 2007 (Section 3.1); the lemma covers the other relations and missing values,
+too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from ..tables import Source
 from . import arrow_columns
 
 Ints = NDArray[np.int64]
-# Up to so many starts of windows are compared with all ends at once, without splitting.
+# Up to this many starts of windows are compared with all ends at once, without splitting. Not tuned: the
+# result is the same for every number.
 _BLOCK = 8
 
 
@@ -57,6 +58,7 @@ class Ordered:
 
     @property
     def rank(self) -> int:
+        """m, the rank of the median; 0 for an empty table."""
         return -(-len(self.values) // 2)
 
     def at(self, i: int) -> int:
@@ -106,13 +108,13 @@ class Ordered:
 
 
 def _steepest(left: Ints, right: Ints, beta: float) -> float:
-    """Return the maximum over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows from s values
-    below to t values above the median.
+    """Return the maximum over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows that begin s
+    values below the median and end t values above it.
 
     Proof: ln(x_j - x_i) has increasing differences in (x_i, x_j), so the best j does not fall as i grows: as
            s grows, the (first) best t does not grow. Find it for the middle s, and split (Nissim,
-           Raskhodnikova & Smith 2007, Section 3.1): O(n log n). Where rounding mistakes one of two nearly
-           best t for the other, by the same inequality nothing is lost but that rounding.
+           Raskhodnikova & Smith 2007, Section 3.1): O(n log n). Where rounding takes one of two nearly best t
+           for the other, by the same inequality the result is off by no more than that rounding.
     """
     best = 0.0
     tasks = [(0, len(left), 0, len(right))]
@@ -121,7 +123,7 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
         middle = (s_low + s_high) // 2
         rows = slice(s_low, s_high) if s_high - s_low <= _BLOCK else slice(middle, middle + 1)
         s, t = np.arange(rows.start, rows.stop)[:, None], np.arange(t_low, t_high)[None, :]
-        # s = t = 0 is no window: its width is 0, and must not meet an infinite weight
+        # s = t = 0 is no window: its width is 0, and its weight must not be infinite
         values = (right[t] - left[s]) * np.exp(-beta * np.maximum(s + t - 1.0, 0.0))
         best = max(best, float(values.max()))
         if s_high - s_low > _BLOCK:
@@ -131,10 +133,10 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
 
 
 def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
-    """Return an array of fixed length, filled up with values before and after."""
-    front = [] if before is None else [before]
+    """Return an array of `length`: `before` (if it is not None), `inside`, and `after` as often as needed."""
+    first = [] if before is None else [before]
     padded = np.full(length, after, np.int64)
-    joined = np.concatenate([np.array(front, np.int64), inside])[:length]
+    joined = np.concatenate([np.array(first, np.int64), inside])[:length]
     padded[: len(joined)] = joined
     return padded
 
@@ -142,12 +144,12 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
 def read(source: Source, public: Public, column: str, grid: arrow_columns.ColumnGrid) -> Ordered:
     """Return the values of a column on its grid, sorted.
 
-    A missing value is left out, or counts as the lower bound.
+    A missing value is left out, or counts as the lower bound where the column is not nullable.
     """
     nullable = public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
     for array in arrow_columns.each(source, column):
-        here = arrow_columns.present(array)
+        is_present = arrow_columns.present(array)
         codes = grid(arrow_columns.numbers(array, column))
-        parts.append(codes[here] if nullable else np.where(here, codes, grid.low))
+        parts.append(codes[is_present] if nullable else np.where(is_present, codes, grid.low))
     return Ordered(np.sort(np.concatenate(parts)), grid.low, grid.high)

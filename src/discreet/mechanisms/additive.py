@@ -1,4 +1,4 @@
-"""A statistic plus noise: the mechanism most questions end in.
+"""A statistic plus noise: the mechanism by which most questions are answered.
 
 `noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon;
 `AddNoise` takes any statistic and any noise, and refuses noise that is priced for less than the statistic can
@@ -67,7 +67,7 @@ class AddNoise:
                 f"Nothing was read or released. Build the noise with "
                 f"neighbors={self.public.neighbors.value!r}."
             )
-        # refuse an entry that the statistic does not have, and parts on different grids
+        # these refuse an entry that the statistic does not have, and parts on different grids
         length_of(self.statistic, self.public), step_of(self.statistic, self.public)
         sensitivity = self.statistic.sensitivity(self.public)
         if not self.noise.covers(sensitivity):
@@ -82,8 +82,9 @@ class AddNoise:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """Return how far off the noise may put the worst entry, in the statistic's own unit: known before any
-        data is read.
+        """Return a bound on the noise of all entries, in the statistic's own unit, which holds with
+        probability
+        `confidence`: known before any data is read.
 
         Clipping to the bounds and rounding to the grid are part of the statistic, not of this error.
         """
@@ -104,7 +105,7 @@ class AddNoise:
 
 
 def _check_statistic(statistic: Any) -> None:
-    """Refuse what is not a statistic, before it is asked for its sensitivity."""
+    """Refuse an object that is not a statistic, before its sensitivity is computed."""
     if not is_statistic(statistic):
         raise _require.fail("statistic", type(statistic).__name__, "a statistic, such as Count()")
 

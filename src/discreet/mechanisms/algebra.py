@@ -1,8 +1,8 @@
-"""How mechanisms are joined: one after the other, side by side on disjoint parts of a table, and seen by a
-group.
+"""How mechanisms are combined: one after the other, or side by side on disjoint parts of a table; and how one
+is priced for a group of units.
 
-The price of the whole follows from the prices of the parts, before any data is read. What no theorem covers
-is refused.
+The price of a combination follows from the prices of its parts, before any data is read. A combination that
+no theorem covers is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from .statistics import require_rows
 @described("mechanisms.Sequential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential:
-    """Runs several mechanisms on the same table: sequential composition. The value is the tuple of theirs.
+    """Runs several mechanisms on the same table: sequential composition. The value is the tuple of their
+    values.
 
     Guarantee: the composition of their events.
     Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth
@@ -135,9 +136,10 @@ class Parallel:
     rows is public, it holds all rows, those of other categories blanked out (NULL in every column): so each
     part is protected under the same relation as the whole.
 
-    Guarantee: add_remove, zero_out: the dearest part's price. replace: that of the two dearest parts
-               together. Parts with one and the same event have that event (twice, under replace); pure ones
-               of different price the largest epsilon (the sum of the two largest); others are refused.
+    Guarantee: add_remove, zero_out: the price of the most expensive part. replace: that of the two most
+               expensive parts together. If all parts have the same event, the price is that event (twice,
+               under replace). If all are pure, it is the largest epsilon (the sum of the two largest, under
+               replace). Other parts are refused.
     Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part,
                into a neighbor of itself; the other parts' releases have the same distribution and are
                independent of it (McSherry 2009, parallel composition). Replacing a row by one of another
@@ -168,7 +170,7 @@ class Parallel:
             raise InvalidInput(
                 "a category has two mechanisms, so parts would not be disjoint. Nothing was read."
             )
-        self.event  # noqa: B018 - refuse a price nobody can prove now, not after data was read
+        self.event  # noqa: B018 - refuses a price that no theorem gives, before data is read
 
     @property
     def event(self) -> Event:
@@ -186,15 +188,17 @@ class Parallel:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        done = {
+        releases = {
             category: mechanism(SourcePart(source, self.column, category), entropy=entropy)
             for category, mechanism in self.parts
         }
 
         def error(confidence: float) -> dict[str | int, Any]:
-            return {category: part.error(split(confidence, len(done))) for category, part in done.items()}
+            return {
+                category: part.error(split(confidence, len(releases))) for category, part in releases.items()
+            }
 
-        values = {category: part.value for category, part in done.items()}
+        values = {category: part.value for category, part in releases.items()}
         return release(values, event=self.event, entropy=entropy, error=error)
 
 

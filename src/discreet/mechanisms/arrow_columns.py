@@ -1,5 +1,5 @@
-"""Columns of Arrow batches as numpy arrays: what is missing, what is clipped, which category a row belongs
-to.
+"""Columns of Arrow batches as numpy arrays: which values are missing, how they are clipped and rounded, which
+category a row belongs to.
 
 Every function treats each row by itself, so a row never changes what another contributes, however the table
 is cut into batches. A missing number is NULL, NaN or infinite; a column's type counts as part of its public
@@ -23,15 +23,15 @@ from .._public import Bounds, Public
 from ..tables import Source
 
 Ints = npt.NDArray[np.int64]
-# one contribution in grid units stays below this, so that int64 never wraps on the way
+# The contribution of one row, in grid units, stays below this, so that int64 never wraps.
 LIMIT = 1 << 62
 
 
 def one_name_each(names: Any) -> Any:
-    """Return an Arrow array of units' names in which every unit has one.
+    """Return an Arrow array of the names of units in which every unit has one name.
 
-    The two zeros are one person, and so are all bit patterns of NaN, as they are to SQL. A dictionary is
-    unpacked: it may list a name twice.
+    0.0 and -0.0 are the name of one unit, and so are all bit patterns of NaN, as in SQL. A dictionary is
+    unpacked, because it may list a name twice.
     """
     # slow to load
     import pyarrow.compute as pc
@@ -45,7 +45,7 @@ def one_name_each(names: Any) -> Any:
 
 
 def each(source: Source, column: str) -> Iterator[Any]:
-    """Yield the column, one Arrow array after the other, unpacked."""
+    """Yield the column, one Arrow array per batch, `unpacked`."""
     for batch in source.batches([column]):
         yield unpacked(batch.column(0))
 
@@ -107,7 +107,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
     if text:
         array, kind = array.cast(pa.large_string()), pa.large_string()
     if pa.types.is_floating(kind):
-        # the two zeros are one number, as they are to SQL
+        # makes 0.0 of -0.0: they are one number, as in SQL
         array = pc.add(array, pa.scalar(0, kind))
     fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
     if not fitting:
@@ -160,17 +160,17 @@ class ColumnGrid:
 
     def __call__(self, values: npt.NDArray[Any]) -> Ints:
         num, den = self.step.numerator, self.step.denominator
-        # in steps; what lies further is clipped anyway
+        # in steps; values further from zero are clipped anyway
         reach = max(abs(self.low), abs(self.high)) + 1
         if values.dtype.kind != "f" and (reach + 1) * num + den < 1 << 63:
             limit = reach * num // den + 1
-            near = (den * np.clip(_as_signed(values), -limit, limit) + num // 2) // num
+            rounded_steps = (den * np.clip(_as_signed(values), -limit, limit) + num // 2) // num
         else:
-            # a warning would tell of the data; infinities are clipped below
+            # NumPy's warning would depend on the data; infinities are clipped below
             with np.errstate(over="ignore"):
                 rounded = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
-            near = np.clip(rounded, float(self.low), float(self.high)).astype(np.int64)
-        return np.clip(near, self.low, self.high)
+            rounded_steps = np.clip(rounded, float(self.low), float(self.high)).astype(np.int64)
+        return np.clip(rounded_steps, self.low, self.high)
 
 
 def nearest(x: Fraction) -> int:
@@ -179,17 +179,19 @@ def nearest(x: Fraction) -> int:
 
 
 def _as_signed(values: npt.NDArray[Any]) -> Ints:
+    """Return integers as int64; those of uint64 beyond its range become the largest int64."""
     top = np.iinfo(np.int64).max
     return np.minimum(values, top).astype(np.int64) if values.dtype == np.uint64 else values
 
 
 def _float(x: Fraction) -> float:
+    """Return x > 0 as a float, at most the largest finite one."""
     return min(_require.float_or_inf(x), np.finfo(np.float64).max)
 
 
 def exact_sum(values: Ints) -> int:
-    """Return the sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31
-    rows per batch."""
+    """Return the sum as a Python integer. The upper and lower 32 bits are added separately, so that nothing
+    wraps below 2**31 rows per batch."""
     low = int(np.sum(values & 0xFFFFFFFF, dtype=np.int64))
     high = int(np.sum(values >> 32, dtype=np.int64))
     return (high << 32) + low
@@ -202,7 +204,7 @@ def as_integers(values: list[int]) -> npt.NDArray[Any]:
 
 
 def integers(values: Any) -> npt.NDArray[Any]:
-    """Return an array of integers, refused otherwise; no value appears in the message."""
+    """Return `values` as an array of integers; refuse anything else, with a message that shows no value."""
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
         # numpy's own integers would wrap when noise is added to them
@@ -218,19 +220,21 @@ def integers(values: Any) -> npt.NDArray[Any]:
 
 
 def require_public(public: Any) -> None:
-    """Refuse anything but public facts, before they are asked."""
+    """Refuse anything but public facts, before they are used."""
     if not isinstance(public, Public):
         raise _require.fail("public", type(public).__name__, "the public facts of a table, Public(...)")
 
 
 def as_step(step: Any) -> Fraction:
+    """Return the step of a grid as an exact, positive fraction."""
     exact = _require.exact(step, "step")
     _require.positive(step=exact)
     return exact
 
 
 def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Fraction, ...]:
-    """Check that edges are finite and strictly increasing."""
+    """Return edges as a tuple; refuse fewer than `at_least`, or edges that as floats are not finite and
+    strictly increasing."""
     edges = _require.listed(edges=edges)
     _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
     as_floats = [_require.float_or_inf(edge) for edge in edges]

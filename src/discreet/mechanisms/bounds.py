@@ -1,8 +1,8 @@
-"""Bounds found privately, and paid for: where a column lies when nobody knows.
+"""Bounds of a column that nobody declared, found privately and paid for.
 
-Both mechanisms look at public ranges that double: 0, ±smallest, ±2 smallest, ±4 smallest, ... up to 2**levels
-times it. What lies beyond the largest counts as lying at it; what is missing (NULL, NaN, infinite) does not
-count. The answer is a `Bounds`, to be declared for later mechanisms.
+Both mechanisms look at the public ranges between the edges 0, ±smallest, ±2 smallest, ±4 smallest, ...,
+±2**levels smallest. A value beyond the last edge counts as lying at it; a missing value (NULL, NaN, infinite)
+does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ _MAX_LEVELS = 1000
 @described("mechanisms.HistogramBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds:
-    """Releases the hull of those doubling ranges that hold visibly many rows: a noisy histogram and a
-    threshold.
+    """Releases the hull of those ranges whose noisy number of rows reaches a threshold.
 
     Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the
                answer is that of a range that holds a row, and every range with more than 2 t rows lies
-               inside, t = `threshold` - 1. None if no range stands out.
+               inside, t = `threshold` - 1. None is released if no range reaches the threshold.
     Proof:     a row is in one range: the histogram moves by 1 in l1, by 2 under replace. All noise together
                stays within t with probability `confidence` (exact tail); an empty range then stays below t +
                1, one with 2 t + 1 rows reaches it.
@@ -68,12 +67,13 @@ class HistogramBounds:
         return self._noise().event
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a column that is not there or holds no numbers: none need be declared."""
+        """Refuse a column that the table does not have, or that holds no numbers; no schema need declare
+        it."""
         require_numbers(source, self.column)
 
     @property
     def threshold(self) -> int:
-        """A range counts from this noisy number of rows on."""
+        """The noisy number of rows from which on a range is part of the answer."""
         return self._noise().error(self.confidence, entries=2 * (self.levels + 1)) + 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -84,14 +84,14 @@ class HistogramBounds:
             bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(counts) - 1)
             counts += np.bincount(bins, minlength=len(counts))
         noisy, threshold = self._noise()(counts, entropy=entropy), self.threshold
-        seen = [i for i, n in enumerate(noisy) if n >= threshold]
-        value = Bounds(float(edges[seen[0]]), float(edges[seen[-1] + 1])) if seen else None
-        hidden = len(counts) - (seen[-1] + 1 - seen[0] if seen else 0)
+        reaching = [i for i, n in enumerate(noisy) if n >= threshold]
+        value = Bounds(float(edges[reaching[0]]), float(edges[reaching[-1] + 1])) if reaching else None
+        ranges_outside = len(counts) - (reaching[-1] + 1 - reaching[0] if reaching else 0)
 
         def error(confidence: float) -> int:
-            """Return how many rows are at most outside the answer: each range left out is below the threshold
-            by its noisy count."""
-            return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
+            """Return an upper bound on the number of rows outside the answer: each range there has a noisy
+            count below the threshold."""
+            return ranges_outside * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
         return release(value, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
@@ -99,17 +99,18 @@ class HistogramBounds:
 @described("mechanisms.BinarySearchBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinarySearchBounds:
-    """Releases the smallest doubling range, on either side, that leaves out about a fraction `tail` of the
-    rows: two noisy binary searches.
+    """Releases the smallest edge on either side beyond which about a fraction `tail` of the rows lies: two
+    noisy binary searches.
 
     Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability
-               `confidence`, on either side at most tail * n + `error` rows are outside, and the next smaller
-               range, if the noise did not make the two ends cross, would leave out at least
-               tail * n - `error`.
+               `confidence`, on either side at most tail * n + `error` of the n rows are outside, and the next
+               smaller range, if the noise did not make the two ends cross, would leave out at least tail * n
+               - `error`.
     Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the
-               denominator of `tail`, plus noise: a row that appears or goes moves it by max(tail, 1 - tail),
-               one that is replaced by 1. It grows with the edge and is zero or more at the last. If all noise
-               stays within t, the edge found passed at >= -t and the one before failed at < t.
+               denominator of `tail`, plus noise: before that factor, a row that appears or disappears moves
+               it by at most max(tail, 1 - tail), one that is replaced by at most 1. It grows with the edge
+               and is zero or more at the last. If all noise stays within t, the edge found passed at >= -t
+               and the one before failed at < t.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -132,12 +133,13 @@ class BinarySearchBounds:
         self._noise()
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a column that is not there or holds no numbers: none need be declared."""
+        """Refuse a column that the table does not have, or that holds no numbers; no schema need declare
+        it."""
         require_numbers(source, self.column)
 
     @property
     def steps(self) -> int:
-        """Comparisons on one side: the answer is one of 2 levels + 2 edges above the lowest."""
+        """The number of comparisons on one side: the answer is one of 2 levels + 2 edges above the lowest."""
         return (2 * self.levels + 1).bit_length()
 
     def _noise(self) -> IntegerLaplace:
@@ -151,24 +153,24 @@ class BinarySearchBounds:
         return self._noise().event.repeated(2 * self.steps)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return the number of rows by which the part outside, on either side, may miss its target; both
-        sides at once."""
+        """Return by how many rows the number outside may differ from tail * n, on both sides at once, with
+        probability `confidence`."""
         worst = self._noise().error(confidence, entries=2 * self.steps)
         return _round.up(Fraction(worst, Fraction(self.tail).denominator))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         edges = doubling(self.smallest, self.levels)
-        upto, total, below = np.zeros(len(edges), np.int64), 0, np.zeros(len(edges), np.int64)
+        up_to, total, below = np.zeros(len(edges), np.int64), 0, np.zeros(len(edges), np.int64)
         for values in present_values(source, self.column, edges):
             total += len(values)
-            upto += np.cumsum(np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges)))
+            up_to += np.cumsum(np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges)))
             below += np.cumsum(
                 np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1)
             )[:-1]
-        high = self._search(upto, total, entropy)
+        high = self._search(up_to, total, entropy)
         low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
-        # noise may cross them
+        # noise may make them cross
         low, high = min(low, high), max(low, high)
         # `high` is never the lowest edge
         low -= low == high
@@ -176,8 +178,8 @@ class BinarySearchBounds:
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
-        """Return the first edge, but the lowest, at which the noisy comparison passes; `covered` counts the
-        rows up to each edge."""
+        """Return the number of the first edge after the lowest at which the noisy comparison passes;
+        `covered` counts the rows up to each edge."""
         a, b = Fraction(self.tail).as_integer_ratio()
         low, high, noise = 0, len(covered) - 1, self._noise()
         while high - low > 1:
@@ -200,10 +202,13 @@ def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
 
 
 def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> Any:
-    """Yield the values that are there, batch by batch, as floats inside the outermost edges."""
+    """Yield the values that are not missing, batch by batch, as floats clipped to the outermost edges."""
     for array in arrow_columns.each(source, column):
-        here, values = arrow_columns.present(array), arrow_columns.numbers(array, column).astype(np.float64)
-        yield np.clip(values[here], edges[0], edges[-1])
+        is_present, values = (
+            arrow_columns.present(array),
+            arrow_columns.numbers(array, column).astype(np.float64),
+        )
+        yield np.clip(values[is_present], edges[0], edges[-1])
 
 
 def _check(mechanism: Any) -> None:

@@ -1,4 +1,4 @@
-"""How much noise an (epsilon, delta) needs: the classical rule, the analytic one, and the exact discrete
+"""How much noise (epsilon, delta)-DP needs: the classical rule, the analytic one, and the exact discrete
 counterparts.
 
 Each result is rounded towards more noise. `classical_gaussian` is for teaching: it holds below epsilon 1 only
@@ -23,13 +23,13 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._require import Real
 
-# Decimal digits of mpmath: what leaves is rounded once, towards more noise.
+# Decimal digits of mpmath: a result is rounded to a float once, at the end, towards more noise.
 _DIGITS = 50
-# the relative width of the bracket around a variance; its docstring promises 1e-6
+# The relative width of the bracket in which a variance is searched; `discrete_gaussian` promises 1e-6.
 _TOLERANCE = 1e-7
-# below this variance a float takes the noise for none
+# Below this variance the sum is not taken in floats, to which it may be zero.
 _LEAST_VARIANCE = Fraction(1, 10**300)
-# beyond this sigma the sum over integers is bounded by an integral
+# Beyond this sigma the sum over integers, which would be long, is bounded by an integral. Not tuned.
 _WIDEST_SUM = 1 << 12
 
 
@@ -57,7 +57,8 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
 def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
     """Return the smallest delta of continuous Gaussian noise at epsilon, rounded up.
 
-    Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s).
+    Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s), s
+           being the noise multiplier.
     """
     _require.non_negative(epsilon=epsilon)
     _require.positive(noise_multiplier=noise_multiplier)
@@ -93,12 +94,13 @@ def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1)
     """Return an upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by
     `sensitivity`.
 
-    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise and D the
-           sensitivity, delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2. Written as one
-           sum of the terms f(y) (1 - exp(-(y - y0) D / sigma²)) over integers y > y0, none is negative and
-           nothing cancels. Wide noise: with g that term (0 up to y0), the sum and the integral of g differ by
-           at most an eighth of the total variation of g' (Peano kernel of the midpoint rule; see
-           `_integrated_delta`), and the normaliser is at least sigma sqrt(2 pi).
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise, D the sensitivity
+           and sigma² the variance, delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2.
+           Written as one sum of the terms f(y) (1 - exp(-(y - y0) D / sigma²)) over integers y > y0, with
+           f(y) = exp(-y² / 2 sigma²), and divided by the normaliser (the sum of f over all integers), no term
+           is negative and nothing cancels. Wide noise: with g(y) that term (0 up to y0), the sum and the
+           integral of g differ by at most an eighth of the total variation of g' (Peano kernel of the
+           midpoint rule; see `_integrated_delta`), and the normaliser is at least sigma sqrt(2 pi).
     """
     _require.non_negative(epsilon=epsilon)
     _require.positive(variance=variance)
@@ -165,6 +167,8 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
         left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
         low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
     best = log_delta((low + high) / 2)
+    # slack for the rounding of `log_delta`: of its sum, and of the products in it, where above_one is
+    # exp(high)
     return _probability(best + 1e-12 * (1 + abs(best)) + 1e-13 * math.exp(high) * (e + r * math.exp(high)))
 
 
@@ -204,21 +208,21 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
 
 
 def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
-    """Sum delta summand by summand.
+    """Return the sum of `discrete_gaussian_delta`, for variance v, sensitivity d and its y0.
 
-    What follows the last summand is bounded by a geometric series, and rounding by one part in 1e11.
+    All that follows the last summand is bounded by a geometric series, and rounding by one part in 1e11.
     """
     first = math.floor(y0) + 1
-    # a float would take such a variance for zero; all noise is zero, and 1 is a bound of any delta
+    # nearly all such noise is zero; 1 is a bound of any delta
     if v < _LEAST_VARIANCE:
         return 1.0
     sigma = math.sqrt(v)
-    # the sum would be long, and 1 to more than 30 digits
+    # the sum would be long, and delta is 1 to more than 30 digits
     if -first > 12 * sigma + 40:
         return 1.0
     # exponents are taken relative to the largest weight in the sum
     base = max(first, 0)
-    # the whole sum is below the least float
+    # the whole sum is below the least positive float, which is therefore a bound
     if base * base > 2000 * v:
         return math.ulp(0.0)
     start = float(first - y0)
@@ -228,10 +232,10 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
     exponents = -(y - base) * (y + base) / (2 * float(v))
     terms = np.exp(exponents) * -np.expm1(-(start + k) * d / float(v))
     last = first + count
-    rest = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(
+    beyond_last = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(
         -float(last) / float(v)
     )
-    total = math.fsum(terms) + rest
+    total = math.fsum(terms) + beyond_last
     log_weight = math.log(total) - float(Fraction(base * base) / (2 * v)) - math.log(_normaliser(sigma))
     return _probability(log_weight + 1e-11 + 1e-15 * abs(log_weight))
 
@@ -246,7 +250,8 @@ def _normaliser(sigma: float) -> float:
 
 
 def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> float:
-    """Return the integral of g plus an eighth of the total variation of g', over the integral of the weights.
+    """Return the integral of g plus an eighth of the total variation of g', over the integral of f: the wide
+    case of `discrete_gaussian_delta`, for variance v, sensitivity d and its f, g and y0.
 
     Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of
            |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h
@@ -319,5 +324,5 @@ def _mpf(x: Real) -> mpmath.mpf:
 
 
 def _up(x: mpmath.mpf) -> float:
-    """Return a float that is not below x, also after the last digits of x are doubted."""
+    """Return a float that is not below x, even where the last digits of x are wrong."""
     return math.nextafter(float(x), math.inf)

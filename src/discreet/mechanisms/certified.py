@@ -15,7 +15,8 @@ from .. import _require
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
-# The largest exponent: the least positive float is exp(-745), so that tails further out are not asked for.
+# The largest exponent. The least positive float is about exp(-745), so no probability needs a tail further
+# out.
 _LARGEST = 20_000
 
 
@@ -25,7 +26,7 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
     0 <= x <= 20000.
 
     Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
-           for `high`); what follows the last term t is less than t, because each later term is less than half
+           for `high`); all terms after the last one, t, add up to less than t, because each is less than half
            the one before. Squaring s times keeps the direction.
     """
     if not 0 <= x <= _LARGEST:

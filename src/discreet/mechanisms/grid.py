@@ -1,7 +1,7 @@
 """Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer
 leaves.
 
-Rounding two neighboring values can push them apart by up to one step more; the price says so. Prefer
+Rounding two neighboring values can push them apart by up to one step more; the price includes that. Prefer
 statistics that round each row before adding (`Sum`): they have no such term.
 
 >>> from discreet.sampling import SeededEntropy
@@ -38,11 +38,11 @@ from .protocols import Integers, Sensitivity
 def round_to_grid(values: Any, step: Fraction) -> Integers:
     """Return floor(v / step + 1/2) for every real v, exactly: floats are taken at their binary value."""
     array = np.asarray(values)
-    # long doubles are no floats of Python, and have no exact fraction
+    # NumPy's long doubles do not become Python floats, so they have no exact fraction here
     if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8 or not _all_finite(array):
         raise InvalidInput(
             f"finite real numbers are needed (got an array of {array.dtype}). Nothing was drawn or released. "
-            f"Clip the values and drop what is missing first."
+            f"Clip the values and drop missing ones first."
         )
     half = Fraction(1, 2)
     integers = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]
@@ -81,7 +81,8 @@ class _GridNoise:
         return float(self.step) * self.on_integers.standard_deviation
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Return the error of noise and rounding together within which `entries` released values all stay."""
+        """Return a bound on the error, of noise and rounding together, within which all of `entries` released
+        values stay with probability `confidence`."""
         return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
@@ -241,7 +242,7 @@ class GridGaussian(_GridNoise):
         )
 
     def _with_noise(self, noise: IntegerGaussian) -> GridGaussian:
-        """Return the same with the variance of a noise in steps."""
+        """Return the same noise with the variance of `noise`, which is in steps."""
         return replace(self, variance=noise.variance * self.step**2)
 
     @property
@@ -288,14 +289,15 @@ def _check_fields(noise: Any, *names: str) -> None:
 
 
 def _with_rounding(step: Fraction, steps: int) -> float:
-    """Return an error in steps in the values' own unit, with half a step for rounding, rounded up."""
+    """Return the error of so many `steps` in the values' own unit, plus half a step for rounding to the grid;
+    rounded up."""
     return _round.up(step * (steps + Fraction(1, 2)))
 
 
 def in_units(values: Integers, step: Fraction) -> Any:
     """Return integers as multiples of `step`: integers if it is whole, else floats.
 
-    The integers are what is paid for; their multiples say no more of the data.
+    The price is that of the integers; their multiples reveal no more about the data.
     """
     if step.denominator == 1:
         return values if step == 1 else values.astype(object) * step.numerator
@@ -304,5 +306,6 @@ def in_units(values: Integers, step: Fraction) -> Any:
 
 
 def nearest_float(x: Fraction) -> float:
-    """Return the nearest finite float: no release may fail because its noise went beyond the largest."""
+    """Return the nearest finite float: no release may fail because its noise went beyond the largest
+    float."""
     return max(min(_require.float_or_inf(x), sys.float_info.max), -sys.float_info.max)

@@ -1,8 +1,7 @@
 """Noise on every record instead of noise on the answer: input perturbation beside output perturbation.
 
 Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact
-values; the price is an error that grows with the square root of the number of people. Shown here so that the
-cost can be seen:
+values; in return the error grows with the square root of the number of people. The example shows how much:
 
 >>> from discreet._public import Bounds, Public, REPLACE
 >>> from discreet.mechanisms.additive import noisy_sum
@@ -39,8 +38,7 @@ class InputPerturbation:
     input perturbation.
 
     Guarantee: each row's noisy value, of which only the sum is released here, has the event
-               `DiscreteLaplace(scale, r)`, r the range of one row's value in steps; the table as a whole has
-               the same event.
+               `DiscreteLaplace(scale, r)`, r being `range_of_a_row`; the release has the same event.
     Proof:     neighbors differ in one row, and only that row's noisy value has another distribution: one
                application of the Laplace mechanism. Adding the noisy values up is post-processing. Exactly
                `size` draws are made, one for each unit.
@@ -65,7 +63,7 @@ class InputPerturbation:
         if not Fraction(1, 10**100) <= self.scale <= 10**100:
             raise _require.fail("scale", self.scale, "between 1e-100 and 1e100")
         _require.one_of(("sum", "mean"), release_as=self.release_as)
-        self.range_of_a_row  # noqa: B018 - refuse undeclared bounds now
+        self.range_of_a_row  # noqa: B018 - refuses undeclared bounds
 
     @classmethod
     def for_epsilon(
@@ -103,6 +101,7 @@ class InputPerturbation:
         return self._scale(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
 
     def _scale(self, steps: int) -> Any:
+        """Return a number of steps in the column's own unit, divided by the number of rows for a mean."""
         total = steps * self.step
         if self.release_as == "mean":
             total /= self.public.declared_size("a mean")
@@ -113,10 +112,11 @@ class InputPerturbation:
         total = 0
         for part in contributions(Sum(self.column, self.step), source):
             total += arrow_columns.exact_sum(part)
-        left = self.public.declared_size("input perturbation")
-        # the noise of a row is independent of its value, so it may be drawn and added apart
-        while left > 0:
-            draws = sampling.discrete_laplace(self.scale, min(left, 1 << 16), entropy)
+        remaining = self.public.declared_size("input perturbation")
+        # the noise of a row is independent of its value, so it may be drawn and added separately; 2**16 draws
+        # at a time bound the memory (not tuned)
+        while remaining > 0:
+            draws = sampling.discrete_laplace(self.scale, min(remaining, 1 << 16), entropy)
             total += sum(draws.tolist())
-            left -= len(draws)
+            remaining -= len(draws)
         return release(self._scale(total), event=self.event, entropy=entropy, error=self.error)

@@ -29,11 +29,12 @@ from .quantiles import as_quantiles, grid_of, indices, number, swaps
 from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
-# Points of the grid: the time grows with their square.
+# The most points of a grid: the time grows with their square.
 _MAX_POINTS = 512
-# The most that points squared times quantiles may be: seconds, not hours.
+# The largest (points squared times quantiles): seconds, not hours.
 _MAX_WORK = 64 * 10**6
-# Bits by which intervals and uniforms are lengthened where they do not decide yet.
+# Bits by which weights and uniform numbers are lengthened each time they do not yet decide a choice. Not
+# tuned.
 _BITS = 96
 
 
@@ -47,12 +48,13 @@ class JointQuantiles:
     in one of the ranges.
 
     Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit
-               exceeds the smallest possible one by at most `error` rows. (Any distance of an answer's rank
-               from its aim is at most half the misfit.)
-    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. A row that appears
-               or goes changes its own term by at most 1 - w and the others by their own w, which sum to 1 -
-               w: 2 (1 - w) at most, w the smallest q_j - q_{j-1}. One that is replaced changes two terms by
-               1. Error: `ExponentialMechanism` over C(points + m - 1, m) sequences. Sampler: `_Tables`.
+               exceeds the smallest possible one by at most `error` rows. (The distance of any answer's rank
+               from its target q_j n is at most half the misfit.)
+    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. Let w_j = q_j -
+               q_{j-1}. A row in range j that appears or disappears changes term j by at most 1 - w_j and each
+               other term i by at most w_i, which sum to 1 - w_j: at most 2 (1 - min_j w_j) in all. A row that
+               is replaced changes two terms by at most 1. Error: `ExponentialMechanism` over C(points + m -
+               1, m) sequences. Sampler: `_Tables`.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -99,7 +101,8 @@ class JointQuantiles:
         return self._exponential_mechanism().event
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how many rows of misfit the answer has at most above the smallest possible."""
+        """Return an upper bound, in rows, on how far the misfit of the answer exceeds the smallest possible;
+        it holds with probability `confidence`."""
         grid, m = grid_of(self), len(self.qs)
         sequences = math.comb(grid.high - grid.low + m, m)
         return _round.up(
@@ -119,12 +122,15 @@ class JointQuantiles:
 def draw_jointly(
     up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy
 ) -> list[int]:
-    """Draw indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]`
-    counting rows up to t.
+    """Draw grid points o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit).
 
-    Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total
-           falls in the weights that remain for it. A try with finitely many bits answers only where certified
-           weights decide; else all get more bits.
+    `up_to[t]` counts the rows up to point t; `widths` are the m + 1 differences q_j - q_{j-1} in units of 1 /
+    `unit`; the misfit is in these units, too.
+
+    Proof: infinitely many bits of m uniform numbers U determine the answers: answer j is the candidate at
+           which the cumulated weights first exceed U times their total. With finitely many bits an answer is
+           given only where the enclosed weights decide it for all U with these bits; otherwise all U get more
+           bits.
     """
     bits, uniforms = 0, [0] * (len(widths) - 1)
     while True:
@@ -142,12 +148,15 @@ def draw_jointly(
 
 
 class _Tables:
-    """For each step and point the sum of exp(-rate * (misfit to come - the smallest to come)), enclosed in
-    integers.
+    """Holds, for each answer j and each point t, a sum over all continuations: the ways to choose the answers
+    after j, if answer j is t.
 
-    Proof: the recursion is that of the misfit itself: what is to come from t splits by the next point.
-           Dividing by the largest term keeps every sum at least 1, so that 2**-bits is small against it;
-           products are rounded outwards.
+    `best[j][t]` is the smallest remaining misfit (the terms after j) of a continuation. `low[j][t]` and
+    `high[j][t]` enclose, in units of 2**-bits, the sum of exp(-rate * (remaining misfit - best[j][t])).
+
+    Proof: by recursion from the last answer to the first: the continuations from t are grouped by the next
+           answer. Subtracting the smallest misfit keeps every sum at least 1, so that 2**-bits is small
+           against it; products are rounded outwards.
     """
 
     def __init__(self, up_to: list[int], unit: int, widths: list[int], rate: Fraction, bits: int) -> None:
@@ -155,7 +164,7 @@ class _Tables:
         self.aims = [width * up_to[-1] for width in widths]
         self._exps: dict[int, tuple[int, int]] = {}
         points = range(len(up_to))
-        # from the last answer to the end
+        # after the last answer only the last term of the misfit remains
         self.best = [[self._misfit(up_to[-1] - up_to[t], -1) for t in points]]
         scale = 1 << bits
         self.low, self.high = [[scale] * len(up_to)], [[scale] * len(up_to)]
@@ -166,14 +175,15 @@ class _Tables:
             self.high.insert(0, [sum(row[2]) for row in rows])
 
     def weights(self, j: int, last: int | None) -> tuple[int, list[int], list[int]]:
-        """Return the weights of the candidates for answer j, and the first candidate: none is before the last
-        answer."""
+        """Return the first candidate for answer j, which is the answer before it (`last`), and the enclosed
+        weights of all candidates."""
         _, lows, highs = self._from(last, j, offset=j)
         return last or 0, lows, highs
 
     def _from(self, last: int | None, j: int, offset: int = 0) -> tuple[int, list[int], list[int]]:
-        """Return the smallest misfit to come after the answer `last`, and the enclosed summands, one for each
-        candidate for answer j; `offset` is the place of answer j's tables in `best`, `low` and `high`."""
+        """Return the smallest remaining misfit after the answer `last`, and the enclosed summands, one for
+        each candidate for answer j; `offset` is the index of answer j's tables in `best`, `low` and `high` (0
+        while they are built from the back)."""
         start, before = last or 0, 0 if last is None else self.up_to[last]
         best, low, high = self.best[offset], self.low[offset], self.high[offset]
         costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]
@@ -186,9 +196,11 @@ class _Tables:
         return least, lows, highs
 
     def _misfit(self, rows: int, j: int) -> int:
+        """Return term j of the misfit for so many rows in range j, times the common denominator."""
         return abs(self.unit * rows - self.aims[j])
 
     def _exp(self, cost: int) -> tuple[int, int]:
+        """Return integers that enclose exp(-rate * cost) * 2**bits."""
         enclosure = self._exps.get(cost)
         if enclosure is None:
             enclosure = self._exps[cost] = exp_neg(self.rate * cost, self.bits)

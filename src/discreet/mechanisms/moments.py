@@ -1,9 +1,9 @@
 """Private mean and variance of a bounded column: noisy sums over a noisy (or public) count.
 
-Every value is clipped to its declared bounds and becomes the number of `step`s it lies above the lower one;
-sums are of these integers, measured from the middle of the range, which halves what one row can move under
-add_remove. Where the size is private it is measured too, and paid for. What is released beside the answer
-follows from the noisy sums alone.
+Every value is clipped to its declared bounds and becomes the number of `step`s by which it exceeds the lower
+bound. Sums are of the distances of these integers from the middle of the range, which halves the sensitivity
+under add_remove. Where the size is private it is measured too, and paid for. Error bounds are computed from
+the noisy sums alone.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
 
+# the largest float
 _LARGEST = Fraction(sys.float_info.max)
-# squares stay below 2**60
+# The largest number of steps of a range: their squares stay below 2**60.
 _MAX_CELLS = 1 << 30
+# an interval: its lower and its upper end
 Span = tuple[Fraction, Fraction]
 
 
 class Scale(NamedTuple):
-    """Describes the integers a column becomes: 0 to `cells`, one per `step`, from `lower` up; sums are taken
-    from `middle`."""
+    """Describes the integers that a column becomes: 0 to `cells`, one per `step`, where 0 stands for `lower`.
+    Sums are of distances from `middle`."""
 
     lower: Fraction
     step: Fraction
@@ -60,21 +62,23 @@ class Scale(NamedTuple):
         return (self.cells - self.middle) ** 2
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Return what one row can add to the count, to the sum of distances from the middle, and to that of
-        centered squares."""
+        """Return the ranges (least, most) of what one row can add to the count, to the sum of signed
+        distances from the middle, and to the sum of centered squares: squared distances, less half of the
+        largest."""
         half = self.largest_square // 2
         return (1, 1), (-self.middle, self.cells - self.middle), (-half, self.largest_square - half)
 
 
 class Noisy(NamedTuple):
-    """Holds count, sum and centered squares after noise, with the noise each was given (None: exact, because
-    public)."""
+    """Holds count, sum and, for a variance, sum of centered squares (`Scale.ranges`) after noise, with the
+    noise that each was given (None where it is exact, because public)."""
 
     values: tuple[int, ...]
     noises: tuple[IntegerLaplace | None, ...]
 
     def span(self, entry: int, confidence: float) -> tuple[int, int]:
-        """Return where the true number lies; for all noisy entries together with probability `confidence`.
+        """Return an interval for the true number of one entry. The intervals of all noisy entries hold
+        together with probability `confidence`.
 
         Proof: a union bound over the entries' own exact tails.
         """
@@ -90,20 +94,22 @@ def noises_for(
     """Return noise for the count and each sum; `epsilon` is split by `shares` among those that are not
     public.
 
-    Guarantee: one row moves an entry by at most `row_contribution` of the range it can add; the count is
-               exact only where it is public: a declared size, not add_remove, and no missing values.
+    Guarantee: each noise covers `row_contribution` of what one row can add to its entry. The count gets no
+               noise only where it is public: a declared size, not add_remove, and no missing values.
     """
     public_count = public.neighbors is not ADD_REMOVE and not nullable and public.size is not None
     ranges = scale.ranges()[: len(shares)]
-    paid = sum(share for i, share in enumerate(shares) if i or not public_count)
+    total_shares = sum(share for i, share in enumerate(shares) if i or not public_count)
     noises: list[IntegerLaplace | None] = []
     for i, ((low, high), share) in enumerate(zip(ranges, shares, strict=True)):
         if public_count and i == 0:
             noises.append(None)
             continue
         sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
-        part = _require.exact(epsilon, "epsilon") * share / paid
-        noises.append(IntegerLaplace.for_epsilon(part, sensitivity=sensitivity, neighbors=public.neighbors))
+        entry_epsilon = _require.exact(epsilon, "epsilon") * share / total_shares
+        noises.append(
+            IntegerLaplace.for_epsilon(entry_epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
+        )
     return tuple(noises)
 
 
@@ -126,30 +132,32 @@ def measure(
 
 
 def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bool) -> list[int]:
-    """Return the count, the sum and the sum of squares of a column, around the middle of its range."""
+    """Return the exact count, sum and, if `squares`, sum of centered squares of a column, as in
+    `Scale.ranges`."""
     count, total, square = 0, 0, 0
     half = scale.largest_square // 2
     for array in arrow_columns.each(source, column):
-        here, cell = arrow_columns.present(array), _cells(arrow_columns.numbers(array, column), scale)
-        cell = cell[here] if nullable else np.where(here, cell, 0)
-        apart = cell - scale.middle
-        count, total = count + len(apart), total + arrow_columns.exact_sum(apart)
-        square += arrow_columns.exact_sum(apart * apart - half) if squares else 0
+        is_present, cell = arrow_columns.present(array), _cells(arrow_columns.numbers(array, column), scale)
+        cell = cell[is_present] if nullable else np.where(is_present, cell, 0)
+        distances = cell - scale.middle
+        count, total = count + len(distances), total + arrow_columns.exact_sum(distances)
+        square += arrow_columns.exact_sum(distances * distances - half) if squares else 0
     return [count, total, square]
 
 
 def _cells(values: Any, scale: Scale) -> Any:
     """Return how many steps above the lower bound each value lies, clipped and rounded: 0 to `cells`, for any
-    finite values and any range, found ones of the smallest floats included."""
+    finite values and any range, also one that was found near the smallest floats."""
     lower, upper = float(scale.lower), float(scale.upper)
-    # a warning would tell of the data; what is infinite is clipped below
+    # NumPy's warning would depend on the data; an infinite distance is clipped below
     with np.errstate(over="ignore"):
         above = np.clip(values.astype(np.float64), lower, upper) - lower
     per_step = _require.float_or_inf(1 / scale.step)
     if math.isfinite(per_step):
         steps = above * per_step
     else:
-        # A step too small for its inverse: by the share of the range, which is 0 where no float is above it.
+        # The inverse of the step is beyond floats. So the share of the range is multiplied by `cells`; where
+        # the range is 0 as a float, so is every distance, and 1.0 avoids 0 / 0.
         steps = above / ((upper - lower) or 1.0) * scale.cells
     return np.clip(np.floor(steps + 0.5), 0, scale.cells).astype(np.int64)
 
@@ -159,14 +167,14 @@ def _cells(values: Any, scale: Scale) -> Any:
 class Mean:
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
-    `shares` splits epsilon between count and sum.
+    `shares` splits epsilon between count and sum; the default was not tuned.
 
     Guarantee: the composition of `event`'s discrete Laplace noises, so epsilon-DP. With probability
                `confidence` the answer is within `release.error(confidence)` of the mean of the values on
-               their grid, if there is any.
-    Proof:     sums are exact integers (`noises_for`). All of the rest is computed from the noisy sums, which
-               are what is paid for: the interval is where a quotient lies whose terms lie where exact noise
-               tails put them, cut to the bounds.
+               their grid, if there are any values.
+    Proof:     sums are exact integers, whose noise is paid for (`noises_for`). Everything else is
+               post-processing of the noisy sums: the interval holds all quotients of a sum and a count that
+               lie in their own intervals (`Noisy.span`), cut to the bounds.
     """
 
     public: Public
@@ -191,14 +199,12 @@ class Mean:
 class Variance:
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
-    `shares`: of count, sum and squares.
-
-    Squares of distances from the middle are themselves taken from the middle of their range: again half the
-    sensitivity.
+    `shares` splits epsilon between count, sum and squares; the default was not tuned. From the square of each
+    distance half of the largest square is subtracted, which again halves the sensitivity.
 
     Guarantee: as `Mean`, with three sums.
-    Proof:     as `Mean`; the variance is mean square minus squared mean, both about the middle, each in its
-               interval; no variance exceeds a quarter of the squared width.
+    Proof:     as `Mean`; the variance is mean square minus squared mean, both of distances from the middle,
+               each in its interval; no variance exceeds a quarter of the squared width of the range.
     """
 
     public: Public
@@ -219,7 +225,8 @@ class Variance:
 
 
 def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entropy) -> Release:
-    """Measure on the mechanism's own grid, and answer with the middle of where `spans` put it."""
+    """Measure on the mechanism's own grid; `spans` (`mean_span` or `variance_span`) turns the noisy sums into
+    the answer and its interval."""
     check_source(mechanism.public, source)
     scale, bounds = _scale(mechanism), mechanism.public.bounds(mechanism.column)
     noisy = measure(source, mechanism.column, bounds.nullable, scale, _noises(mechanism), entropy)
@@ -229,15 +236,15 @@ def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entr
 @described("mechanisms.MeanWithFoundBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds:
-    """Releases the mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for
-    the mean inside them.
+    """Releases the mean of a column whose bounds nobody declared: `finder` finds them at its own price, and
+    `epsilon` more pays for the mean inside them.
 
-    The found range is cut into `cells` steps, so that the price is known before the range is. None if no
-    bounds were found.
+    The found range is cut into `cells` steps (the default was not tuned), so that the price is known before
+    the range is. None is released if no bounds were found.
 
     Guarantee: the composition of the finder's event and the mean's. The error is about the mean of values
                clipped to the found bounds.
-    Proof:     `Mean` on bounds that are a released value, so public by then; its sensitivities depend on
+    Proof:     `Mean` on bounds that have been released, so that they are public; its sensitivities depend on
                `cells` only.
     """
 
@@ -282,18 +289,19 @@ class MeanWithFoundBounds:
         return _answer(noisy, mean_span, scale, event=self.event, entropy=entropy)
 
 
+# From the intervals of count, sum and (for a variance, else None) centered squares, that of the answer.
 Spans = Callable[[Span, Span, Span | None, Scale], Span]
 
 
 def mean_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
-    """Return where the mean lies, in the column's own unit, if count and total lie where they are said to."""
+    """Return where the mean lies, in the column's own unit, if count and total lie in these intervals."""
     low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
     return scale.lower + scale.step * (scale.middle + low), scale.lower + scale.step * (scale.middle + high)
 
 
 def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
-    """Return where the variance lies: mean square about the middle less squared distance of the mean from
-    it."""
+    """Return where the variance lies: the mean square of distances from the middle, less the squared distance
+    of the mean from the middle."""
     # the variance is always measured with squares
     assert squares is not None
     half, top = scale.largest_square // 2, scale.largest_square
@@ -306,17 +314,18 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
     return low * scale.step**2, high * scale.step**2
 
 
-def _quotient(over: Span, under: Span, lower: int, upper: int) -> Span:
-    """Return all values of a / b for a in `over`, b in `under` and b >= 1, cut to [lower, upper]."""
-    smallest, largest = max(under[0], Fraction(1)), max(under[1], Fraction(1))
-    ends = [Fraction(a) / b for a in over for b in (smallest, largest)]
+def _quotient(numerator: Span, denominator: Span, lower: int, upper: int) -> Span:
+    """Return the interval of all a / b with a in `numerator`, b in `denominator` and b >= 1, cut to [lower,
+    upper]."""
+    smallest, largest = max(denominator[0], Fraction(1)), max(denominator[1], Fraction(1))
+    ends = [Fraction(a) / b for a in numerator for b in (smallest, largest)]
     return _cut((min(ends), max(ends)), Fraction(lower), Fraction(upper))
 
 
 def _cut(span: Span, lower: Fraction, upper: Fraction) -> Span:
-    """Return the part of the span inside [lower, upper]; a point goes to the nearest end.
+    """Return the part of the span inside [lower, upper]; a span of one point outside becomes the nearest end.
 
-    A span that misses it says nothing: all of it.
+    A longer span that lies outside (the noise exceeded its bound) says nothing: all of [lower, upper].
     """
     if span[0] < span[1] and (span[1] < lower or span[0] > upper):
         return lower, upper
@@ -333,19 +342,19 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
             parts.append((Fraction(low), Fraction(high)))
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
-    # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
+    # The variance of a column with huge bounds may be beyond floats: no answer may fail because of its noise.
     value = float(min(span_at(None)[0], _LARGEST))
 
     def error(confidence: float) -> float:
         low, high = span_at(confidence)
-        # about the float that is released, which may be rounded by more than the noise is wide
+        # The error is that of the released float, which may be rounded by more than the noise.
         return _round.up(max(Fraction(value) - low, high - Fraction(value)))
 
     return release(value, event=event, entropy=entropy, error=error)
 
 
 def _settle(mechanism: Any, entries: int) -> None:
-    """Check the options of a mechanism, and store them in exact form."""
+    """Check the options of a mechanism with so many `shares` (`entries`), and store them in exact form."""
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon)
     object.__setattr__(mechanism, "step", as_step(mechanism.step))
@@ -364,7 +373,7 @@ def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
 
 
 def _checked_cells(cells: int) -> int:
-    """Return the number of steps of the range; refuse one that sums could not hold."""
+    """Return the number of steps of the range; refuse one whose squares 64 bits could not hold."""
     if not 1 <= cells <= _MAX_CELLS:
         raise InvalidInput(
             f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "
@@ -390,12 +399,13 @@ def _event(mechanism: Any) -> Event:
 
 
 def _box(value: int) -> Any:
+    """Return one integer as an array of length 1, which noise takes."""
     return arrow_columns.as_integers([value])
 
 
 def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
-    """Return the same public facts with a column's bounds declared anew, for later mechanisms on bounds that
-    were bought."""
+    """Return the same public facts with other bounds for one column, for later mechanisms on bounds that were
+    found at a price."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
 

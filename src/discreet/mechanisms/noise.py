@@ -2,9 +2,9 @@
 
 Reals go through `grid`.
 
-What is added is an exact integer draw, one for every entry, so what leaves carries nothing in its last
-digits. The price is that of the discrete distribution itself: the continuous one would undercharge. Choose by
-a target (`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
+Every entry gets its own exact integer draw, so the last digits of a release reveal nothing, as those of
+floats can. The price is that of the discrete distribution itself: the continuous one would undercharge.
+Choose by a target (`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = IntegerLaplace.for_epsilon(1, sensitivity=2)
@@ -60,10 +60,10 @@ def draw(scale: Fraction, entropy: Entropy) -> int:
 
 
 def add(values: Integers, noise: Integers) -> Integers:
-    """Return the sum of values and noise: int64 where all of it is within 2**62 of zero, Python integers
-    otherwise.
+    """Return the sum of values and noise: int64 where all entries of the sum are within 2**62 of zero, Python
+    integers otherwise.
 
-    The type is a function of the sum alone. That of the values before noise would tell, for certain, on which
+    The type depends on the sum alone. If it depended on the values before noise, it would reveal on which
     side of 2**62 they are.
     """
     if values.dtype != object and _short(values) and noise.dtype != object and _short(noise):
@@ -74,9 +74,10 @@ def add(values: Integers, noise: Integers) -> Integers:
 
 
 def _short(values: Integers) -> bool:
-    """Return whether the sum of two such arrays fits 64 bits.
+    """Return whether all values are within 2**62 of zero, so that the sum of two such arrays fits 64 bits.
 
-    Asked of all at once: Python's integers take longer for some values than for others.
+    The array is compared as a whole, not one value after the other until one is too large: the time would
+    then depend on the values.
     """
     return bool(((values > -(1 << 62)) & (values < 1 << 62)).all())
 
@@ -143,7 +144,7 @@ class IntegerLaplace:
         return DiscreteLaplace(scale=self.scale, sensitivity=self.sensitivity, neighbors=self.neighbors)
 
     def covers(self, sensitivity: Sensitivity) -> bool:
-        """Return whether the price is right for a statistic of this sensitivity."""
+        """Return whether the event is a right price for a statistic of this sensitivity."""
         return _norm(sensitivity.l1) <= self.sensitivity
 
     @property
@@ -175,11 +176,12 @@ class IntegerGaussian:
     """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.
 
     One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0
-    linf² is known. `variance` is the parameter sigma²; the variance of what is added is `mean_squared_error`,
-    never more.
+    linf² is known. `variance` is the parameter sigma²; the true variance of the noise is
+    `mean_squared_error`, which is never larger.
 
     Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A
-               tighter l2: `VectorDiscreteGaussian`, whose zCDP l2_squared / (2 variance) is what is known.
+               tighter l2: `VectorDiscreteGaussian`, for which rho-zCDP with rho = l2_squared / (2 variance)
+               is proved.
     Proof:     Canonne, Kamath & Steinke 2020 (arXiv:2004.00010v4), Theorems 7 and 14; the events' docstrings.
     Assumes:   the stated sensitivities, under `neighbors`.
     """
@@ -241,7 +243,7 @@ class IntegerGaussian:
         return VectorDiscreteGaussian(variance=self.variance, l2_squared=l2_squared, neighbors=self.neighbors)
 
     def covers(self, sensitivity: Sensitivity) -> bool:
-        """Return whether the price is right for a statistic of this sensitivity."""
+        """Return whether the event is a right price for a statistic of this sensitivity."""
         if _norm(sensitivity.l2_squared) > _norm(self.l2_squared):
             return False
         only_l2 = isinstance(self.event, VectorDiscreteGaussian)
@@ -280,7 +282,7 @@ def _norm(norm: int | None) -> int:
 
 
 def _require_sensitive(norm: int | None) -> int:
-    """Return a sensitivity above zero; refuse noise for what nobody moves."""
+    """Return a sensitivity above zero; refuse zero, for which no noise is needed."""
     if not norm:
         raise InvalidInput(
             "the sensitivity is 0: under this relation nobody's row moves the value, so it is public "

@@ -57,7 +57,7 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
 
     Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality
            in both directions P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid
-           of l is taken.
+           of l is taken. In the code x is l, and X the noise.
     """
     s = float(scale)
     log_failure = math.log(2 / failure)
@@ -107,14 +107,14 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
         return _summed_tail(max(float(variance), 1e-300), t)
     with mpmath.workdps(_DIGITS):
         sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
-        near = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)
-        return min(1.0, math.nextafter(float(mpmath.erfc(near / (sigma * mpmath.sqrt(2)))), 1.0))
+        edge = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)
+        return min(1.0, math.nextafter(float(mpmath.erfc(edge / (sigma * mpmath.sqrt(2)))), 1.0))
 
 
 def _summed_tail(variance: float, t: int) -> float:
     """Return P(|X| > t) as a sum of positive floats, enlarged by 1e-12 for their rounding.
 
-    The sum is cut off at `last`, 40 sigma or further out. What is beyond is bounded by a geometric series
+    The sum is cut off at `last`, 40 sigma or further out. All from there on is bounded by a geometric series
     with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma
     up to 64, hence by 3 f(last) with its first summand.
     """
@@ -122,8 +122,8 @@ def _summed_tail(variance: float, t: int) -> float:
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
     last = max(t + 2, reach)
     beyond = np.exp(-(np.arange(t + 1, last, dtype=np.float64) ** 2) / (2 * variance))
-    rest = 3 * math.exp(-(last**2) / (2 * variance))
-    return min(1.0, 2 * (math.fsum(beyond) + rest) / (1 + 2 * math.fsum(weights)) * (1 + 1e-12))
+    beyond_last = 3 * math.exp(-(last**2) / (2 * variance))
+    return min(1.0, 2 * (math.fsum(beyond) + beyond_last) / (1 + 2 * math.fsum(weights)) * (1 + 1e-12))
 
 
 def gaussian_variance(variance: Fraction) -> float:

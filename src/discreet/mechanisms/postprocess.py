@@ -1,7 +1,8 @@
-"""What may be done with a released value for free: anything that looks at nothing else.
+"""Post-processing: any function of a released value that looks at nothing else costs nothing.
 
-The named functions here have a description; any Python callable works too, as trusted code. `added_error`
-says what a function does to an error bound: clamping to a range that surely holds the truth can only help.
+The functions defined here have a JSON description; any Python callable works too, as trusted code.
+`added_error` says what a function does to an error bound: clamping to a range that contains the truth never
+enlarges it.
 
 >>> Clamp(lower=0)(-3), Round(step=5)(13), Truncate(step=5)(-13), Fold(lower=0, upper=10)(12)
 (0, 15, -10, 8)
@@ -30,13 +31,13 @@ from .protocols import Mechanism, Release, check_source, error_of, has_error_in_
 
 
 class PostFunction:
-    """Base of the described functions: how they act on one number, and how much error they add."""
+    """Base of the functions with a description: how they act on one number, and how much error they add."""
 
     __slots__ = ()
 
     def __call__(self, value: Any) -> Any:
-        """Return the function of every number; what is not made of numbers (a category, None where nothing
-        stood out, bounds) stays as it is, as it was paid for."""
+        """Return the function of every number. A value that is not made of numbers (a category, None, bounds)
+        is returned unchanged: it has been paid for, so it is not refused."""
         if not _is_numeric(value):
             return value
         if np.ndim(value) == 0:
@@ -46,11 +47,12 @@ class PostFunction:
         return np.array(flat, dtype=array.dtype if array.dtype == object else None).reshape(array.shape)
 
     def one(self, value: Any) -> Any:
+        """Return the function of one number."""
         raise NotImplementedError
 
     @property
     def added_error(self) -> Fraction:
-        """By how much the distance to the truth may grow."""
+        """The largest amount by which the distance to the truth may grow."""
         return Fraction(0)
 
 
@@ -99,9 +101,9 @@ class Clamp(PostFunction):
 @described("mechanisms.Fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
-    """Reflects at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends.
+    """Reflects at `lower` and `upper` until inside: unlike clamping it gives the ends no extra probability.
 
-    No error grows inside.
+    If the truth lies inside, no error grows.
     """
 
     lower: Real
@@ -113,10 +115,13 @@ class Fold(PostFunction):
     def one(self, value: Any) -> Any:
         if not _is_finite(value):
             return value
-        width = self.upper - self.lower
-        away = (value - self.lower) % (2 * width)
-        # rounding of floats may put the sum an ulp above
-        return min(self.lower + min(away, 2 * width - away), self.upper)
+        # in exact numbers, as floats may overflow
+        lower, upper = _require.exact(self.lower, "lower"), _require.exact(self.upper, "upper")
+        away = (Fraction(value) - lower) % (2 * (upper - lower))
+        folded = lower + min(away, 2 * (upper - lower) - away)
+        if any(isinstance(number, float) for number in (value, self.lower, self.upper)):
+            return float(folded)
+        return int(folded) if folded.denominator == 1 else folded
 
 
 @described("mechanisms.Round")
@@ -167,8 +172,8 @@ class PostProcessed:
     Guarantee: the mechanism's own event.
     Proof:     post-processing (Dwork & Roth 2014, Prop. 2.1): the function sees the released value and
                nothing of the data.
-    Assumes:   a Python callable given as `function` looks at nothing but its argument; it makes the whole not
-               describable. Bounds and steps of the named functions are public, not read off the data.
+    Assumes:   a Python callable given as `function` looks at nothing but its argument; the mechanism then has
+               no JSON description. Bounds and steps of the functions here are public, not read off the data.
     """
 
     mechanism: Mechanism
@@ -176,8 +181,9 @@ class PostProcessed:
 
     def __post_init__(self) -> None:
         require_mechanism(self.mechanism)
-        described_as_other = is_dataclass(self.function) and not isinstance(self.function, PostFunction)
-        if described_as_other or not callable(self.function):
+        # a mechanism, say, is callable, too
+        other_dataclass = is_dataclass(self.function) and not isinstance(self.function, PostFunction)
+        if other_dataclass or not callable(self.function):
             raise _require.fail("function", self.function, "a function of the released value")
 
     @property
@@ -189,8 +195,8 @@ class PostProcessed:
         return self.mechanism.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """Return the error before, plus what the function adds; for clamping and folding if the truth lies
-        inside."""
+        """Return the error of the mechanism plus `added_error` of the function; for clamping and folding it
+        holds if the truth lies inside."""
         return self._widen_error(lambda: error_of(self.mechanism, confidence), self.error_in_scores)
 
     @property
@@ -198,7 +204,7 @@ class PostProcessed:
         return has_error_in_scores(self.mechanism)
 
     def _widen_error(self, before: Callable[[], Any], error_in_scores: bool) -> Any:
-        """Return the error after a known function; refuse where nothing is known of it."""
+        """Return the error `before` plus that of the function; refuse where the function's is not known."""
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
         if error_in_scores:
@@ -208,7 +214,7 @@ class PostProcessed:
             )
         width = before()
         added = self.function.added_error
-        # The error of a table is one for each of its columns, and the function leaves the table as it is.
+        # An error that is no number belongs to a table, which the function returns unchanged.
         return width if added == 0 or not _is_numeric(width) else np.add(width, float(added))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -226,7 +232,7 @@ class PostProcessed:
 
 
 def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
-    """Refuse what is not a mechanism, before anything is read."""
+    """Refuse an object that is not a mechanism, before anything is read."""
     if not isinstance(candidate, Mechanism):
         raise _require.fail(
             name, type(candidate).__name__, "a mechanism: something with public, event and a call"
@@ -234,10 +240,12 @@ def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether a released number is finite; one that is not is left as it is, as it was paid for."""
+    """Return whether a released number is finite; the functions return any other unchanged, as it was paid
+    for."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _multiple(count: int, step: Real) -> Any:
+    """Return `count` times `step`, as an integer where it is one."""
     exact = count * as_step(step)
     return int(exact) if exact.denominator == 1 else float(exact)

@@ -1,17 +1,19 @@
 """The spine: a mechanism is a callable with a price.
 
-`Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows
-its price before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start
-and answers until it halts. A `Stepped` pays its whole price at the start as well, and runs in steps that can
-be interrupted. Any of them, and any part of one, may have a method `rehearse(source)`, which tries on made-up
-data what could fail for other reasons than the data: the curator calls it before the charge. They read
-columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
+A `Statistic` is an exact integer-valued function of the data, to which noise is added or by which a selector
+chooses. A `Mechanism` knows its price before any data is read, and gives a `Release`. An `Interactive` pays
+its whole price at the start and answers until it halts. A `Stepped` pays its whole price at the start as
+well, and runs in steps that can be interrupted. Any of them, and any part of one, may have a method
+`rehearse(source)`, which tries, on made-up data, everything that could fail for reasons other than the data;
+the curator calls it before the charge. They read columns of a `tables.Source`; those that train on tensors
+read an `ExampleSource`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -32,8 +34,8 @@ Integers = NDArray[Any]
 class Sensitivity:
     """How far one unit can move a vector of integers: each norm is a proved upper bound, exact in integers.
 
-    At most `l0` entries move, each by at most `linf`; the others follow from these unless a tighter one is
-    given.
+    At most `l0` entries move, each by at most `linf`. `l1` and `l2_squared` follow from these unless a
+    tighter bound is given.
     """
 
     linf: int
@@ -60,11 +62,12 @@ class Sensitivity:
 
 @runtime_checkable
 class ExampleSource(Protocol):
-    """Examples to train on, with the public facts they are protected under: what `tables.Source` is to
-    columns, this is to tensors.
+    """Examples to train on, with the public facts under which they are protected: for tensors what
+    `tables.Source` is for columns.
 
-    Only the shapes and types of one example are public besides `public`. What `take`, `size` and `people` say
-    is private: they are for mechanisms that read examples, which call `check_source(..., examples=True)`.
+    Besides `public`, only the shapes and types of one example are public. The results of `take`, `size` and
+    `people` are private: they are for mechanisms that read examples, which call `check_source(...,
+    examples=True)`.
     """
 
     @property
@@ -76,7 +79,7 @@ class ExampleSource(Protocol):
 
     @property
     def people(self) -> Any:
-        """Whose each row is (`learning.data.People`); None where the unit is a row."""
+        """The owner of each row (`learning.data.People`); None where the unit is a row."""
 
     def take(self, positions: Any, /) -> tuple[Any, Any]:
         """Return the inputs and targets of the rows at these positions, as a batch."""
@@ -98,8 +101,8 @@ class Statistic(Protocol):
 
 
 def is_statistic(candidate: Any) -> bool:
-    """Return whether something is a statistic: noise and selectors have a `sensitivity` too, which is a
-    number and not a function of public facts."""
+    """Return whether `candidate` is a statistic. Noise and selectors have a `sensitivity` too, but theirs is
+    a number and not a function of public facts."""
     return isinstance(candidate, Statistic) and callable(candidate.sensitivity)
 
 
@@ -121,20 +124,20 @@ class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
-    answer. Refusals come before the source is read; where questions are counted, the state does so as
-    "asked", and the curator counts those that fail.
+    answer. A question is refused before the source is read. Where questions are counted, the state counts
+    them under "asked", and the curator adds those that fail.
 
-    One that keeps more than fits a state (teachers, noise) says so with `blob_size`, the public number of
-    bytes that each of its blobs is padded to: `start`, `answer` and `feed` then get a keyword `drawer`, with
-    `put(name, bytes)` and `get(name)`. What is put is committed together with the state and the answer, or
-    not at all. How many blobs there are, and their names, are public.
+    A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
+    `blob_size`, the public number of bytes to which each of its blobs is padded. Its `start`, `answer` and
+    `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All that is put is committed
+    together with the state and the answer, or not at all. The number of blobs and their names are public.
 
-    It belongs to one version of a table, unless it says otherwise, in one of two ways. With
-    `any_version = True`, each question may be asked of another version. With a method
-    `feed(state, batch, *, entropy) -> (state, Release | None)` it is given each version, or batch of new
-    rows, once. In both cases neighbors are *histories*, which differ in the rows of one unit in all versions
-    or batches; when one arrives is public, and the guarantee must hold for histories: the docstring says what
-    becomes of it ("Versions").
+    It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version =
+    True`, each question may be asked of another version. With a method `feed(state, batch, *, entropy) ->
+    (state, Release | None)` it is given each version, or batch of new rows, once. In both cases neighbors are
+    *histories*, which differ in the rows of one unit in all versions or batches; the times at which they
+    arrive are public. The guarantee must hold for histories: the section "Versions" of the mechanism's
+    docstring says why it does.
     """
 
     @property
@@ -152,7 +155,7 @@ class Interactive(Protocol):
 
 @runtime_checkable
 class Randomizer(Protocol):
-    """The local model: runs on the device of the one who is asked, and needs no source and no ledger.
+    """The local model: runs on the device of the person who is asked, and needs no source and no ledger.
 
     `respond` is the only thing that sees a person's value, and what it returns is epsilon-DP for that person
     by itself, so everything after it (transport, shuffling, `estimate`) is post-processing. What a device has
@@ -168,13 +171,14 @@ class Randomizer(Protocol):
 
 
 class Run(Protocol):
-    """A run of a `Stepped` mechanism: `steps_taken` of its steps are done, or were lost when it stopped."""
+    """A run of a `Stepped` mechanism. `steps_taken` counts the steps that are done, and those that were lost
+    when the run was interrupted."""
 
     steps_taken: int
 
     @property
     def progress(self) -> Any:
-        """Public facts, to be shown."""
+        """Public facts about the run, for a progress display."""
 
     def __enter__(self) -> Any: ...
 
@@ -189,8 +193,8 @@ class Run(Protocol):
 
 @runtime_checkable
 class Stepped(Protocol):
-    """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run
-    of the same distribution."""
+    """Runs in `length` steps, and can be interrupted after every `period` of them: a run that is restored
+    there from what `Run.dump` returned, with fresh randomness, has the same distribution."""
 
     @property
     def public(self) -> Public: ...
@@ -210,7 +214,7 @@ class Stepped(Protocol):
 
 
 class SecretRun(Run, Protocol):
-    """A run that knows when it is finished, and keeps it secret."""
+    """A run whose end is secret: `done` is for the curator alone."""
 
     @property
     def done(self) -> bool: ...
@@ -221,9 +225,10 @@ class SecretlyStepped(Protocol):
     """Runs in a secret number of steps: private tuning, where the number of trials is drawn at the start and
     must stay hidden.
 
-    `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number
-    is. `steps_taken` of `restore` counts the rounds of the curator, of which those after the last step do
-    nothing. `release` is a function of the state that was dumped.
+    `length` is the public upper bound of the number of steps, `blob_size` the public size in bytes that
+    `dump` never exceeds, whatever that number is. `steps_taken` of `restore` counts the rounds of the
+    curator, of which those after the last step do nothing. `release` is a function of the state that was
+    dumped.
     """
 
     @property
@@ -245,7 +250,7 @@ class SecretlyStepped(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(_require.NearestNames):
-    """What a mechanism let out: the value, what it cost, and how far off it may be.
+    """What a mechanism released: the value, its price, and a bound on its error.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
     `error_in_scores` the error is in scores or ranks, not in the value's own unit.
@@ -266,14 +271,14 @@ class Release(_require.NearestNames):
         return self._error(confidence)
 
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
-        """Return (value - error, value + error); refused where the value is not numbers that the error is
-        about."""
+        """Return (value - error, value + error); refused where the value is not made of numbers, or the error
+        is not in their unit."""
         if self.error_in_scores:
             raise InvalidInput(
                 "the error of this release is in scores or ranks, so it gives no interval around the "
                 "value. Use `error`."
             )
-        if isinstance(self.value, str | dict | tuple | list) or self.value is None:
+        if isinstance(self.value, dict | tuple | list) or not _is_numeric(self.value):
             raise InvalidInput(
                 "this release is not made of plain numbers: look at its value and at error(confidence)."
             )
@@ -281,8 +286,16 @@ class Release(_require.NearestNames):
         return np.subtract(self.value, width), np.add(self.value, width)
 
 
+def _is_numeric(value: Any) -> bool:
+    """Return whether a value, or every entry of an array, is a real number."""
+    array = np.asarray(value)
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "iuf"
+    return all(isinstance(entry, Real) for entry in array.flat)
+
+
 def error_of(mechanism: Mechanism, confidence: float) -> Any:
-    """Return what a mechanism says of its error before it is run, where it can say it."""
+    """Return the error bound that a mechanism gives before it is run; refused where it gives none."""
     bound = getattr(mechanism, "error", None)
     if bound is None:
         raise InvalidInput(
@@ -314,17 +327,17 @@ def release(
 
 
 def rehearse(mechanism: Any, source: AnySource) -> None:
-    """Check, before a charge, that the source is ready, and let a mechanism that can try itself on made-up
-    data do so. What fails costs nothing."""
-    # An engine that broke is replaced before anything is charged, or says so.
+    """Check that the source is ready, and call `rehearse` of the mechanism. The curator does so before it
+    charges, so that a failure costs nothing."""
+    # `ready` replaces a broken engine, or raises.
     if hasattr(source, "ready"):
         source.ready()
     rehearse_parts(mechanism, source)
 
 
 def rehearse_parts(thing: Any, source: AnySource) -> None:
-    """Call `rehearse` of a mechanism or a question; without one, that of each part it is made of, at whatever
-    depth: what has one speaks for its own parts."""
+    """Call `rehearse` of a mechanism or a question; where it has none, that of each part it is made of, at
+    any depth. The parts of an object with a `rehearse` are left to it."""
     things = [thing]
     while things:
         part = things.pop()
@@ -342,22 +355,24 @@ def rehearse_parts(thing: Any, source: AnySource) -> None:
 
 
 def require_columns(source: AnySource, *names: str) -> None:
-    """Refuse names that are no columns of the source: for `rehearse`, of columns that no schema declares.
+    """Refuse names that are no columns of the source; for `rehearse`, where no schema declares the columns.
 
-    The names of columns are public. A source that does not tell them is taken as it is.
+    The names of columns are public. A source that does not list them is not checked.
     """
     column_names = getattr(source, "column_names", None)
     if column_names is None:
         column_names = _column_kinds(source)
     unknown = [name for name in names if column_names is not None and name not in column_names]
     if column_names is not None and unknown:
-        near = _require.did_you_mean(unknown[0], column_names)
-        raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
+        suggestion = _require.did_you_mean(unknown[0], column_names)
+        raise InvalidInput(
+            f"the table has no column {unknown[0]!r}.{suggestion} Nothing was read or charged."
+        )
 
 
 def require_numbers(source: AnySource, column: str) -> None:
-    """Refuse a column that is not there, or does not hold numbers: for `rehearse`, of one that no schema
-    declares. What kind of values a column holds is public."""
+    """Refuse a column that the source does not have, or that does not hold numbers; for `rehearse`, where no
+    schema declares the column. What kind of values a column holds is public."""
     require_columns(source, column)
     kind = (_column_kinds(source) or {}).get(column, "number")
     if kind not in _NUMBERS and not isinstance(dict(source.public.schema).get(column), Bounds):
@@ -372,7 +387,7 @@ _NUMBERS = ("integer", "number", "decimal", "boolean")
 
 
 def _column_kinds(source: AnySource) -> Mapping[str, str] | None:
-    """Return the kind of every column of the source's own table; None where it does not tell."""
+    """Return the kind of every column of the source's own table; None where the source does not say."""
     kinds: Mapping[str, str] | None = getattr(source, "column_kinds", None)
     if kinds is None and hasattr(source, "kinds"):
         kinds = source.kinds.get(source.public.table)
@@ -380,18 +395,18 @@ def _column_kinds(source: AnySource) -> Mapping[str, str] | None:
 
 
 def as_of(mechanism: Any, public: Public) -> Any:
-    """Return the same mechanism for another version of its table, if it may go on with one; otherwise the
-    mechanism as it is."""
-    goes_on = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
+    """Return the mechanism with `public`, the facts of another version of its table, if it may continue on
+    one (`Interactive`); otherwise the mechanism unchanged."""
+    continues = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
     priced = getattr(mechanism, "public", None)
-    if not goes_on or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
+    if not continues or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
         return mechanism
     return mechanism if public == priced else replace(mechanism, public=public)
 
 
 def check_source(public: Public, source: AnySource, *, examples: bool = False) -> None:
-    """Refuse a source with other public facts than those the price was computed for, or without columns
-    unless `examples` are read."""
+    """Refuse a source whose public facts are not those for which the price was computed, and one without
+    columns unless the mechanism reads `examples`."""
     if not isinstance(getattr(source, "public", None), Public):
         raise InvalidInput(
             f"a mechanism runs on a source, which says what is public about it, and not on a "
@@ -399,12 +414,15 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or "
             f"open them with dp.open(data, ...) and ask there."
         )
-    if source.public != public:
+    # Facts are compared by their repr too: Bounds(0, 9) equals Bounds(0.0, 9.0), and yet SQL's // is another
+    # operation on the second, with another sensitivity.
+    own, priced = ((facts.schema, facts.tables) for facts in (source.public, public))
+    if source.public != public or repr(own) != repr(priced):
         differing = [
             option.name
             for option in fields(Public)
             if getattr(source.public, option.name) != getattr(public, option.name)
-        ]
+        ] or ["the types of the declared bounds"]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: "
             f"{', '.join(differing)} differ. "

@@ -1,9 +1,9 @@
 """Private quantiles: a point of a public grid, likelier the closer its rank is to the one asked for.
 
 Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of
-one exponential mechanism, and all points between two neighboring values share one score, so a grid of 2**60
-points costs no more than the data has distinct values. Errors are in ranks: how many rows lie between the
-answer and a true quantile.
+one exponential mechanism, and all points between two consecutive values share one score, so the time grows
+with the number of distinct values and not with the number of grid points, which may be 2**60. Errors are in
+ranks: how many rows lie between the answer and a true quantile.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
 from . import arrow_columns
+from .algebra import split as split_confidence
 from .arrow_columns import as_step
 from .protocols import Release, check_source, release
 from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
-# The largest denominator of a quantile: costs are ranks times this, and must stay in 64 bits.
+# The largest denominator of a quantile: costs are ranks times the denominator, and must stay in 64 bits.
 _MAX_DENOMINATOR = 10**6
 
 
@@ -54,19 +55,20 @@ class Quantile:
 
     A float `q` is read as it is written: 0.9 is 9/10.
 
-    The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], n = B +
-    E + A: never computed from a size, only from these counts. At q = 0 every point up to the minimum is
-    equally good; for a usable smallest value ask `MinMax`.
+    The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], where n
+    = B + E + A; it is computed from these counts alone, never from a declared size. At q = 0 every point up
+    to the minimum is equally good; for a usable smallest value take `MinMax`.
 
     Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
                is at most `error` ranks; some grid point has distance 0.
     Proof:     the exponential mechanism (`selectors.ExponentialMechanism`) over all grid points, drawn
-               exactly: first a run of equal score with its number of points as weight, then a point of
-               it, uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B +
-               E)). A row that appears or goes moves each term, hence the maximum, by at most max(q, 1-q). One
-               that is replaced moves B and B + E by at most 1 at fixed n; or it is missing before or after,
-               which is the first case. For q = 0 the distance is B, for q = 1 it is A, and one row moves it
-               the same way at all points. Everything is multiplied by the denominator of q.
+               exactly: first a run of equal score with its number of points as weight, then a point of it,
+               uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)).
+               A row that appears or disappears moves each term, hence the maximum, by at most max(q, 1-q). A
+               row that is replaced moves B and B + E by at most 1 at fixed n, hence the distance by at most
+               1; or its value is missing before or after, which is the first case. For q = 0 the distance is
+               B, for q = 1 it is A, and one row moves it the same way at all points (monotone). All scores
+               are multiplied by the denominator of q.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -91,8 +93,8 @@ class Quantile:
         return self._exponential_mechanism().event
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how many ranks lie at most between the answer and a true quantile, with probability
-        `confidence`."""
+        """Return an upper bound, which holds with probability `confidence`, on the number of ranks between
+        the answer and a true quantile."""
         return _rank_error(
             self._exponential_mechanism(), _points(grid_of(self)), Fraction(self.q), confidence
         )
@@ -122,8 +124,8 @@ class MinMax:
     """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
     as many above the upper.
 
-    Left out, `outside` is the rank error at 99% confidence, the least for which most answers lie inside the
-    data.
+    By default `outside` is the rank error of one end at 99% confidence; with less, noise would often put the
+    ends outside the data.
 
     Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the numbers of rows
                outside either end are both within `error` of `outside`, if there are that many rows at all.
@@ -159,46 +161,48 @@ class MinMax:
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far the number of rows outside an end may be from `outside`, for both ends at once."""
-        _require.open_probability(confidence=confidence)
-        return self._exponential_mechanism().error(_points(grid_of(self)), (1 + confidence) / 2)
+        return self._exponential_mechanism().error(_points(grid_of(self)), split_confidence(confidence, 2))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid, rate = grid_of(self), self._exponential_mechanism().rate
-        # A target above the number of rows adds the same to all costs: which one it is does not matter.
+        # Every target above the number of rows gives the same choice, as it adds a constant to all costs; the
+        # cap keeps those in 64 bits.
         target = min(int(self.outside or 0), 1 << 60)
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [
-            _draw(runs, np.maximum(np.maximum(side - target, target - side - runs.equal), 0), rate, entropy)
-            for side in (runs.below, runs.above)
+            _draw(runs, np.maximum(np.maximum(rows - target, target - rows - runs.equal), 0), rate, entropy)
+            for rows in (runs.below, runs.above)
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
-        value = Bounds(
-            number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable
-        )
+        lower, upper = number(low * grid.step), number(high * grid.step)
+        # Where floats make one number of both ends, the next float: no answer may fail because of the data.
+        if not lower < upper:
+            upper = math.nextafter(float(upper), math.inf)
+        value = Bounds(lower, upper, self.public.bounds(self.column).nullable)
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 @described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles:
-    """Chooses many quantiles by recursive splitting: the middle one first, then each side's with the rows on
-    that side.
+    """Chooses many quantiles by recursive splitting: the middle quantile first, then the quantiles on either
+    side of it, each with the rows on that side.
 
-    Rows with equal values are told apart by `jitter_bits` random bits below the grid, as the splitting needs;
-    they vanish from the answers.
+    `jitter_bits` random bits are appended to each row's grid point, because the splitting needs rows with
+    different values; they are dropped from the answers.
 
-    Guarantee: log2(m) + 1 (rounded down) composed choices of bounded range epsilon / levels for m quantiles.
-               With probability `confidence` all distances are at most `error` ranks, if no two rows agree in
-               grid point and jitter.
+    Guarantee: for m quantiles `levels` = floor(log2(m)) + 1 composed choices of bounded range epsilon /
+               levels. With probability `confidence` all distances are at most `error` ranks, if no two rows
+               agree in grid point and jitter.
     Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the
                answers so far, a level runs one choice on each of disjoint parts, and a row is in one of them;
                the distributions on the other parts are the same for both neighbors. Sizes of parts are never
-               used, so every part counts as add_remove; a row that is replaced may leave one part and enter
-               another, two moves, and each choice gets half. Jitter is drawn for each row by itself, so
-               averaging over it raises no divergence between neighbors. Error: a split that is off by g ranks
-               moves the targets on both sides by at most g, so along a path the errors add; a row at the
-               split adds 1.
+               used, so within a part the relation is add_remove. A row that is replaced may leave one part
+               and enter another; for these two changes each choice gets half the epsilon. Jitter is drawn for
+               each row by itself, so averaging over it raises no divergence between neighbors. Error: a split
+               that is off by g ranks moves the targets on both sides by at most g, so along a path the errors
+               add; a row at the split adds 1.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -212,7 +216,7 @@ class ApproximateQuantiles:
     def __post_init__(self) -> None:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
-        # costs of a part are in units of up to 1 / common
+        # The quantiles of a part (`split`) have denominators of at most `common`, too.
         if (common := math.lcm(*(q.denominator for q in exact))) > _MAX_DENOMINATOR:
             raise _require.fail(
                 "qs",
@@ -235,6 +239,7 @@ class ApproximateQuantiles:
 
     @property
     def levels(self) -> int:
+        """The number of levels of the recursion: floor(log2(m)) + 1 for m quantiles."""
         return len(self.qs).bit_length()
 
     @property
@@ -243,11 +248,10 @@ class ApproximateQuantiles:
         return ExponentialMechanism(epsilon=each, neighbors=self.public.neighbors).event.repeated(self.levels)
 
     def error(self, confidence: float = 0.95) -> tuple[float, ...]:
-        """Return, for each quantile, how many ranks lie at most between the answer and a true one, all at
-        once with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
+        """Return, for each quantile, an upper bound on the number of ranks between the answer and a true
+        quantile; all bounds hold together with probability `confidence`."""
         low, high = self._ends()
-        each = 1 - (1 - confidence) / len(self.qs)
+        each = split_confidence(confidence, len(self.qs))
 
         def walk(qs: Sequence[Fraction], inherited: float) -> Iterator[float]:
             if not qs:
@@ -274,8 +278,8 @@ class ApproximateQuantiles:
     def _recurse(
         self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
     ) -> list[int]:
-        """Return points for `qs` among low..high; where the range is empty, its edge: the split that emptied
-        it."""
+        """Return one point of low..high for each of `qs`, quantiles of the sorted `rows`; where low..high is
+        empty, the point at which it was split off."""
         if not qs:
             return []
         if low > high:
@@ -298,8 +302,8 @@ class ApproximateQuantiles:
         return [*before, position, *after]
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
-        """Return the exponential mechanism of one part. Rows come and go in it; two of them if a row may be
-        replaced."""
+        """Return the exponential mechanism that chooses the quantile q of one part, under add_remove; it gets
+        half the epsilon where a replaced row may change two parts."""
         moves = 2 if swaps(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
@@ -308,12 +312,13 @@ class ApproximateQuantiles:
         return tuple(Fraction(q) for q in self.qs)
 
     def _ends(self) -> tuple[int, int]:
+        """Return the first and the last grid point with jitter."""
         grid = grid_of(self)
         return grid.low << self.jitter_bits, ((grid.high + 1) << self.jitter_bits) - 1
 
 
 def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fraction]]:
-    """Return the middle quantile, and those on either side as quantiles of the rows on that side.
+    """Return the middle quantile, and the quantiles on either side of it as quantiles of the rows there.
 
     >>> split([Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
     (Fraction(1, 2), [Fraction(1, 2)], [Fraction(1, 2)])
@@ -342,7 +347,8 @@ def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
 
 
 def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
-    """Return the distance of q n from [B, B + E] for each run, times the denominator of q."""
+    """Return the distance of q n from [B, B + E] (see `Quantile`) for each run, times the denominator of
+    q."""
     a, b = q.numerator, q.denominator
     over = (b - a) * runs.below - a * (runs.equal + runs.above)
     under = a * runs.above - (b - a) * (runs.below + runs.equal)
@@ -359,8 +365,8 @@ def _exponential_mechanism(public: Public, column: str, q: Fraction, epsilon: Re
 
 
 def swaps(public: Public, column: str) -> bool:
-    """Return whether one value can become another: under replace, and where a blank counts as the lower
-    bound."""
+    """Return whether one value can become another: under replace, and under zero_out where a blank counts as
+    the lower bound."""
     blank_counts = public.neighbors is ZERO_OUT and not public.bounds(column).nullable
     return public.neighbors is REPLACE or blank_counts
 
@@ -378,7 +384,8 @@ def _points(grid: arrow_columns.ColumnGrid) -> int:
 
 
 def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDArray[np.int64]:
-    """Return the grid point of every row that counts."""
+    """Return the grid point of every row; a missing value is left out, or counts as the lower bound where the
+    column is not nullable."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
     for array in arrow_columns.each(source, column):
@@ -388,8 +395,8 @@ def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDAr
 
 
 def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
-    """Return the runs before the first value, at it, between it and the next, ...: 2 d + 1 for d
-    distinct values, empty ones left out."""
+    """Return the runs of the grid low..high: the points below the first value, that value, the points between
+    it and the next, and so on; 2 d + 1 runs for d distinct values, less the empty ones."""
     values, counts = np.unique(rows, return_counts=True)
     first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
     first[0], first[1::2], first[2::2] = low, values, values + 1
@@ -408,6 +415,7 @@ def _draw(runs: _Runs, costs: NDArray[Any], rate: Fraction, entropy: Entropy) ->
 
 
 def _rank_error(selector: ExponentialMechanism, points: int, q: Fraction, confidence: float) -> float:
+    """Return the error of a choice among `points` in ranks: its scores are ranks times q's denominator."""
     return _round.up(Fraction(selector.error(points, confidence), q.denominator))
 
 

@@ -32,7 +32,7 @@ from .statistics import require_rows
 @described("mechanisms.Reports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """Holds what is published: how often each report was given, and what follows about the true counts.
+    """Holds the released values: how often each report was given, and the estimates of the true counts.
 
     `counts` has one entry per kind of report of the design. `estimates` and `standard_errors` have one per
     category, in the order of `categories`. All of it is computed from the reports alone.
@@ -59,16 +59,16 @@ class RandomizedResponse:
     reports and unbiased estimates.
 
     Give `epsilon` for the best design over the declared categories, or a design of your own as `lottery`, the
-    name under which ledgers store it. With `missing`, "none of them" is one more category (the last). Without
-    it, someone without a declared value reports as if theirs were drawn uniformly, which adds 1/k of the
-    number of such people to every estimate.
+    name under which ledgers store it. With `missing`, having none of the declared values is one more category
+    (the last). Without it, someone without a declared value reports as if theirs had been drawn uniformly,
+    which adds 1/k of the number of such people to the estimate of each of the k categories.
 
-    Guarantee: epsilon-DP under replace and zero_out, and locally so: each report by itself is.
+    Guarantee: epsilon-DP under replace and zero_out, also locally: each single report is epsilon-DP.
     Proof:     all reports are independent, and neighbors differ in the truth of one. Rows of the design
-               differ by a factor of at most exp(epsilon) in each report. Someone without a value has the mean
-               of the rows, and the divergence from (and to) a mean is at most the largest from (and to) its
-               parts, by joint convexity; so the event is right for them too. A blank row of zero_out is
-               someone without a value.
+               differ by a factor of at most exp(epsilon) in each report. The report of someone without a
+               value follows the mean of the rows, and the divergence from (and to) a mean is at most the
+               largest from (and to) one of the rows, by joint convexity; so the event is right for them too.
+               A blank row of zero_out is someone without a value.
     Assumes:   one row per person; the number of rows is public.
     """
 
@@ -118,7 +118,7 @@ class RandomizedResponse:
 
     @property
     def event(self) -> Event:
-        # the odds were rounded below exp(epsilon): less is spent than is charged
+        # the odds were rounded below exp(epsilon), so the charge is an upper bound of the cost
         if self.epsilon is not None:
             return RandomizedResponseEvent(
                 epsilon=self.epsilon, categories=len(self.labels), neighbors=self.public.neighbors
@@ -126,8 +126,8 @@ class RandomizedResponse:
         return self.design.event(self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far all estimated counts are at most from the true ones, together with probability
-        `confidence`; it needs the declared size."""
+        """Return an upper bound on the distance of every estimated count from the true one, which holds for
+        all together with probability `confidence`; it needs the declared size."""
         return self.design.error(self.public.declared_size("the error of randomized response"), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -143,7 +143,7 @@ class RandomizedResponse:
         reports = Reports(
             categories=self.labels,
             counts=tuple(report_counts),
-            # Of a design that says next to nothing they may be beyond floats: infinite.
+            # The estimates of a design with nearly equal rows may be beyond floats; then they are infinite.
             estimates=tuple(_require.float_or_inf(x) for x in design.estimate(report_counts)),
             standard_errors=tuple(
                 math.sqrt(_require.float_or_inf(v)) for v in design.variance(report_counts)
@@ -160,7 +160,7 @@ class RandomizedResponse:
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
         """Give everybody without a declared value the extra category, or one drawn uniformly.
 
-        Where it is drawn, one is drawn for every row, needed or not, so that timing tells nothing.
+        Without `missing` one is drawn for every row, needed or not, so that the time reveals nothing.
         """
         absent = truths < 0
         if self.missing:

@@ -28,23 +28,23 @@ from ..sampling import Entropy
 from . import certified
 
 Codes = NDArray[np.int64]
-# Beyond it the odds of a lie are below e^-500, and their integers would be needlessly long.
+# Beyond this the odds of a false report are below e^-500, and their exact integers would be needlessly long.
 _LARGEST_EPSILON = 500
 
 
 class ResponseDesign:
-    """Shares what `Kary` and `Channel` have in common: how reports become estimates."""
+    """Provides what `Kary` and `Channel` have in common: how reports become estimates."""
 
     __slots__ = ()
 
     @property
     def truths(self) -> int:
-        """How many categories there are to protect."""
+        """The number of true categories."""
         raise NotImplementedError
 
     @property
     def reports(self) -> int:
-        """How many different reports there are."""
+        """The number of different reports."""
         raise NotImplementedError
 
     @property
@@ -59,7 +59,7 @@ class ResponseDesign:
         return certified.log_above(self.ratio)
 
     def event(self, neighbors: Neighbors) -> Event:
-        """Return the price of one report for the one who gives it."""
+        """Return the price of one report for the person who gives it."""
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
@@ -71,16 +71,17 @@ class ResponseDesign:
         raise NotImplementedError
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return unbiased estimates of the variances of `estimate`, due to the random reports alone, from the
-        counts of reports."""
+        """Return estimates of the variances of `estimate`, due to the random reports alone, from the counts
+        of reports."""
         raise NotImplementedError
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """Return how far any estimated count is at most from the true one, with probability `confidence`.
+        """Return an upper bound on the distance of every estimated count from the true one; it holds with
+        probability `confidence`.
 
         Proof: an estimate is a sum of independent terms, one per person, each in an interval of width
                `spread` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
-               Bernstein's, with a union over the categories.
+               Bernstein's is taken, with a union bound over the categories.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -89,17 +90,17 @@ class ResponseDesign:
         for spread, unit_variance in self._moments():
             third = spread * log_term / 3
             hoeffding = spread * math.sqrt(people * log_term / 2)
-            # not third**2, which raises where it is no float
+            # not third**2, which raises an OverflowError where the product is infinite
             bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
             widths.append(min(hoeffding, bernstein))
         return max(widths) * (1 + 1e-12)
 
     def _moments(self) -> list[tuple[float, float]]:
-        """Return, for each value, the range of its weights and the largest variance of one report."""
+        """Return the pair (spread, unit_variance) of `error` for each category; one pair if all are alike."""
         raise NotImplementedError
 
     def _check_codes(self, codes: Any) -> Codes:
-        """Return codes as integers; refuse those that stand for no value."""
+        """Return codes as integers; refuse numbers of no category."""
         array = np.asarray(codes)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise InvalidInput(
@@ -123,13 +124,14 @@ class ResponseDesign:
 @described("mechanisms.Kary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(ResponseDesign):
-    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response.
+    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response,
+    with k = `categories`.
 
-    Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right
-               more often than with odds = exp(epsilon): p = exp(epsilon) / (exp(epsilon) + k - 1), for two
-               categories exp(epsilon) / (1 + exp(epsilon)).
+    Guarantee: one report is ln(odds)-DP for the person who gives it. No epsilon-DP report of a category is
+               true more often than with odds = exp(epsilon), where it is true with probability p =
+               exp(epsilon) / (exp(epsilon) + k - 1), for two categories exp(epsilon) / (1 + exp(epsilon)).
     Proof:     p = odds / (odds + k - 1) and q = 1 / (odds + k - 1) are the only two entries of the design, so
-               the ratio in every column is p / q = odds. For the second claim: if truth i is reported right
+               the ratio in every column is p / q = odds. For the second claim: if truth i is reported truly
                with probability p_i, every other truth reports i with at least p_i exp(-epsilon); summing a
                row, p_j + exp(-epsilon) sum_{i != j} p_i <= 1, and the mean of these over j is mean(p) (1 +
                (k-1) exp(-epsilon)) <= 1.
@@ -174,22 +176,25 @@ class Kary(ResponseDesign):
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
-        """Draw the truth with probability p - q, otherwise any category uniformly: the truth p - q + k q / k
-        = p, another q."""
+        """Report the truth with probability p - q, otherwise a category drawn uniformly from all k.
+
+        That has probability k q, so the truth is reported with p - q + k q / k = p, each other one with q.
+        """
         truths = self._check_codes(codes)
         honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(truths), entropy)
         anything = sampling.uniform_below(self.categories, len(truths), entropy)
         return np.where(honest, truths, anything)
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return (c - N q) / (p - q) for each category, N being the sum of all counts."""
+        """Return (c - N q) / (p - q) for each category: c is the count of its reports, N the sum of all
+        counts, p and q are `truth_probability` and `other_probability`."""
         exact = self._check_counts(counts)
         p, q = self.truth_probability, self.other_probability
         return tuple((count - sum(exact) * q) / (p - q) for count in exact)
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with t
-        estimated without bias.
+        """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with the
+        unbiased estimate of t; so it is unbiased, too. c, N, p and q as in `estimate`.
 
         It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
         """
@@ -203,6 +208,7 @@ class Kary(ResponseDesign):
         return [(_round.up(1 / (p - q)), _round.up(worst))]
 
 
+# The tag is stored in ledgers and must stay; `Design` is the class's former name.
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(ResponseDesign):
@@ -275,9 +281,10 @@ class Channel(ResponseDesign):
         return reported
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return a c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t.
+        """Return A c, with A = (P P^T)^-1 P, P the matrix `rows` and c the counts of reports.
 
-        P^-T c if P is square.
+        With t the true counts, the expectation of c is P^T t, and so that of A c is t. If P is square, A is
+        the inverse of P^T.
         """
         exact = self._check_counts(counts)
         return tuple(
@@ -285,9 +292,11 @@ class Channel(ResponseDesign):
         )
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return sum_i t_i sum_j A_lj^2 P_ij - t_l, with t estimated; never below zero.
+        """Return sum_i t_i sum_j A_lj^2 P_ij - t_l for each category l, with t estimated. A negative result
+        is raised to zero; before that the estimate is unbiased. A, P and t as in `estimate`.
 
-        A person of truth i adds A_lj with probability P_ij: mean 1 if i = l and 0 otherwise (A P^T = 1).
+        Proof: a person of truth i adds A_lj to estimate l with probability P_ij, which has the mean 1 if i =
+               l and 0 otherwise (A P^T is the identity).
         """
         truths = self.estimate(counts)
         squares = [
@@ -298,6 +307,7 @@ class Channel(ResponseDesign):
         return tuple(max(total - own, Fraction(0)) for total, own in zip(spread, truths, strict=True))
 
     def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
+        """Return the matrix A of `estimate`."""
         return _left_inverse(self.rows)
 
     def _moments(self) -> list[tuple[float, float]]:
@@ -328,7 +338,8 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
     """Return the randomized response of two coins (Warner 1965): toss a coin; heads, tell the truth; tails,
     toss another and say what it says.
 
-    Categories are (no, yes); `truth` and `yes` are the chances of heads. With two fair coins epsilon is ln 3.
+    Categories are (no, yes); `truth` and `yes` are the probabilities of heads of the two coins. With two fair
+    coins epsilon is ln 3.
 
     >>> two_coins().ratio
     Fraction(3, 1)
@@ -341,7 +352,7 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
 
 def grid_response_design(side: int, epsilon: Real) -> Kary:
     """Return the design that reports a cell in a side x side grid of locations: the true cell with
-    exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
+    probability exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
     _require.integer(side=side, at_least=2)
     return optimal_response_design(side * side, epsilon)
 
@@ -351,11 +362,11 @@ optimal_lottery, grid_lottery = optimal_response_design, grid_response_design
 
 
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
-    """Return the variance of Warner's estimate of the fraction of yes, if each answers truly with probability
-    p.
+    """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
+    `people` answers truly with probability p.
 
-    Due to the coins: (1/N) (1 / (16 (p - 1/2)^2) - 1/4). With `fraction`, the variance pi (1 - pi) / N of
-    drawing the N people from a population is added.
+    The random answers contribute (1/N) (1 / (16 (p - 1/2)^2) - 1/4). If `fraction` = pi is given, the
+    variance pi (1 - pi) / N of drawing the N people from a population with that fraction is added.
     """
     _require.open_probability(p=p)
     _require.integer(people=people, at_least=1)
@@ -371,13 +382,13 @@ def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) ->
 
 
 def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
-    """Return P P^T."""
+    """Return P P^T for the matrix P = `rows`."""
     return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
 
 
 @lru_cache(maxsize=64)
 def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, ...], ...]:
-    """Return (P P^T)^-1 P."""
+    """Return (P P^T)^-1 P for the matrix P = `rows`."""
     exact = [[Fraction(p) for p in row] for row in rows]
     inverse = _inverse(_gram(exact))
     if inverse is None:

@@ -1,10 +1,11 @@
 """Sample and aggregate: any function of a table is made private by running it on many small parts, of which
-one person can change only few.
+one person can change only a few.
 
 `SampleAndAggregate` cuts the table into disjoint random parts and takes a private mean or median of their
 answers. `SubsampleAggregateStable` (M_samp) runs the function on many overlapping subsamples and releases the
-answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is
-the steward's, who is trusted with the data; it sees only its part, and needs no bound on its sensitivity.
+answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is written
+by the steward, who is trusted with the data. It sees one part or subsample only, and no bound on its
+sensitivity is needed.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ Ints = NDArray[np.int64]
 @described("mechanisms.PartMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
-    """Computes the mean of a column in one part; None where it has no value.
+    """Computes the mean of a column in one part; None where the part has no value.
 
-    A function with a description, for `SampleAndAggregate`.
+    A function for `SampleAndAggregate`. Unlike a Python callable it has a JSON description (`described`), so
+    that a release made with it can be stored and served again.
     """
 
     column: str
@@ -58,9 +60,10 @@ class PartMean:
 @described("mechanisms.PartMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
-    """Computes the most frequent value of a column in one part; of several, the smallest.
+    """Computes the most frequent value of a column in one part; the smallest of several equally frequent
+    ones.
 
-    For `SubsampleAggregateStable`.
+    A function with a JSON description, as `PartMean`, for `SubsampleAggregateStable`.
     """
 
     column: str
@@ -81,25 +84,25 @@ class SampleAndAggregate:
     """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
     sample and aggregate.
 
-    Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, not finite,
-    not hashable (such as a NumPy array) or an exception counts as the middle of the bounds, and so does a
-    part without rows, for which `function` is not called.
-    `aggregate` is "mean" (discrete Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with
-    `delta`).
+    Answers are clipped to `bounds` and put on a grid of `step`; a part for which the function raises, or
+    whose answer is None, not finite or not hashable (such as a NumPy array), counts as the middle of the
+    bounds. So does a part without rows, for which `function` is not called. `aggregate` is "mean" (discrete
+    Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with `delta`).
 
     Guarantee: the event of the noise: epsilon-DP, or (epsilon, delta)-DP with `delta`, under every relation
                and for every unit.
     Proof:     each unit goes to a part chosen for it alone, whatever the others are: independently and
-               uniformly for rows (a draw for each position: positions move when a row leaves, but draws that
-               are independent and alike are so for the rows in any order), by a keyed hash of its name for
-               units of many rows. Rows come to the function in an order drawn at random, so that nothing of
-               where a row was stored, or when the engine came to it, reaches a part that it is not in. Given
-               these choices, two neighbors differ in one part, so in one of the `parts` answers, which the
-               bounds confine: their sum moves by at most the width of the grid, and their median is that of a
-               table of public size in which one value was replaced (`_order`). Nissim, Raskhodnikova & Smith
-               2007, Section 4. (An empty table's columns have no type; its parts are not shown to the
-               function, and neither are the empty ones of a table of one row.)
-    Assumes:   `function` looks at nothing but its part. What it costs in time, and whether it ends, is not
+               uniformly for rows (one draw per position: the rows after one that leaves get other draws, but
+               as the draws are independent and identically distributed, so are the parts of the rows), by a
+               keyed hash of its name for units of many rows. Rows come to the function in an order drawn at
+               random, so that neither where a row was stored nor when the engine read it reaches a part that
+               the row is not in. Given these choices, two neighbors differ in one part, so in one of the
+               `parts` answers, which the bounds confine: their sum moves by at most the width of the grid,
+               and their median is that of a table of public size in which one value was replaced (`_order`).
+               Nissim, Raskhodnikova & Smith 2007, Section 4. (The columns of an empty table have no type,
+               which would show in every part that no row exists. So empty parts are shown to the function in
+               no table.)
+    Assumes:   `function` looks at nothing but its part. Its running time, and whether it ends, are not
                hidden.
     """
 
@@ -130,7 +133,8 @@ class SampleAndAggregate:
         self._noise  # noqa: B018 - checks epsilon and delta
 
     def rehearse(self, source: Source) -> None:
-        """Refuse columns that are not there: none need be declared."""
+        """Refuse columns that the table does not have; the schema need not declare them, so it cannot
+        tell."""
         require_columns(source, *self.columns)
 
     @property
@@ -141,7 +145,8 @@ class SampleAndAggregate:
     def _noise(self) -> SmoothNoise | Fraction:
         """The noise of a median, or the scale of the discrete Laplace noise on the sum of a mean."""
         if self.aggregate == "median":
-            # 3 is the power of the polynomial noise without delta; see `smooth`
+            # 3, the power of the polynomial noise without delta (`smooth`), is the least with a finite
+            # variance
             return smooth_noise(self.epsilon, self.delta, 3)
         return (self._grid.high - self._grid.low) / _require.exact(self.epsilon, "epsilon")
 
@@ -166,8 +171,10 @@ class SampleAndAggregate:
         noise, step = self._noise, arrow_columns.as_step(self.step)
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        reached = certified.laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
-        return _require.float_or_inf(reached * step / self.parts)
+        noise_bound = (
+            certified.laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        )
+        return _require.float_or_inf(noise_bound * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -186,7 +193,7 @@ class SampleAndAggregate:
         return release(float(code * step), event=self.event, entropy=entropy, error=self.error)
 
     def _assign(self, rows: int, names: list[Any] | None, entropy: Entropy) -> Ints:
-        """Return the part of each row, or of each named unit."""
+        """Return the part of each row (`names` is None), or of each unit in `names`."""
         if names is None:
             return np.asarray(sampling.uniform_below(self.parts, rows, entropy), dtype=np.int64)
         key = entropy.bytes(32)
@@ -215,30 +222,32 @@ class SubsampleAggregateStable:
     """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
     and aggregate (M_samp).
 
-    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`; one that keeps no row
-    answers None, and `function` is not called. By default g = epsilon
-    / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lecture
-    notes: then, if `function` gives its answer on three quarters of the subsamples, that answer is released
-    with probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That
-    is a great many subsamples; `enough_subsamples` says how few will do.
+    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`; for a subsample
+    without rows the answer is None, and `function` is not called. By default g = epsilon / (32 ln(1/delta))
+    and n_T = ln(n/delta) / g^2 with the declared size n, the constants usual in lectures: with them, if
+    `function` gives the same answer on three quarters of the subsamples, that answer is released with
+    probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great
+    many subsamples; `enough_subsamples` gives a smaller number that is enough.
 
     Guarantee: (epsilon, delta)-DP, whatever n, `rate` and `subsamples` are.
     Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released.
-               Let G be the difference of the two largest counts of equal answers, and K = 2C. Released is the
-               commonest answer if G - K + noise reaches m, with discrete Laplace noise of scale K/epsilon; m
-               is the smallest integer that noise alone reaches with probability at most d2. This is the test
-               (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of the papers in whole counts. Let x
-               be the unit in which neighbors differ; let all others be in the same subsamples for both. If
-               one of them is in more than C, both say None. Suppose x is in at most C. Then at most C answers
-               differ, each of the two largest counts differs by at most C, and G by at most K. If the
-               commonest answer is the same, the output is post-processing of G plus noise: epsilon. If not, G
-               <= K on both, and both say None except with probability d2. Under replace, x is in the same
-               subsamples on both sides, and if in too many both say None. Under add_remove and zero_out, x is
-               in more than C with probability at most d1 = min(exp(-2 g^2 n_T), (e/4)^(g n_T)) (Hoeffding;
-               Chernoff), independently of all others. So delta = d1 + d2 suffices; only one unit's chance
-               enters, not n of them: the size matters for success, not for privacy.
-    Assumes:   `function` depends on nothing but its subsample. What it costs in time, and whether it ends, is
-               not hidden.
+               Let G be the difference of the two largest counts of equal answers, and K = 2C. The commonest
+               answer is released if G - K + noise reaches m, with discrete Laplace noise of scale K/epsilon;
+               m is the smallest integer that noise alone reaches with probability at most d2 (delta - d1,
+               with d1 as below). This is the test (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of
+               the papers in whole counts. Let x be the unit in which neighbors differ; let all other units be
+               in the same subsamples for both. If one of the others is in more than C subsamples, both
+               release None. Suppose x is in at most C. Then at most C answers differ, each of the two largest
+               counts differs by at most C, and G by at most K. If the commonest answer is the same, the
+               output is post-processing of G plus noise, which costs epsilon. If not, G <= K on both, and
+               both release None except with probability d2. Under replace (d1 = 0), x is in the same
+               subsamples on both sides, and if in more than C, both release None. Under add_remove and
+               zero_out, x is in more than C with probability at most d1 = min(exp(-2 g^2 n_T), (e/4)^(g n_T))
+               (Hoeffding; Chernoff), independently of all others. So delta = d1 + d2 is enough. Only x
+               matters here, so d1 is not multiplied by n: the size matters for the probability that an answer
+               is released, not for privacy.
+    Assumes:   `function` depends on nothing but its subsample. Its running time, and whether it ends, are not
+               hidden.
     """
 
     public: Public
@@ -258,19 +267,22 @@ class SubsampleAggregateStable:
             _require.open_probability(rate=self.rate)
         if self.subsamples is not None:
             _require.integer(subsamples=self.subsamples, at_least=1)
-        self.reach  # noqa: B018 - computes everything else, and refuses what cannot work
+        self.reach  # noqa: B018 - computes all the rest, and refuses parameters that leave no delta
 
     def rehearse(self, source: Source) -> None:
-        """Refuse columns that are not there: none need be declared."""
+        """Refuse columns that the table does not have; the schema need not declare them, so it cannot
+        tell."""
         require_columns(source, *self.columns)
 
     @property
     def exact_rate(self) -> Fraction:
+        """g, the probability that a subsample keeps a unit."""
         if self.rate is not None:
             return _require.exact(self.rate, "rate")
         default = float(self.epsilon) / (32 * math.log(1 / self.delta))
         if not default < 1:
             raise _require.fail("epsilon", self.epsilon, "below 32 ln(1/delta), or give a rate")
+        # a short fraction, for which exact sampling is quick; 10**9 was not tuned
         rate = Fraction(default).limit_denominator(10**9)
         if not 0 < rate < 1:
             raise _require.fail(
@@ -293,12 +305,14 @@ class SubsampleAggregateStable:
 
     @property
     def overload(self) -> Fraction:
-        """d1: a bound on the chance that the one unit in which neighbors differ is in too many subsamples."""
+        """d1: an upper bound on the probability that the unit in which neighbors differ is in more than C
+        subsamples."""
         if self.public.neighbors is REPLACE:
             return Fraction(0)
         rate, count = self.exact_rate, self.count
-        # 2 ln 2 - 1 = 0.38629436111...
+        # 2 ln 2 - 1 = 0.38629436111..., rounded down, which can only raise d1
         chernoff = rate * count * Fraction(386_294_361, 10**9)
+        # the cap keeps the exponent within what `exp_bounds` takes; it, too, can only raise d1
         return 1 / certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
 
     @property
@@ -323,8 +337,8 @@ class SubsampleAggregateStable:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a lead, in subsamples: if the commonest answer leads by so many, and no unit is in too many,
-        it is released with `confidence`."""
+        """Return a lead, in subsamples: if the commonest answer leads the second by so many, and no unit is
+        in more than `max_load` subsamples, it is released with probability `confidence`."""
         _require.open_probability(confidence=confidence)
         noise_bound = (
             certified.laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
@@ -337,12 +351,12 @@ class SubsampleAggregateStable:
         number = len(units) if names is None else len(names)
         order = sampling.permutation(len(units), entropy)
         table, units = table.take(pa.array(order)), units[order]
-        seen = np.zeros(number, np.int64)
+        load = np.zeros(number, np.int64)
         counts: dict[CanonicalAnswer, int] = {canonical_answer(None): 0}
         rate = self.exact_rate
         for _ in range(self.count):
             kept = sampling.poisson_subset(number, rate, entropy)
-            seen[kept] += 1
+            load[kept] += 1
             answer = canonical_answer(
                 quietly(self.function, _rows_of(table, units, kept, number, names is None))
             )
@@ -350,16 +364,17 @@ class SubsampleAggregateStable:
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
         passed = lead - 2 * self.max_load + draw(self._scale, entropy) >= self.reach
-        # Only units that have rows: the unit of rows without a name is in subsamples even where no row is so.
-        overloaded = bool((seen[units] > self.max_load).any())
+        # Only units with rows count: the unit of rows without a name is drawn into subsamples even where
+        # there is no such row.
+        overloaded = bool((load[units] > self.max_load).any())
         winner = max(counts, key=lambda answer: counts[answer])
         value = winner[0] if passed and not overloaded else None
         return release(value, event=self.event, entropy=entropy)
 
 
 def enough_subsamples(size: int, rate: Real, delta: float) -> int:
-    """Return a number of subsamples with which the chance that any of `size` units is in more than twice its
-    share of them is at most delta.
+    """Return a number of subsamples with which, except with probability `delta`, none of `size` units is in
+    more than twice the expected number of subsamples.
 
     It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound. The default of
     `SubsampleAggregateStable`, ln(size/delta) / rate^2, follows from Hoeffding's bound and is larger.
@@ -395,7 +410,11 @@ def _units_of(column: Any) -> tuple[list[Any], Ints]:
 
 
 def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) -> Any:
-    """Return the rows of the units that a subsample keeps."""
+    """Return the rows of the units that a subsample keeps.
+
+    `units` is the unit of each row, `kept` are the numbers of the kept units out of `number`; `by_rows` is
+    True where each row is a unit of its own.
+    """
     if by_rows:
         return table.take(pa.array(kept))
     chosen = np.zeros(number, bool)
@@ -407,8 +426,9 @@ def quietly(function: Callable[[Any], Any], part: Any) -> Any:
     """Return the function's answer, or None where it raises, its answer is not hashable, or the part has no
     rows.
 
-    An exception that got out would be a release that depends on one part. A part without rows looks different
-    in an empty table, whose columns have no type: every part would tell that there is no row anywhere.
+    An exception that reached the caller would be a release of its own, which depends on one part. A part
+    without rows is not shown to the function: in an empty table its columns have no type, so that every part
+    would show that the whole table is empty.
     """
     if part.num_rows == 0:
         return None
@@ -426,8 +446,8 @@ CanonicalAnswer = tuple[Any, str]
 def canonical_answer(answer: Any) -> CanonicalAnswer:
     """Return an answer with its repr, so that only answers that are written alike are counted as one.
 
-    0.0 and -0.0 are equal, and so are 1 and True: counted as one, which of the two is released would depend
-    on a single subsample.
+    0.0 and -0.0 are equal, and so are 1 and True. If they were counted as one answer, a single subsample
+    could decide which of the two is released.
     """
     try:
         return answer, repr(answer)
@@ -443,7 +463,7 @@ def check_columns(columns: Any) -> tuple[str, ...]:
 
 
 def check_function(function: Any, columns: tuple[str, ...]) -> None:
-    """Refuse what is no function of a part, or a described one of a column that its part does not have."""
+    """Refuse an object that is not callable, and a `PartMean` or `PartMode` of a column not in `columns`."""
     if not callable(function):
         raise _require.fail("function", function, "callable on an Arrow table, such as PartMean(column=...)")
     if isinstance(function, PartMean | PartMode) and function.column not in columns:

@@ -1,9 +1,9 @@
-"""Choosing the best of a public list: more likely the better its score, and never sure.
+"""Choosing from a public list: a candidate is the likelier the better its score, and none is ever certain.
 
-`Select` is the mechanism: a statistic gives every candidate an integer score, a selector takes one (or some).
-Scores are those of any statistic: a histogram (the most common category), cells of a map by count or by
-distance (`CellCounts`, `CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for real
-numbers).
+`Select` is the mechanism: a statistic gives every candidate an integer score, a selector chooses one (or
+some). Scores are those of any statistic: a histogram (the most common category), cells of a map by count or
+by distance (`CellCounts`, `CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for
+real numbers).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RealScores:
                for b <= a + d.
     Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*.
 
-    It has no description: it is charged every time, and never served from the store.
+    It has no JSON description: it is charged every time, and never served from the store.
     """
 
     function: Callable[[Source], Any]
@@ -101,23 +101,23 @@ class _Cells:
         bounds = [source.public.bounds(name) for name in (self.x, self.y)]
         for batch in source.batches([self.x, self.y]):
             arrays = [arrow_columns.unpacked(batch.column(0)), arrow_columns.unpacked(batch.column(1))]
-            here = arrow_columns.present(arrays[0]) & arrow_columns.present(arrays[1])
+            is_present = arrow_columns.present(arrays[0]) & arrow_columns.present(arrays[1])
             i, j = (
-                self._cell(arrow_columns.numbers(array, name)[here], bound)
+                self._cell(arrow_columns.numbers(array, name)[is_present], bound)
                 for array, name, bound in zip(arrays, (self.x, self.y), bounds, strict=True)
             )
             yield i, j
 
     def _cell(self, values: NDArray[Any], bounds: Bounds) -> NDArray[np.int64]:
         low, high = float(bounds.lower), float(bounds.upper)
-        # Bounds that are one float leave one cell.
+        # Bounds that round to the same float leave one cell.
         width = high - low or 1.0
         part = (np.clip(values.astype(np.float64), low, high) - low) / width * self.cells
         return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
 
     def moves_one_way(self, public: Public) -> bool:
-        """Return whether a row that appears or goes moves all scores of a cell map the same way; one that is
-        replaced does not."""
+        """Return whether all scores of a cell map move the same way: they do if a row appears or disappears,
+        but not if it is replaced."""
         return public.neighbors is not REPLACE
 
 
@@ -126,8 +126,8 @@ class _Cells:
 class CellCounts(_Cells):
     """Counts the rows in every cell of a map: the "uniform" score of a location.
 
-    Of one person, with the exponential mechanism at epsilon: the true cell exp(epsilon / 2) times as likely
-    as each other one, which is randomized response over the cells at epsilon / 2.
+    On a table of one person the exponential mechanism at epsilon chooses the true cell exp(epsilon / 2) times
+    as likely as each other cell, which is randomized response over the cells at epsilon / 2.
 
     Guarantee: no entry moves by more than 1; replace moves two, in opposite directions.
     Proof:     a row is in at most one cell.
@@ -149,15 +149,15 @@ class CellCounts(_Cells):
 @described("mechanisms.CellDistances")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellDistances(_Cells):
-    """Scores every cell by the negative total of its distances |i - x| + |j - y| to the rows' cells, in
-    cells.
+    """Scores every cell (i, j) by minus the sum of its distances |i - k| + |j - l| to the cells (k, l) of the
+    rows.
 
-    Of one person it makes near cells likelier than far ones; of many its best cell is their median in each
-    direction.
+    On a table of one person near cells are likelier than far ones; on a table of many the best cell is the
+    median in each direction.
 
     Guarantee: no entry moves by more than 2 (cells - 1).
-    Proof:     one row contributes a distance of 0 to 2 (cells - 1), which appears, goes, or becomes another
-               in that range.
+    Proof:     one row contributes a distance of 0 to 2 (cells - 1), which appears, disappears, or becomes
+               another in that range.
     """
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -167,12 +167,12 @@ class CellDistances(_Cells):
 
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)
-        across, along = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
+        x_counts, y_counts = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
         for i, j in self.positions(source):
-            across += np.bincount(i, minlength=self.cells)
-            along += np.bincount(j, minlength=self.cells)
-        apart = np.abs(np.subtract.outer(np.arange(self.cells), np.arange(self.cells)))
-        return -np.add.outer(apart @ across, apart @ along).ravel()
+            x_counts += np.bincount(i, minlength=self.cells)
+            y_counts += np.bincount(j, minlength=self.cells)
+        distances = np.abs(np.subtract.outer(np.arange(self.cells), np.arange(self.cells)))
+        return -np.add.outer(distances @ x_counts, distances @ y_counts).ravel()
 
 
 @described("mechanisms.Select")
@@ -185,8 +185,8 @@ class Select:
 
     Guarantee: as the selector's, whose `sensitivity` must cover the statistic's, for the relation of
                `public`.
-    Proof:     the selector's. That scores are monotone is believed of statistics that prove it, and of
-               trusted code.
+    Proof:     the selector's. `monotone` is accepted for scores that are proved to move the same way
+               (`moves_one_way`), and for trusted code.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -203,7 +203,7 @@ class Select:
             different = len(set(self.candidates))
         except TypeError:
             raise InvalidInput(
-                "candidates must be hashable: tuples in the place of lists. Nothing was computed or released."
+                "candidates must be hashable: use tuples instead of lists. Nothing was computed or released."
             ) from None
         if different < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
@@ -238,7 +238,7 @@ class Select:
 
     def _check_length(self) -> None:
         """Refuse scores that are not one for each candidate; how many trusted code returns is not known
-        here."""
+        is_present."""
         if isinstance(self.scores, Trusted | RealScores) or not hasattr(self.scores, "length"):
             return
         length = length_of(self.scores, self.public)
@@ -250,6 +250,7 @@ class Select:
             )
 
     def _check_k(self) -> None:
+        """Refuse a selector of more candidates than there are; `NoisyTopWithGap` needs one more for a gap."""
         k = getattr(self.chooser, "k", None)
         largest = len(self.candidates) - isinstance(self.chooser, NoisyTopWithGap)
         if k is not None and k > largest:
@@ -279,8 +280,8 @@ def moves_one_way(statistic: Statistic, public: Public) -> bool:
     """Return whether all entries move the same way between any two neighbors, as far as is proved (or vouched
     for by the steward).
 
-    Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a
-           blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so
+    Proof: `Histogram`: a row appears or disappears (replace moves one entry up and another down, and so does
+           a blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so
            does a missing one that counts nowhere; a smaller value, the lower bound included, only raises
            them.
     """

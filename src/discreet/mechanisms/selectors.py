@@ -2,8 +2,8 @@
 
 Building blocks of `selection`, as noise is of sums.
 
-Scores are integers because a choice between noisy floats is not what its proof says it is; real scores go on
-a grid first (`selection.RealScores`).
+Scores are integers, because the proofs do not hold for floats, which are rounded; real scores are put on a
+grid first (`selection.RealScores`).
 
 "Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under
 add_remove; then half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity
@@ -34,8 +34,8 @@ from .protocols import Integers
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """Holds what was chosen, and by how many steps of the noisy score it could have been worse and still be
-    chosen."""
+    """Holds the choice, and by how many steps its noisy score could have been lower without another
+    choice."""
 
     chosen: Any
     gap: Any
@@ -59,7 +59,7 @@ class _Selector:
 
     @property
     def rate(self) -> Fraction:
-        """What a score is multiplied by before unit noise is added."""
+        """The factor of every score before noise of scale 1 is added."""
         return _require.exact(self.epsilon, "epsilon") / ((1 if self.monotone else 2) * int(self.sensitivity))
 
     @property
@@ -78,8 +78,8 @@ class _Selector:
         return candidates[picked]
 
     def tail(self, candidates: int, shortfall: int) -> float:
-        """Return an upper bound, for all scores, on the chance to choose one that is `shortfall` or more
-        below the best."""
+        """Return an upper bound, for all scores, on the probability of choosing a candidate whose score is
+        `shortfall` or more below the best."""
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
@@ -89,7 +89,7 @@ class _Selector:
         _require.open_probability(confidence=confidence)
         if candidates == 1:
             return 0
-        # for the rounding in `tail`
+        # slack for the rounding of floats in `tail`
         allowed = (1 - confidence) * (1 - 1e-9)
         return _first(lambda c: self.tail(candidates, c) <= allowed) - 1
 
@@ -100,13 +100,14 @@ class ExponentialMechanism(_Selector):
     """Chooses candidate i with probability proportional to exp(rate * score i): the exponential mechanism.
 
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
-               with `monotone`, all move the same way). The distribution is exact. A choice falls short of the
-               best score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence
-               by 1 / rate (ln k + t) or more with at most exp(-t).
+               with `monotone`, all move the same way). The distribution is exact. A choice among k candidates
+               falls short of the best score by c or more with probability at most y / (1 + y), where y = (k -
+               1) exp(-rate c); hence by (ln k + t) / rate or more with probability at most exp(-t).
     Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee &
-               Rogers 2019, arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
-               2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most
-               exp(-rate c) each.
+               Rogers 2019, arXiv:1905.04273. For scores s and s' of neighbors, ln P'(i)/P(i) = rate (s'_i -
+               s_i) + a constant, and all s'_i - s_i lie in an interval of length 2 sensitivity, or 1
+               sensitivity if monotone. Shortfall: the best weighs 1, the k - 1 others at most exp(-rate c)
+               each.
 
     >>> ExponentialMechanism(epsilon=1)([0, 10**6, 3], entropy=Entropy())
     1
@@ -137,8 +138,8 @@ class PermuteAndFlip(_Selector):
 
     Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded
                range epsilon (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))),
-               so it is charged as pure DP. Falls short by c or more with probability at most (k - 1)
-               exp(-rate c) / 2.
+               so it is charged as pure DP. Among k candidates it falls short of the best score by c or more
+               with probability at most (k - 1) exp(-rate c) / 2.
     Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential
                noise, the same distribution (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has
                probability exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that
@@ -161,13 +162,14 @@ class ReportNoisyMax(_Selector):
     `noise` is "laplace", "exponential" (the distribution of permute-and-flip) or "gumbel" (that of the
     exponential mechanism).
 
-    Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c
-               or more with probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
+    Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short of
+               the best of k scores by c or more with probability at most (k - 1) (2 + x) exp(-x) / 4, where x
+               = rate c.
     Proof:     given the others' noise, i wins if its own exceeds a threshold; between neighbors that
-               threshold moves by at most 2 sensitivity (1 if monotone), and P(noise > t) changes by at most
-               exp(epsilon) (Dwork & Roth 2014, Claim 3.9). The arg-max is that of continuous noise, compared
-               exactly: ties have probability zero. Shortfall: the difference of two unit Laplace variables
-               exceeds x with probability (2 + x) exp(-x) / 4.
+               threshold moves by at most 2 sensitivity (1 if monotone), and P(noise > t) changes by a factor
+               of at most exp(epsilon) (Dwork & Roth 2014, Claim 3.9). The arg-max is that of continuous
+               noise, compared exactly: ties have probability zero. Shortfall: the difference of two unit
+               Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
     """
 
     noise: str = "laplace"
@@ -208,7 +210,8 @@ class NoisyTopWithGap(_Selector):
     less 1 if the next comes earlier.
 
     Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for
-               some j, with probability at most k (m - 1) P(Z - Z' >= c) among m candidates.
+               some j, with probability at most k (m - 1) P(Z - Z' >= c) among m candidates, Z and Z' being
+               two independent draws of the noise.
     Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, made exact for integers. Think of
                candidate j as lowered by j / m: no two noisy scores are equal, and a gap is the floor of a
                difference. Fix the noise of all that are not chosen, with maximum M. The last gap g fixes the
@@ -251,8 +254,8 @@ class NoisyTopWithGap(_Selector):
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Selector):
-    """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
-    already taken ("peeling").
+    """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without the
+    candidates already chosen ("peeling").
 
     With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same distribution, k times
     faster.
@@ -284,11 +287,11 @@ class TopK(_Selector):
         rate = self.rate / int(self.k)
         if self.one_shot:
             return [int(i) for i in sampling.top_k_gumbel(scores, rate, int(self.k), entropy)]
-        left, chosen = np.arange(len(scores)), []
+        remaining, chosen = np.arange(len(scores)), []
         for _ in range(self.k):
-            index = sampling.argmax_gumbel(scores[left], rate, entropy)
-            chosen.append(int(left[index]))
-            left = np.delete(left, index)
+            index = sampling.argmax_gumbel(scores[remaining], rate, entropy)
+            chosen.append(int(remaining[index]))
+            remaining = np.delete(remaining, index)
         return chosen
 
     def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
@@ -307,14 +310,15 @@ Selector = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWith
 
 
 def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
-    """Return the indices of the k largest, earlier ones first among equals, and each one's lead over the next
-    (see NoisyTopWithGap)."""
+    """Return the indices of the k largest, the earlier one first of two equals, and the gap between each and
+    the next (see `NoisyTopWithGap`)."""
     order = sorted(range(len(noisy)), key=lambda i: (-int(noisy[i]), i))[: k + 1]
     gaps = tuple(int(noisy[a]) - int(noisy[b]) - (1 if b < a else 0) for a, b in itertools.pairwise(order))
     return WithGap(tuple(order[:k]), gaps)
 
 
 def as_scores(scores: Any) -> Integers:
+    """Return scores as a vector of integers; refuse anything else."""
     array = np.asarray(scores)
     integral = array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
@@ -334,24 +338,25 @@ def _as_python_integers(values: Integers) -> Integers:
 
 
 def _exp_neg(x: Fraction) -> float:
+    """Return exp(-x), which is 0 as a float from x = 746 on, also where x itself is beyond floats."""
     return math.exp(-min(float(x), 800.0)) if x < 10**6 else 0.0
 
 
 def _difference_tail(scale: Fraction, m: int) -> float:
-    """Return P(Z - Z' >= m) for two discrete Laplace variables, p = exp(-1 / scale), m >= 0.
+    """Return P(Z - Z' >= m) for two independent discrete Laplace variables Z, Z' and m >= 0.
 
-    Proof: P(Z - Z' = d) = C p^d (d + A) with C = ((1-p)/(1+p))², A = (1+p²)/(1-p²); summed over d >= m,
-           without its cancellations.
+    Proof: with p = exp(-1 / scale), P(Z - Z' = d) = C p^d (d + A), C = ((1-p)/(1+p))², A = (1+p²)/(1-p²). The
+           sum over d >= m is computed in a form without cancellation.
     """
     x = float(1 / scale)
-    p, rest = math.exp(-x), -math.expm1(-x)
-    # 1 - p <= 1 / scale
-    distance = m * rest if m < 1 << 1000 else float(m / scale)
+    p, one_minus_p = math.exp(-x), -math.expm1(-x)
+    # where m is beyond floats: m (1 - p) <= m / scale
+    distance = m * one_minus_p if m < 1 << 1000 else float(m / scale)
     return _exp_neg(m / scale) * (distance + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 
 def _first(good: Callable[[int], bool]) -> int:
-    """Return the smallest positive integer that is good, when all larger ones are."""
+    """Return the smallest positive integer for which `good` is true, if it is true for all larger ones."""
     high = 1
     while not good(high):
         high *= 2

@@ -1,9 +1,10 @@
 """A median with as little noise as the data at hand allow: smooth sensitivity.
 
 Usually one person can hardly move a median, but in the worst case by the whole range. Noise in proportion to
-what one person can do *here* would itself reveal the data, unless that number varies smoothly from table to
-table: the smooth sensitivity. Both noises offered are integers, drawn exactly for whatever rational scale the
-data ask for; the scale itself is never released (Nissim, Raskhodnikova & Smith 2007).
+the local sensitivity (how far one person can move the median of this very table) would itself reveal the
+data; noise in proportion to an upper bound of it that varies slowly from table to table, the smooth
+sensitivity, does not. Both kinds of noise offered are integers, drawn exactly for any rational scale that
+follows from the data; the scale itself is never released (Nissim, Raskhodnikova & Smith 2007).
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
     """Return an integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale
     and m the power.
 
-    Guarantee: exactly this distribution. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D
-               at most (m+1) ln(1 + D/b), and a change of scale to b' at most m |ln(b/b')|.
+    Guarantee: exactly this distribution. Its tail falls like |x|**-m. If the value to which it is added moves
+               by D, the probability of a sum changes by a factor of at most (1 + D/b)^(m+1); if the scale
+               changes to b', by at most max(b/b', b'/b)^m.
     Proof:     Distribution: sum_{y>=Y} 1 / ((y+b)...(y+b+m)) telescopes to 1 / (m (Y+b)...(Y+b+m-1)), so the
                one-sided distribution has the rational tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted
                exactly with as many bits of a uniform number as it takes; a sign is drawn, and -0 is drawn
@@ -57,9 +59,12 @@ def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
 
 
 def _one_sided(scale: Fraction, power: int, entropy: Entropy) -> int:
-    """Return the largest y with U < P(Y >= y): what is common to all U that begin with the bits drawn so
-    far."""
+    """Return the largest y with U < P(Y >= y), for the Y of `polynomial_noise` and a uniform U in [0, 1).
+
+    The bits of U are drawn 64 at a time, until all U that begin with them give the same y.
+    """
     top, unit = scale.numerator, scale.denominator
+    # P(Y >= y) is `head` over the product in `reached`
     head = math.prod(top + i * unit for i in range(power))
 
     def reached(y: int, u: int, bits: int, strict: bool) -> bool:
@@ -69,9 +74,10 @@ def _one_sided(scale: Fraction, power: int, entropy: Entropy) -> int:
 
     prefix, bits = entropy.integer(64), 64
     while True:
-        least = _last(lambda y, u=prefix + 1, n=bits: reached(y, u, n, False))
-        if not reached(least + 1, prefix, bits, True):
-            return least
+        # the smallest y that some U with these bits gives; the largest is the same unless it reaches y + 1
+        smallest = _last(lambda y, u=prefix + 1, n=bits: reached(y, u, n, False))
+        if not reached(smallest + 1, prefix, bits, True):
+            return smallest
         prefix, bits = prefix << 64 | entropy.integer(64), bits + 64
 
 
@@ -91,17 +97,16 @@ class SmoothNoise:
     """Adds noise to a quantity with a smooth bound on its sensitivity: pure (`delta=None`) or approximate.
 
     Guarantee: value + noise is epsilon-DP, or (epsilon, delta)-DP, if S is a beta-smooth upper bound of the
-               local sensitivity.
-    Proof:     Pure: polynomial noise at scale c S. A neighbor shifts the value by at most S(x'), at a cost of
-               (m+1) ln(1 + 1/c) <= epsilon/2 by the choice of c, and changes the scale at a cost of at most m
-               (beta + rounding) <= epsilon/2.
-               Approximate: discrete Laplace noise at scale b = 2S/epsilon. A shift costs epsilon/2. For the
-               change of scale from b to b': if b < b', the ratio of probabilities is at most
-               tanh(1/2b)/tanh(1/2b') <= b'/b <= e^beta; if b > b', it is at most exp((|x|/b)(b/b' - 1)) <=
-               exp((|x|/b)(e^beta - 1)), which exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta
-               - 1), and that has probability at most 2 e^-t <= delta by the choice of beta. Scale first, then
-               shift: delta is not multiplied. Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for
-               continuous noise.
+               local sensitivity: S(x) <= e^beta S(x') for neighbors x and x'.
+    Proof:     Pure: polynomial noise of power m at scale c S, c = 1 / (exp(epsilon / (2 (m+1))) - 1). A
+               neighbor x' shifts the value by at most S(x'), at a cost of (m+1) ln(1 + 1/c) = epsilon/2, and
+               changes the scale at a cost of at most m (beta + rounding) <= epsilon/2. Approximate: discrete
+               Laplace noise at scale b = 2S/epsilon. A shift costs epsilon/2. For the change of scale from b
+               to b': if b < b', the ratio of probabilities is at most tanh(1/2b)/tanh(1/2b') <= b'/b <=
+               e^beta; if b > b', it is at most exp((|x|/b)(b/b' - 1)) <= exp((|x|/b)(e^beta - 1)), which
+               exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta - 1), and that has probability
+               at most 2 e^-t <= delta by the choice of beta. Scale first, then shift: delta is not
+               multiplied. Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for continuous noise.
     """
 
     epsilon: Fraction
@@ -110,7 +115,7 @@ class SmoothNoise:
 
     @property
     def beta(self) -> float:
-        """Return the beta for which the bound must be beta-smooth, less what rounding may take."""
+        """The beta for which the bound must be beta-smooth, reduced by what rounding in floats may add."""
         if self.delta is None:
             return float(self.epsilon) / (2 * self.power) * (1 - 1e-9) - _ROUNDING
         log_term = certified.log_above(2 / _require.exact(self.delta, "delta"))
@@ -143,8 +148,8 @@ class SmoothNoise:
 
 
 def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
-    """Return the noise for these parameters; refuse those for which its integers or floats get out of
-    hand."""
+    """Return the noise for these parameters; refuse parameters for which its integers get too long or its
+    floats too inexact (the limits were not measured)."""
     _require.positive(epsilon=epsilon)
     if not 1e-6 <= epsilon <= 1000:
         raise _require.fail("epsilon", epsilon, "between 1e-06 and 1000")
@@ -166,7 +171,7 @@ def noisy_median(ordered: _order.Ordered, noise: SmoothNoise, entropy: Entropy) 
 
 
 def in_unit(code: int, step: Fraction) -> int | float:
-    """Return the value of a grid point, in the column's own unit."""
+    """Return the value of the grid point with number `code`, in the column's own unit."""
     value = code * step
     return int(value) if value.denominator == 1 else float(value)
 

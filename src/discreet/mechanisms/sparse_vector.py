@@ -26,9 +26,10 @@ from . import certified
 from .stability import check_budget
 from .threshold import SparseVector, Thresholds, check_positives
 
-# Rounds up to which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
+# The most rounds for which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
-# By how much optimal composition must raise e0 for the event to leave the simple split.
+# The factor by which optimal composition must raise e0 before it replaces the simpler rules. Not tuned, but
+# it must stay: it decides which e0 a live mechanism was charged with.
 _GAIN = Fraction(1001, 1000)
 
 
@@ -38,8 +39,9 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     budget of that size.
 
     The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal
-    composition as far as `accounting.Filter(epsilon, delta)` admits the rounds one by one: what was asked at
-    (epsilon, delta) is to fit such a budget. Where no filter has to admit them, `optimal_epsilon` is larger.
+    composition as far as `accounting.Filter(epsilon, delta)` admits the rounds one by one, because a
+    mechanism with the price (epsilon, delta) must fit a budget of that size. Where no filter has to admit the
+    rounds, `optimal_epsilon` is larger.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     basic composition (Dwork & Roth 2014, Theorem 3.16); `zcdp_epsilon`; `optimal_epsilon`.
@@ -56,24 +58,24 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """Return epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of
-    1 are 0.2 each."""
+    """Return epsilon / rounds, rounded up to a float where delta covers that rounding: five rounds that share
+    epsilon = 1 then have 0.2 each."""
     exact, _ = _epsilon_and_log(epsilon, delta)
     above = _round.up(exact / rounds)
-    room = (
+    covered = (
         rounds <= _MANY and math.isfinite(above) and optimal_delta(above, rounds, _round.down(exact)) <= delta
     )
-    return Fraction(above) if room else exact / rounds
+    return Fraction(above) if covered else exact / rounds
 
 
 @lru_cache(maxsize=256)
 def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """Return the largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon,
-    delta)-DP; at most 1.5^4 times what the pure split and zCDP allow, beyond which no e0 is searched (it
-    exists where delta is large beside epsilon, such as 0.01 at 0.001).
+    delta)-DP; but at most 1.5^4 times the e0 of the pure split and of zCDP, beyond which none is searched (a
+    larger one exists where delta is large beside epsilon, such as delta 0.01 with epsilon 0.001).
 
-    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds that of
-               `zcdp_epsilon`.
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds the result is
+               that of the simpler two.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3, by
                `accounting.composition.optimal_delta`.
     """
@@ -84,9 +86,10 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def _raise_epsilon(
     start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
 ) -> Fraction:
-    """Return the largest e0, from `start` to 1.5^4 times that, which optimal composition allows and that
-    `fits`; 0 if there is none."""
+    """Return the largest e0 between `start` and 1.5^4 times that for which optimal composition gives
+    (epsilon, delta) and `fits` is true; 0 if there is none."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
+    # 300 was not measured; beyond it the simpler rules are enough
     if rounds > _MANY or not 0 < total < 300:
         return Fraction(0)
 
@@ -112,15 +115,16 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     (epsilon, delta)-DP by zCDP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
-    Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)),
-               delta)-DP (Bun & Steinke 2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 1.7). The
-               inequality rho + 2 sqrt(rho L) <= epsilon is checked in rationals, as 4 rho L <= (epsilon -
-               rho)^2 and rho <= epsilon, with L rounded up.
+    Proof:     e0-DP is e0^2/2-zCDP, c = `rounds` of them are rho-zCDP with rho = c e0^2/2, and with L =
+               ln(1/delta) that is (rho + 2 sqrt(rho L), delta)-DP (Bun & Steinke 2016, arXiv:1605.02065,
+               Propositions 1.3 and 1.4, Lemma 1.7). The inequality rho + 2 sqrt(rho L) <= epsilon is checked
+               in rationals, as 4 rho L <= (epsilon - rho)^2 and rho <= epsilon, with L rounded up.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     above, below = math.sqrt(float(log_term) + float(exact)), math.sqrt(float(log_term))
-    # The difference of the roots, where it would cancel as a quotient: elsewhere e0 must stay the float that
-    # live mechanisms were charged with.
+    # Both are sqrt(L + epsilon) - sqrt(L). The quotient is for small epsilon, where the difference cancels.
+    # The difference stays for all other epsilon, because live mechanisms were charged with exactly that
+    # float.
     root = above - below if exact * 10**6 > log_term else float(exact) / (above + below)
     guess = Fraction(math.sqrt(2 / rounds) * root * (1 - 1e-10))
     while not _fits_zcdp(guess, exact, log_term, rounds):
@@ -130,11 +134,11 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """Return epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is
-    sqrt(32 c ln(1/delta)) / epsilon.
+    """Return epsilon / sqrt(8 c ln(1/delta)), c = `rounds`: the epsilon of one round of Dwork & Roth 2014,
+    Algorithm 2, whose noise has the scale sqrt(32 c ln(1/delta)) / epsilon.
 
-    Half of `zcdp_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8
-    ln(1/delta), not only below 1 as their Corollary 3.21 says.
+    About half of `zcdp_epsilon`; for teaching. It is checked with the same inequality, so it holds up to
+    epsilon = 8 ln(1/delta), not only below 1 as their Corollary 3.21 says.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
@@ -155,10 +159,12 @@ def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
 
 
 def _fits_zcdp(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:
+    """Return whether the inequality of `zcdp_epsilon` holds for e0 = `each` and L = `log_term`."""
     rho = rounds * each**2 / 2
     return rho <= epsilon and 4 * rho * log_term <= (epsilon - rho) ** 2
 
 
+# How the epsilon of a round is computed, by name. The names are stored in ledgers.
 CONSTANTS = {
     "best": round_epsilon,
     "optimal": optimal_epsilon,
@@ -180,11 +186,11 @@ class RedrawnSparseVector(Thresholds):
     `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then
     concentrated and optimal composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a
     third less noise, for rounds that no filter has to admit one by one), "zcdp", "pure", or "dwork-roth" (the
-    textbook's, and the lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
+    textbook's: equal shares, and noise of scale sqrt(32 c ln(1/delta)) / epsilon, c = `positives`).
 
-    Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them
-               e0-DP.
-    Proof:     until its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are
+    Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event is more precise: c rounds, each of
+               them e0-DP, e0 = `round_epsilon`.
+    Proof:     up to its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are
                in sequence, each chosen after the one before. `round_epsilon` for the total.
     Assumes:   as `SparseVector`.
     """
@@ -223,7 +229,7 @@ class RedrawnSparseVector(Thresholds):
 
     @property
     def round(self) -> SparseVector:
-        """One round: halts at its positive."""
+        """One round: a `SparseVector` that halts at its only positive."""
         textbook = self.constants == "dwork-roth"
         return SparseVector(
             public=self.public,

@@ -2,9 +2,9 @@
 token FAIL (None).
 
 A stable function says how many people would have to change before its answer (or how far it can move) could
-change. That distance moves by at most one between neighbors, so it can be tested privately; what is released
-after a passed test is safe except with a probability of at most delta. A failed test releases None and
-nothing else, not even why.
+change. That distance moves by at most one between neighbors, so it can be tested privately; a value that is
+released after a passed test breaks the guarantee with probability at most delta. A failed test releases None
+and nothing else, not even why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .statistics import Histogram, require_rows
 
 @runtime_checkable
 class Stable(Protocol):
-    """A function of the data that knows how stable it is.
+    """A function of the data that can compute how stable its value is.
 
     `distance(source, bound)` is at most the number of changes of one unit after which some further change
     could move `value` by more than `bound` (at all, if 0). It must be 0 where one change can do so now, and
@@ -51,15 +51,15 @@ class Stable(Protocol):
 @described("mechanisms.StableMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMode:
-    """Computes the most frequent declared category of a column; of several, the first declared.
+    """Computes the most frequent declared category of a column (the mode); of several, the first declared.
 
-    Guarantee: `distance` is the number of changes that surely leave it the same: exactly so under add_remove
-               and replace.
-    Proof:     let i be the mode and j another category. j takes over once n_j - n_i >= 0 if it is declared
-               before i, or >= 1 if after: that difference must grow by g_j = n_i - n_j, or n_i - n_j + 1. One
-               row added, removed or blanked moves it by at most 1, one replaced by at most 2. So the smallest
-               number of changes is g = min_j g_j, or ceil(g/2); distance is one less. It is 0 where one
-               change suffices, and moves by at most 1, as g moves by at most 1 or 2.
+    Guarantee: `distance` changes, of one row each, never alter the mode; under add_remove and replace some
+               `distance` + 1 changes do.
+    Proof:     let i be the mode, j another category, n_i and n_j their counts. j becomes the mode once n_j -
+               n_i >= 0 if it is declared before i, or >= 1 if after: that difference must grow by g_j = n_i -
+               n_j, or n_i - n_j + 1. One row added, removed or blanked moves it by at most 1, one replaced by
+               at most 2. So the smallest number of changes is g = min_j g_j, or ceil(g/2); distance is one
+               less. It is 0 where one change suffices, and moves by at most 1, as g moves by at most 1 or 2.
     Assumes:   one row per unit.
     """
 
@@ -80,8 +80,9 @@ class StableMode:
     def distance(self, source: Source, bound: int) -> int:
         counts = self._counts(source)
         mode = int(np.argmax(counts))
-        missing = counts[mode] - counts + (np.arange(len(counts)) > mode)
-        needed = int(np.min(np.delete(missing, mode)))
+        # g_j for every category j, and then their minimum g
+        deficits = counts[mode] - counts + (np.arange(len(counts)) > mode)
+        needed = int(np.min(np.delete(deficits, mode)))
         return (needed + 1) // 2 - 1 if source.public.neighbors is REPLACE else needed - 1
 
     def _counts(self, source: Source) -> Any:
@@ -91,12 +92,12 @@ class StableMode:
 @described("mechanisms.StableMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
-    """Computes the (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps,
-    what is released is in the column's unit.
+    """Computes the (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps;
+    a release is in the column's unit.
 
     Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more
                than `bound`, and moves by at most 1 between neighbors, under every relation.
-    Proof:     `_order`: it is min{k : A_k > bound}.
+    Proof:     the lemma in `_order`: `distance` is min{k : A_k > bound}, with A_k as defined there.
     Assumes:   one row per unit.
     """
 
@@ -132,12 +133,13 @@ class StableMedian:
 class TrustedStable:
     """Computes the steward's own function and its distance.
 
-    It has no description: it is charged every time, and never served from the store.
+    `function` returns the value of a source, `how_far` its distance for a bound (see `Stable`). There is no
+    JSON description: it is charged every time, and never served from the store.
 
-    An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance
+    An exception would be a release of its own, so none is passed on: a value that raises is None, a distance
     that raises is 0.
 
-    Assumes: what `Stable` says of `distance`. Nothing here can check that.
+    Assumes: `how_far` has the properties that `Stable` asks of `distance`. Nothing here can check that.
     """
 
     function: Callable[[Source], Any]
@@ -170,9 +172,9 @@ class DistanceToInstability:
                integer that noise alone reaches with probability at most delta (q^m / (1+q), q =
                exp(-epsilon); about ln(1/delta)/epsilon, and less than one above it). If neighbors have the
                same value, the output is post-processing of the noisy distance, which moves by at most 1. If
-               not, one change alters the value on both, both distances are 0, and both say None except with
-               probability delta. Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3.
-    Assumes:   `function` is what `Stable` says.
+               not, one change alters the value on both, both distances are 0, and both release None except
+               with probability delta. Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3.
+    Assumes:   `function` has the properties that `Stable` asks for.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -199,11 +201,11 @@ class DistanceToInstability:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a number of people: that far from instability, the exact value is released with probability
-        `confidence`.
+        """Return a number of people: at that distance from instability, the exact value is released with
+        probability `confidence`.
 
-        Proof: the noise is below -t with probability q^(t+1) / (1+q). With continuous noise: (ln(1/delta) +
-               ln(1/beta)) / epsilon.
+        Proof: the noise is below -t with probability q^(t+1) / (1+q), q = exp(-epsilon). With continuous
+               noise it would be (ln(1/delta) + ln(1/beta)) / epsilon, beta = 1 - confidence.
         """
         return self.reach + _noise_bound(self._scale, confidence)
 
@@ -215,7 +217,7 @@ class DistanceToInstability:
             stated(self.function, value) if passed else None,
             event=self.event,
             entropy=entropy,
-            # what is released is exact
+            # a released value is exact
             error=(lambda confidence: 0) if passed else None,
         )
 
@@ -230,12 +232,14 @@ class ProposeTestRelease:
 
     Guarantee: (epsilon, delta)-DP.
     Proof:     the distance to where one change may move the value by more than `bound` gets noise of scale
-               1/e1 and must reach m, which noise alone does with probability at most delta; then the value
-               gets noise of scale bound/e2; e1 + e2 = epsilon. If on one of two neighbors one change moves
-               the value by at most `bound`, their values are at most that far apart, and the pair (noisy
-               distance, noisy value) costs e1 + e2. If on neither, both distances are 0, and both say None
-               except with probability delta. Dwork & Lei 2009; Vadhan 2017, Section 3.
-    Assumes:   `function` is what `Stable` says, with integer values (anything else is released as None).
+               1/e1, e1 = share * epsilon, and must reach m, which noise alone does with probability at most
+               delta (`reach`); then the value gets noise of scale bound/e2, e2 = epsilon - e1. If on one of
+               two neighbors one change moves the value by at most `bound`, their values are at most that far
+               apart, and the pair (noisy distance, noisy value) costs e1 + e2. If on neither, both distances
+               are 0, and both release None except with probability delta. Dwork & Lei 2009; Vadhan 2017,
+               Section 3.
+    Assumes:   `function` has the properties that `Stable` asks for, and integer values (anything else is
+               released as None).
     """
 
     public: Public
@@ -259,6 +263,7 @@ class ProposeTestRelease:
 
     @property
     def reach(self) -> int:
+        """The noisy distance that passes: noise alone gets there with probability at most delta."""
         return certified.laplace_quantile(self.scales[0], _require.exact(self.delta, "delta"))
 
     @property
@@ -266,7 +271,7 @@ class ProposeTestRelease:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int | float:
-        """Return how far off a released value may be."""
+        """Return a bound on the error of a released value, which holds with probability `confidence`."""
         return in_unit(_noise_bound(self.scales[1], confidence, sides=2), _step(self.function))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -286,8 +291,8 @@ class ProposeTestRelease:
 
 def stated(function: Stable, value: Any) -> Any:
     """Return the value in the function's own unit: steps of a grid as the number they stand for."""
-    counted = hasattr(function, "step") and isinstance(value, Integral) and not isinstance(value, bool)
-    return in_unit(int(value), _step(function)) if counted else value
+    in_steps = hasattr(function, "step") and isinstance(value, Integral) and not isinstance(value, bool)
+    return in_unit(int(value), _step(function)) if in_steps else value
 
 
 def _step(function: Stable) -> Fraction:
@@ -295,7 +300,7 @@ def _step(function: Stable) -> Fraction:
 
 
 def check_stable(function: Any, public: Public, bound: int) -> None:
-    """Refuse what is not a stable function of this table, before anything is read."""
+    """Refuse an object that is not a stable function of this table, before anything is read."""
     if not isinstance(function, Stable):
         raise InvalidInput(
             f"a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got "
@@ -306,6 +311,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 
 def check_budget(epsilon: Any, delta: Any) -> None:
+    """Refuse an epsilon or a delta out of range. The limits of epsilon are beyond any use; they were not
+    measured."""
     _require.positive(epsilon=epsilon)
     if not 1e-12 <= epsilon <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")
@@ -313,6 +320,7 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 
 
 def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:
-    """Return the largest noise, on one side or both, that occurs with probability `confidence`."""
+    """Return a bound that the noise (with sides=2, its absolute value) does not exceed with probability
+    `confidence`."""
     _require.open_probability(confidence=confidence)
     return certified.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

@@ -1,9 +1,9 @@
 """Many stable questions for the price of the few that turn out unstable: sparse vector over distances (M_svec
 of the PATE literature).
 
-Each question is a stable function. Where its noisy distance to instability is above a noisy threshold its
-exact value is released, for free; only failures are paid for, and after the promised number of them the
-mechanism halts.
+Each question is a stable function (`stability.Stable`). Where its noisy distance to instability reaches a
+noisy threshold its exact value is released, for free; only failures are paid for, and after the promised
+number of them the mechanism halts.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ class StableSparseVector:
     the composition: better for hundreds of failures.
 
     Guarantee: (epsilon, delta)-DP.
-    Proof:     "None" is distance + nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None
-               / not None are those of a sparse vector on the statistic -distance of sensitivity 1, (epsilon,
-               d1)-DP with d1 = 0 or delta/2. Fix two neighbors. Where a question has the same value on both,
-               releasing it is post-processing of "not None". Where it has not, both distances are 0, and "not
-               None" needs nu >= T + rho. The chance that this ever happens is at most d2 = `questions` * P(nu
-               >= T + rho). For until it happens every such question gets None, and with a redrawn threshold
-               None ends the round: so a rho meets at most `questions` of them, a redrawn one at most one. And
-               whether such a question is asked may depend on rho, but its nu does not: "asked, and nu >= T +
-               rho" has at most the chance P(nu >= T + rho). So for outputs S, with E the event that it
-               happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 +
-               d2. T is chosen such that d2 is at most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for
-               every integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 /
-               ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is
-               that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
-    Assumes:   every question is what `Stable` says; the state stays secret and is used once.
+    Proof:     let T be `threshold`, rho the noise on it, and nu the noise on a distance. "None" is distance +
+               nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None / not None are those
+               of a sparse vector on the statistic -distance of sensitivity 1, (epsilon, d1)-DP with d1 = 0 or
+               delta/2. Fix two neighbors. Where a question has the same value on both, releasing it is
+               post-processing of "not None". Where it has not, both distances are 0, and "not None" needs nu
+               >= T + rho. The probability that this ever happens is at most d2 = `questions` * P(nu >= T +
+               rho). For until it happens every such question gets None, and with redrawn thresholds None ends
+               the round: so one rho meets at most `questions` of them, a redrawn one at most one. Whether
+               such a question is asked may depend on rho, but its nu does not: "asked, and nu >= T + rho" has
+               probability at most P(nu >= T + rho). So for outputs S, with E the event that it happens: P(S)
+               <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is
+               chosen such that d2 is at most delta - d1: P(nu >= y) <= q^y / (1+q) for every integer y, so
+               P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q =
+               exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is that of Bassily, Thakkar &
+               Thakurta 2018, arXiv:1803.05101.
+    Assumes:   every question has the properties that `Stable` asks for; the state stays secret and is used
+               once.
     """
 
     public: Public
@@ -71,7 +73,7 @@ class StableSparseVector:
         _require.integer(failures=self.failures, questions=self.questions, at_least=1)
         if self.constants is not None:
             check_constants(self.constants)
-        self.threshold  # noqa: B018 - refuses what its constants and its bounds do not cover
+        self.threshold  # noqa: B018 - refuses parameters for which no threshold is proved
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
@@ -93,20 +95,20 @@ class StableSparseVector:
 
     @property
     def threshold(self) -> int:
-        """T: a function with distance 0 ever gets its value out with probability at most `delta` (half of it
-        if redrawn)."""
+        """T, so large that the value of any function with distance 0 is ever released with probability at
+        most `delta` (half of it if thresholds are redrawn)."""
         delta = _require.exact(self.delta, "delta") / (1 if self.constants is None else 2)
         threshold_scale, query_scale = self.scales
-        odds = self.questions * _moment(threshold_scale, query_scale) / delta
-        return math.ceil(query_scale * Fraction(certified.log_above(max(odds, Fraction(1)))))
+        ratio = self.questions * _moment(threshold_scale, query_scale) / delta
+        return math.ceil(query_scale * Fraction(certified.log_above(max(ratio, Fraction(1)))))
 
     @property
     def event(self) -> Event:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a number of people: if every question is this far from instability, all values are released
-        with probability `confidence`."""
+        """Return a number of people: if every question has this distance from instability, all values are
+        released with probability `confidence`."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales
@@ -122,10 +124,8 @@ class StableSparseVector:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Return the exact value or None, and the state to keep.
-
-        Its own price is nothing: all was paid at the start.
-        """
+        """Return the next state, and the exact value or None. The answer costs nothing: all was paid at the
+        start."""
         self._check_state(state)
         check_stable(question, self.public, 0)
         check_source(self.public, source)
@@ -143,7 +143,7 @@ class StableSparseVector:
         return after, result
 
     def _check_state(self, state: Any) -> None:
-        """Refuse a state that is not ours, or that has halted."""
+        """Refuse a state that `start` or `answer` did not make, and one that has halted."""
         if (
             not isinstance(state, dict)
             or set(state) != {"threshold", "failures", "asked"}
@@ -161,7 +161,7 @@ class StableSparseVector:
 
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
-    """Return an upper bound of E[q^rho] / (1+q)."""
+    """Return an upper bound of E[q^rho] / (1+q), with q and r as in the proof of `StableSparseVector`."""
     r_low, r_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / threshold_scale)))
     q_low, q_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / query_scale)))
     return (1 - r_low) ** 2 / ((1 - r_high * q_high) * (1 - r_high / q_low) * (1 + q_low))

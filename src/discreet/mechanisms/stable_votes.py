@@ -1,9 +1,9 @@
 """Labellers that release the exact plurality of teachers' votes where it is stable, and nothing otherwise.
 
-The distance to instability of a plurality is how many teachers would have to change their vote before another
-class could win. Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101: M_stab tests it for every question and
-pays for each; M_samp does so for teachers on subsamples that overlap; M_svec, a sparse vector over distances,
-pays only for the unstable ones, so that thousands of questions cost a few.
+The distance to instability of a plurality is the number of votes that can change before another class could
+win. Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101: M_stab tests this distance for every question and
+pays for each; M_samp does the same for teachers on overlapping subsamples; M_svec, a sparse vector over
+distances, pays only for unstable questions, so that thousands of questions cost as much as a few.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ from .stability import check_budget
 from .stable_vector import StableSparseVector
 from .votes import Counts, State, Vote, check_open
 
-# Digits of the secret number in a state: as many for every value, as its length can be seen.
+# Characters of the secret number in a state, its sign included: the same for every value, because the length
+# of an encrypted state can be seen.
 _DIGITS = 24
 
 
 def distance(counts: Counts) -> int:
-    """Return how many votes can surely move before the plurality changes; 0 where one may change it.
+    """Return a number of votes that can move without a change of the plurality; 0 where one vote may change
+    it.
 
     Guarantee: moves by at most 1 when one vote moves, and is 0 on both sides of a change of the plurality.
-    Proof:     `StableMode` with replaced rows: another class takes over once its difference to the first has
-               grown by g = n_i - n_j, plus 1 where it is declared after; one moved vote grows it by at most
-               2. So ceil(g/2) votes are needed, and distance is one less.
+    Proof:     as `StableMode` under replace. Let i be the plurality, j another class, n_i and n_j their
+               votes. j becomes the plurality once n_j - n_i has grown by g = n_i - n_j, plus 1 if j comes
+               after i; one moved vote adds at most 2. So ceil(g/2) votes are needed for the smallest g, and
+               distance is one less.
     """
     winner = int(np.argmax(counts))
-    missing = counts[winner] - counts + (np.arange(len(counts)) > winner)
-    needed = int(np.min(np.delete(missing, winner)))
+    deficits = counts[winner] - counts + (np.arange(len(counts)) > winner)
+    needed = int(np.min(np.delete(deficits, winner)))
     return (needed + 1) // 2 - 1
 
 
 @described("mechanisms.StableVotes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableVotes:
-    """Answers with the exact plurality if its distance to instability passes a noisy test, else refuses; each
-    question pays (M_stab).
+    """Answers with the exact plurality if its distance to instability passes a noisy test, else refuses;
+    every question is paid for (M_stab).
 
-    `scale` is that of the discrete Laplace noise on a distance, 1/epsilon of one question; `failure` its
-    delta.
+    `scale` is that of the discrete Laplace noise on a distance: 1/epsilon for the epsilon of one question.
+    `failure` is the delta of one question.
 
     Guarantee: one question is `Thresholded(DiscreteLaplace(scale), failure)`, so (1/scale, failure)-DP.
     Proof:     `DistanceToInstability`: where neighbors have the same plurality, the answer is post-processing
@@ -72,12 +75,13 @@ class StableVotes:
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> StableVotes:
         """Return the least noise with which `queries` questions cost at most (epsilon, delta): half of delta
-        for tests that pass by chance, half for composition."""
+        is for unstable questions that pass the test by chance, half for composition."""
         check_budget(epsilon, delta)
         _require.integer(queries=queries, at_least=1)
         failure = delta / (2 * queries)
 
         def build(scale: float) -> StableVotes:
+            # a short fraction that is not below `scale`
             exact = Fraction(scale).limit_denominator(1000) + Fraction(1, 1000)
             return cls(scale=exact, failure=failure, queries=queries)
 
@@ -92,6 +96,7 @@ class StableVotes:
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return the lead in votes at which a question is answered, exactly, with this probability."""
+        _require.open_probability(confidence=confidence)
         noise_bound = certified.laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
@@ -117,19 +122,20 @@ class StableVotes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledVotes:
     """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
-    each question pays (M_samp).
+    every question is paid for (M_samp).
 
-    Every unit is given to `overlap` of the teachers, drawn at random for it alone: teachers see more data,
-    and a plurality must lead by as many times more. `scale` and `failure` as of `StableVotes`.
+    Every unit is given to `overlap` of the teachers, drawn at random for it alone. So teachers see `overlap`
+    times more data, and a plurality must lead by `overlap` times more votes. `scale` and `failure` are as in
+    `StableVotes`.
 
     Guarantee: one question is `Thresholded(DiscreteLaplace(scale), failure)`, so (1/scale, failure)-DP.
     Proof:     one unit moves at most `overlap` = m votes, so `distance` by at most m, and floor(distance / m)
                by at most 1. Where m votes can change the plurality, distance is at most m - 1 on both sides,
-               and the quotient 0. So the quotient has what the proof of `StableVotes` asks of a distance.
-               Smith & Thakurta 2013 draw a coin for each unit and subsample, and refuse where a unit is in
-               too many (`SubsampleAggregateStable`); that a unit is in a fixed number of them needs no such
-               refusal, and no part of delta for it.
-    Assumes:   the counts are those of teachers of which each unit reaches at most `overlap`.
+               and the quotient is 0. So the quotient has the two properties of a distance that the proof of
+               `StableVotes` uses. Smith & Thakurta 2013 draw a coin for each unit and subsample, and refuse
+               to answer if a unit is in too many (`SubsampleAggregateStable`). Here a unit is in a fixed
+               number of them, which needs no such refusal and no part of delta for it.
+    Assumes:   the counts are those of teachers of whom at most `overlap` have seen the same unit.
     """
 
     scale: Real
@@ -144,8 +150,8 @@ class SampledVotes:
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int, *, overlap: int) -> SampledVotes:
         """Return the least noise with which `queries` questions cost at most (epsilon, delta)."""
-        bought = StableVotes.for_privacy(epsilon, delta, queries)
-        return cls(scale=bought.scale, failure=bought.failure, queries=queries, overlap=overlap)
+        stable = StableVotes.for_privacy(epsilon, delta, queries)
+        return cls(scale=stable.scale, failure=stable.failure, queries=queries, overlap=overlap)
 
     @property
     def _stable(self) -> StableVotes:
@@ -178,12 +184,14 @@ class SampledVotes:
 @described("mechanisms.SparseVotes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVotes:
-    """Answers with the exact plurality of stable questions, free; refuses unstable ones, and halts at the
-    `failures`-th (M_svec).
+    """Answers stable questions with the exact plurality, at no cost; refuses unstable ones, and halts at the
+    `failures`-th refusal (M_svec).
+
+    `constants` is that of `StableSparseVector`.
 
     Guarantee: (epsilon, delta)-DP for all questions together.
-    Proof:     `StableSparseVector`, of which this is the case of votes: `distance` moves by at most 1 when
-               one vote moves, under every relation.
+    Proof:     that of `StableSparseVector`, with the function `distance`, which moves by at most 1 when one
+               vote moves, under every relation.
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
@@ -198,8 +206,8 @@ class SparseVotes:
 
     @classmethod
     def for_privacy(cls, epsilon: Real, delta: float, queries: int, *, failures: int) -> SparseVotes:
-        """Return the sparse vector, of one threshold or of redrawn ones, that releases an answer at the
-        smaller distance."""
+        """Return the better of two sparse vectors, with one threshold or with redrawn ones: the one that
+        answers at a smaller distance."""
         both = [
             cls(epsilon=epsilon, delta=delta, failures=failures, queries=queries, constants=constants)
             for constants in (None, "optimal")
@@ -220,12 +228,12 @@ class SparseVotes:
 
     @property
     def threshold(self) -> int:
-        """The distance that is answered about half of the time."""
+        """The distance at which a question is answered with probability of about one half."""
         return self._vector.threshold
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes such that if all questions have it, all are answered with this
-        probability."""
+        """Return a lead in votes: if all questions have it, all are answered with probability
+        `confidence`."""
         return 2 * (self._vector.error(confidence) + 1)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -245,7 +253,7 @@ class SparseVotes:
         check_open(self, state)
         vector = self._vector
         passed = distance(counts) + draw(vector.scales[1], entropy) >= int(state["secret"])
-        # Drawn for every question and used where one is due, so that the time it takes tells nothing.
+        # A new threshold is drawn for every question, used or not, so that the time it takes reveals nothing.
         fresh = _fixed_digits(vector.threshold + draw(vector.scales[0], entropy))
         if not passed and self.constants is not None:
             state = {**state, "secret": fresh}
@@ -253,14 +261,15 @@ class SparseVotes:
 
 
 def _answer_vote(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
+    """Return the next state, and the plurality if the test was passed."""
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + int(passed)}
     return after, Vote(int(np.argmax(counts)) if passed else None)
 
 
 def _fixed_digits(number: int) -> str:
-    """Return a number in as many digits as any other.
+    """Return a number as text, with as many digits as any other.
 
-    Noise beyond 23 digits has a chance below 2^-1000 at scales below 10^19; it is cut there.
+    A number of more than 23 digits is clamped; at scales below 10^19 that has a probability below 2^-1000.
     """
     largest = 10 ** (_DIGITS - 1) - 1
     return f"{min(max(number, -largest), largest):+0{_DIGITS}d}"

@@ -1,9 +1,10 @@
-"""Exact integers computed from a table, each with the most that one row can move it: what noise is added to.
+"""Statistics: exact integers computed from a table, each with its sensitivity to one row. Noise is added to
+them.
 
 A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
 exact integer whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities
 are for a unit of one row; many rows per person are bounded by `discreet.query` first. All three neighbor
-relations are covered, each with its own number.
+relations are covered, each with its own sensitivity.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from .protocols import Integers, Sensitivity, Statistic, is_statistic, require_c
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
-    """Return how far a sum moves when every row contributes an integer in [low, high], or nothing if
-    `nullable`.
+    """Return how far one row can move a sum to which every row adds an integer in [low, high] (or nothing, if
+    it is `nullable` and missing).
 
     Guarantee: the largest change over all pairs of neighbors, attained by some pair.
-    Proof:     `add_remove`: one term of the sum appears or goes: max(|low|, |high|).
+    Proof:     `add_remove`: one term of the sum appears or disappears: max(|low|, |high|).
                `replace`: one term becomes another. With `nullable` terms range over [low, high] and 0:
                max(high, 0) - min(low, 0); without, high - low.
-               `zero_out`: one term becomes 0: max(|low|, |high|). Where a missing value counts as `low`, a
-               blank row that is stored as NULL contributes `low` instead; both readings are covered:
-               max(|low|, |high|, high - low).
+               `zero_out`: one term becomes 0: max(|low|, |high|). Where a missing value counts as `low` (not
+               `nullable`), a blank row that is stored as NULL adds `low` instead of 0. Both cases are
+               covered: max(|low|, |high|, high - low).
 
     >>> [row_contribution(n, -1, 3, nullable=True) for n in Neighbors]
     [3, 4, 3]
@@ -51,8 +52,8 @@ def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: boo
 def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
-    """Return the l1 sensitivity, from the table of the textbooks: of a count, a histogram, or a sum of
-    integers in [lower, upper].
+    """Return the l1 sensitivity of a count, a histogram, or a sum of integers in [lower, upper], as textbooks
+    list it.
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -70,20 +71,19 @@ def implied_sensitivity(
 
 
 def require_rows(public: Public) -> None:
-    """Require that one row is one unit: these sensitivities are about one row, and a person with many rows
-    needs them bounded first."""
+    """Require that one row is one unit of privacy: these sensitivities are about one row. What a person with
+    many rows contributes has to be bounded first (`discreet.query`)."""
     require_public(public)
     if public.unit.column is not None:
         raise Unsupported(
-            f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and "
-            f"this statistic is bounded for "
-            f"one row. Nothing was read. Bounding what a person with many rows contributes is the "
-            f"work of discreet.query."
+            f"the unit of privacy is all rows of one person (column {public.unit.column!r}), and this "
+            f"statistic is for units of one row. Nothing was read. Ask with SQL (discreet.query), which "
+            f"bounds what a person with many rows contributes."
         )
 
 
 class _OneRow:
-    """Base: shape, unit and grid of a statistic, and the checks before data is read."""
+    """Gives a statistic the defaults: its result is a single number, in steps of 1."""
 
     __slots__ = ()
 
@@ -103,8 +103,8 @@ class Count(_OneRow):
     """Counts the rows.
 
     Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not
-               move. Under zero_out 1 is charged: whether a source stores a blank row or leaves it out is not
-               its business to promise.
+               move. Under zero_out 1 is charged, because a source need not say whether it stores a blank row
+               or leaves it out.
     Proof:     by definition of the relations.
     """
 
@@ -129,7 +129,7 @@ class CountNonNull(_OneRow):
     column: str
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a column that is not there: none need be declared."""
+        """Refuse a column that the table does not have; the schema need not declare it, so it cannot tell."""
         require_columns(source, self.column)
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -146,16 +146,17 @@ class CountNonNull(_OneRow):
 @described("mechanisms.PowerSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_OneRow):
-    """Sums (g - center)**power over rows, g being the value of `column` in whole steps: an exact integer.
+    """Sums (g - center)**power over rows, g being the value of `column` in whole steps of `grid`: an exact
+    integer.
 
-    `center` is in steps and public. The result is in units of grid**power. A missing value (NULL, NaN,
+    `center` is in steps, too, and public. The result is in units of grid**power. A missing value (NULL, NaN,
     infinite) adds nothing, or counts as the lower bound where the column is declared `nullable=False`.
 
     Guarantee: one row moves it by `row_contribution` of the range of (g - center)**power over the clipped
                grid.
-    Proof:     g lies in [low, high] (`arrow_columns.Grid`). An odd power is monotone; an even one is largest
-               at an end, and smallest at the center if that lies inside, else at the nearer end. The sum is
-               exact, so nothing else moves.
+    Proof:     g lies in [low, high] (`arrow_columns.ColumnGrid`). An odd power is monotone; an even one is
+               largest at an end, and smallest at the center if that lies inside, else at the nearer end. The
+               sum is exact, so no rounding adds to this.
     """
 
     column: str
@@ -179,7 +180,7 @@ class PowerSum(_OneRow):
         return Sensitivity(linf=row_contribution(public.neighbors, low, high, nullable=nullable))
 
     def range(self, public: Public) -> tuple[int, int]:
-        """Return the smallest and the largest that one present value can add."""
+        """Return the smallest and the largest integer that one present value can add."""
         grid = arrow_columns.ColumnGrid(public.bounds(self.column), self.grid, self.column)
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
@@ -203,12 +204,12 @@ def contributions(statistic: PowerSum, source: Source) -> Any:
     bounds = source.public.bounds(statistic.column)
     grid = arrow_columns.ColumnGrid(bounds, statistic.grid, statistic.column)
     for array in arrow_columns.each(source, statistic.column):
-        here = arrow_columns.present(array)
+        is_present = arrow_columns.present(array)
         on_grid = grid(arrow_columns.numbers(array, statistic.column))
         if not bounds.nullable:
-            on_grid = np.where(here, on_grid, grid.low)
+            on_grid = np.where(is_present, on_grid, grid.low)
         added = (on_grid - statistic.center) ** statistic.power
-        yield np.where(here, added, 0) if bounds.nullable else added
+        yield np.where(is_present, added, 0) if bounds.nullable else added
 
 
 def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
@@ -237,7 +238,7 @@ class Histogram(_OneRow):
     """Counts the rows in each declared category of `column`, or in each bin between public `edges`.
 
     Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first,
-    and what then lies outside all bins is counted nowhere.
+    and a value that then lies outside all bins is not counted.
 
     Guarantee: add_remove and zero_out move one entry by 1; replace moves at most two. Under zero_out two are
                charged where a missing value counts as the lower bound, as a blank row may then land in a bin.
@@ -278,10 +279,10 @@ class Histogram(_OneRow):
         if self.edges is None:
             return arrow_columns.categories(array, public.categories(self.column).values, self.column)
         edges = np.array([float(e) for e in self.edges])
-        values, here = _clip_values(array, public.bounds(self.column), self.column)
+        values, is_present = _clip_values(array, public.bounds(self.column), self.column)
         bins = np.searchsorted(edges, values, side="right") - 1
         bins[values == edges[-1]] = len(edges) - 2
-        return np.where(here & (bins < len(edges) - 1), bins, -1)
+        return np.where(is_present & (bins < len(edges) - 1), bins, -1)
 
 
 @described("mechanisms.CountsBelow")
@@ -312,9 +313,9 @@ class CountsBelow(_OneRow):
         edges = np.array([float(e) for e in self.thresholds])
         total = np.zeros(len(edges), np.int64)
         for array in arrow_columns.each(source, self.column):
-            values, here = _clip_values(array, source.public.bounds(self.column), self.column)
+            values, is_present = _clip_values(array, source.public.bounds(self.column), self.column)
             # entry i counts v < edge i: the row enters at the first edge above v
-            first = np.searchsorted(edges, values[here], side="right")
+            first = np.searchsorted(edges, values[is_present], side="right")
             total += np.cumsum(np.bincount(first, minlength=len(edges) + 1)[: len(edges)])
         return total
 
@@ -336,7 +337,7 @@ class Stack(_OneRow):
         for part in self.parts:
             if not is_statistic(part):
                 raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")
-        # The step of others follows from public facts: `step_for`.
+        # The step of any other statistic may depend on public facts, so `step_for` compares those.
         fixed = {step_of(part) for part in self.parts if isinstance(part, _OneRow)}
         if len(fixed) > 1:
             raise _different_grids()
@@ -372,7 +373,7 @@ class Stack(_OneRow):
 class Trusted(_OneRow):
     """Runs the steward's own Python function of the source, with the sensitivity the steward vouches for.
 
-    Has no description.
+    It has no JSON description: it is charged every time, and never served from the store.
 
     Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed`
              between neighbors under the relation of the public facts it is used with. Nothing here can check
@@ -398,9 +399,9 @@ class Trusted(_OneRow):
 def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
     """Return the step of a statistic: what one unit of its integer result stands for; 1 unless the statistic
     says otherwise, by `step`, or for these public facts by `step_for`."""
-    known = getattr(statistic, "step_for", None)
-    if public is not None and known is not None:
-        return Fraction(known(public))
+    step_for = getattr(statistic, "step_for", None)
+    if public is not None and step_for is not None:
+        return Fraction(step_for(public))
     return Fraction(getattr(statistic, "step", 1))
 
 
@@ -411,20 +412,21 @@ def _different_grids() -> InvalidInput:
 
 
 def length_of(statistic: Statistic, public: Public) -> int | None:
-    """Return the public length of the result, None for a single number (or where a statistic does not
-    say)."""
+    """Return the public length of the result, None for a single number, and for a statistic without a method
+    `length`."""
     length = getattr(statistic, "length", None)
     return None if length is None else length(public)
 
 
 def _clip_values(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
-    """Return the values as floats inside their bounds, and which of them count."""
-    here = arrow_columns.present(array)
+    """Return the values as floats inside their bounds, and for each whether it counts: a missing one does
+    not, or counts as the lower bound where the column is not nullable."""
+    is_present = arrow_columns.present(array)
     low, high = float(bounds.lower), float(bounds.upper)
     values = np.clip(arrow_columns.numbers(array, column).astype(np.float64), low, high)
     if bounds.nullable:
-        return values, here
-    return np.where(here, values, low), np.ones(len(here), bool)
+        return values, is_present
+    return np.where(is_present, values, low), np.ones(len(is_present), bool)
 
 
 def _scalar(value: int) -> Integers:

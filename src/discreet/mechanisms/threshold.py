@@ -36,11 +36,13 @@ from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, l
 State = dict[str, int]
 
 
+# The tags "mechanisms.Answer" and "mechanisms.Entry" are stored in ledgers and must stay.
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:
-    """Holds the answer to one question: above or not; where bought, a noisy value; and the free gap above the
-    noisy threshold."""
+    """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if
+    that was paid for; and the `gap` between the noisy value and the noisy threshold, if that was asked
+    for."""
 
     above: bool
     value: int | None = None
@@ -52,7 +54,7 @@ class ThresholdAnswer:
 class Component:
     """Takes one entry of a vector-valued statistic as a question of its own: the count of one category, say.
 
-    Guarantee: moves by at most the l-infinity sensitivity of the whole.
+    Guarantee: moves by at most the l-infinity sensitivity of the whole vector.
     Proof:     by definition of that norm.
     """
 
@@ -114,10 +116,10 @@ def moves_up(question: Any, public: Public) -> bool:
 
 
 class Thresholds:
-    """Shares what the sparse vectors have in common: checks of questions, the comparison, the state.
+    """Provides what all sparse vectors have in common: checks of questions, the comparison, the state.
 
-    The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON,
-    nothing else is kept.
+    The state is plain JSON and holds nothing but {"threshold": the noisy threshold (secret), "positives": the
+    number of positives so far, "asked": the number of questions so far}.
     """
 
     __slots__ = ()
@@ -140,7 +142,7 @@ class Thresholds:
 
     @property
     def max_positives(self) -> int:
-        """Positives after which it halts."""
+        """The number of positives after which it halts."""
         raise NotImplementedError
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
@@ -151,15 +153,15 @@ class Thresholds:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Return the answer and the state to keep. Its own price is nothing: all was paid at the start."""
+        """Return the next state and the answer. The answer costs nothing: all was paid at the start."""
         before = self._check_state(state)
         self._check_question(question, self.monotone)
         check_source(self.public, source)
         after, answer = self._compare(
             before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws
         )
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
+        no_price = NoOp(neighbors=self.public.neighbors)
+        return after, release(answer, event=no_price, entropy=entropy, error=self._error_of(answer))
 
     def _noisy_threshold(self, entropy: Entropy) -> int:
         return self.threshold + draw(self.scales[0], entropy)
@@ -198,7 +200,7 @@ class Thresholds:
             )
 
     def _check_state(self, state: Any) -> State:
-        """Return a state of ours; refuse any other, and one that has halted."""
+        """Return a state that `start` or `answer` made; refuse any other, and one that has halted."""
         if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
             raise InvalidInput(
                 "the state is not one that start() or answer() gave. Nothing was drawn or released."
@@ -223,7 +225,10 @@ class Thresholds:
     def _compare(
         self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
     ) -> tuple[State, ThresholdAnswer]:
-        """Compare a value with the noisy threshold, with fresh noise, and return the next state."""
+        """Compare a value, with fresh noise, with the noisy threshold; return the next state and the answer.
+
+        A positive reports its gap if `gap`, and gets a new noisy threshold if `redraw`.
+        """
         _, query_scale, numeric_scale = self.scales
         excess = value + draw(query_scale, entropy) - state["threshold"]
         above = excess >= 0
@@ -236,12 +241,13 @@ class Thresholds:
         return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
-        """Return alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence,
-        half of that for each kind."""
+        """Return alpha: except with probability 1 - confidence, no noise on a threshold plus noise on a
+        compared value exceeds it, out of so many `comparisons` and `thresholds`. Half of the probability is
+        for each of the two kinds of noise."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
-        # P(|X| >= m) = 2 P(X >= m); what is not reached is m
+        # P(|X| >= m) = 2 P(X >= m), and an integer below m is at most m - 1
         rho = certified.laplace_quantile(threshold_scale, half / (2 * thresholds)) - 1
         nu = certified.laplace_quantile(query_scale, half / (2 * comparisons)) - 1
         return rho + nu
@@ -268,31 +274,33 @@ class Thresholds:
 @described("mechanisms.SparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Thresholds):
-    """Answers for each question whether its value is above `threshold`; halts after `positives` that are: the
-    sparse vector technique.
+    """Answers for each question whether its value is above `threshold`; halts after `positives` answers
+    "above": the sparse vector technique.
 
-    Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above
-    the noisy threshold, for free; `monotone` needs half the noise, for counts and the like; `split` gives the
-    shares of epsilon for the threshold, the comparisons and, if `numeric`, the values. By default the first
-    two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which minimizes the variance of the comparison
-    (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon. Values are in the
-    integer units of the statistic.
+    Options: `numeric` also releases a noisy value of each positive; `gap` releases, for free, how far its
+    noisy value was above the noisy threshold; `monotone` needs half the noise, and is for questions whose
+    values all move the same way (`moves_up`), such as counts; `split` gives the shares of epsilon for the
+    threshold, the comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3)
+    with c = `positives`, or 1 : c^(2/3) if monotone, which minimizes the variance of the comparison (Lyu, Su
+    & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon. Values are in the integer units
+    of the statistic. `questions`, the most that will be asked, is needed for `error` only; it halts after so
+    many.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
-    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity. Noise: rho of scale D/e1 on the
-               threshold, never drawn again; nu of scale 2cD/e2 on each comparison (cD/e2 if monotone); scale
-               cD/e3 on each released value. Fix the answers. Their probability is sum_z P(rho = z) prod_i
-               P(answer i | rho = z). Compare rho = z on one table with rho = z + D on its neighbor: P(rho =
-               z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves. "Below", value +
-               nu < T + z, implies "below" on the neighbor, whose value is at most D larger and whose
-               threshold is D larger: its probability does not fall. "Above with gap g" is nu = T + z + g -
-               value; both shifts together move the right side by 0 to 2D, so its probability grows at most by
-               e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There are at
-               most c of them; each released value costs e3/c. Monotone: if all values are larger on the first
-               table, keep z (below only gets likelier on the neighbor, above costs a shift of at most D); if
-               all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s
-               costs s/scale, which is all that the argument of Lyu, Su & Li (their Algorithm 7) and, for the
-               gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
+    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity, T the threshold. Noise: rho of
+               scale D/e1 on the threshold, never drawn again; nu of scale 2cD/e2 on each comparison (cD/e2 if
+               monotone); scale cD/e3 on each released value. Fix the answers. Their probability is sum_z
+               P(rho = z) prod_i P(answer i | rho = z). Compare rho = z on one table with rho = z + D on its
+               neighbor: P(rho = z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves.
+               "Below", value + nu < T + z, implies "below" on the neighbor, whose value is at most D larger
+               and whose threshold is D larger: its probability does not fall. "Above with gap g" is nu = T +
+               z + g - value; both shifts together move the right side by 0 to 2D, so its probability grows at
+               most by e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There
+               are at most c of them; each released value costs e3/c. Monotone: if all values are larger on
+               the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at
+               most D); if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer
+               shift by s costs s/scale, which is all that the argument of Lyu, Su & Li (their Algorithm 7)
+               and, for the gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
     Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors
                are then histories that differ in one unit in all versions: every value still moves by at most
                D, all in one direction if monotone, and the proof uses nothing else. When a version arrives is
@@ -331,7 +339,7 @@ class SparseVector(Thresholds):
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """Epsilon, divided: for the threshold, the comparisons, and the released values."""
+        """The parts of epsilon for the threshold, the comparisons and, if `numeric`, the released values."""
         return _shares(self.epsilon, self.positives, self.monotone, self.numeric, self.split)
 
     @property
@@ -350,7 +358,7 @@ class SparseVector(Thresholds):
 
     def error(self, confidence: float = 0.95) -> int:
         """Return alpha: with probability `confidence`, every "above" has a value of at least T - alpha and
-        every "below" one below T + alpha.
+        every "below" one below T + alpha, T being the threshold.
 
         Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or
                some of the noise on the declared questions, is larger than its part of alpha with probability
@@ -362,13 +370,13 @@ class SparseVector(Thresholds):
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
-    """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise 2D/epsilon
-    on the threshold and 4D/epsilon on each value.
+    """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise of scale
+    2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
 
     Guarantee: epsilon-DP.
     Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its
                default shares are better.)
-    Assumes:   as there.
+    Assumes:   as `SparseVector`.
     """
 
     public: Public
@@ -378,11 +386,11 @@ class AboveThreshold:
     questions: int | None = None
 
     def __post_init__(self) -> None:
-        self._vector  # noqa: B018 - its checks are ours
+        self._vector  # noqa: B018 - runs the checks of SparseVector
 
     @property
     def _vector(self) -> SparseVector:
-        """Return the sparse vector with one positive that this is."""
+        """Return the equal `SparseVector`, with one positive and equal shares."""
         return SparseVector(
             public=self.public,
             threshold=self.threshold,
@@ -405,8 +413,8 @@ class AboveThreshold:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork &
-        Roth's Theorem 3.24, plus 1."""
+        """Return alpha of `SparseVector.error`; at most 1 more than the 8 (ln k + ln(2/beta)) D / epsilon of
+        Dwork & Roth's Theorem 3.24, for k `questions` and beta = 1 - confidence."""
         return self._vector.error(confidence)
 
 
@@ -414,11 +422,12 @@ class AboveThreshold:
 def _shares(
     epsilon: Real, positives: int, monotone: bool, numeric: bool, split: tuple[Real, ...] | None
 ) -> tuple[Fraction, ...]:
-    """Return how epsilon is divided: for the threshold, the comparisons and the values."""
+    """Return the parts of epsilon for the threshold, the comparisons and, if `numeric`, the values."""
     exact = _require.exact(epsilon, "epsilon")
     if split is not None:
         weights = [_require.exact(share, "share") for share in split]
         return tuple(exact * w / sum(weights) for w in weights)
+    # Any ratio is private. This one must stay: a live mechanism has drawn its threshold with it.
     ratio = Fraction((positives if monotone else 2 * positives) ** (2 / 3)).limit_denominator(1000)
     compared = exact / 2 if numeric else exact
     first = compared / (1 + ratio)
@@ -426,12 +435,14 @@ def _shares(
 
 
 def check_positives(positives: Any) -> None:
+    """Refuse a number of positives that is no integer, or beyond any use (10**12 was not measured)."""
     _require.integer(positives=positives, at_least=1)
     if positives > 10**12:
         raise _require.fail("positives", positives, "at most 10**12")
 
 
 def number(value: Any) -> int:
+    """Return the value of a statistic as one integer; refuse a vector of several."""
     array = arrow_columns.integers(value)
     if array.size != 1:
         raise InvalidInput(

@@ -1,7 +1,7 @@
-"""What the votes made of the price: the data-dependent cost of an aggregator, and its sanitized release.
+"""The data-dependent cost of an aggregator of votes (PATE), and its sanitized release.
 
 Where teachers agree, an answer costs far less than its worst case (Papernot et al. 2018, arXiv:1802.08908,
-Theorem 6). That figure is computed from private votes and is private itself. What the ledger is charged never
+Theorem 6). That figure is computed from private votes and is private itself. The charge in the ledger never
 depends on it. `SanitizedCost` publishes it beside the charge, with noise in proportion to its smooth
 sensitivity; that noise has a price of its own, which is part of what is charged at the start.
 """
@@ -26,22 +26,24 @@ from ..sampling import Entropy
 from .smooth import SmoothNoise, smooth_noise
 from .votes import ConfidentGNMax, Counts, GNMax, InteractiveGNMax
 
-# Steps of the grid on which a cost is put before noise is added: fine beside any cost worth telling.
+# The step of the grid on which a cost is put before noise is added: small beside any cost of interest (not
+# measured).
 _STEP = 2.0**-30
 # The largest Rényi order that is accepted.
 _LARGEST_ORDER = 1_000_000
 # The power of the polynomial noise on the cost: the least with a finite variance.
 _POWER = 3
-# Below this variance the tail of discrete noise is not that of continuous noise, moved by one, to within the
-# smallest chance that `accounting.pate` tells from zero: 2 exp(-2 pi^2 64) < 2^-1000 / 10^12.
+# The least variance for which the proof of `answer_votes` may neglect 2 exp(-2 pi^2 variance): at 64 that is
+# below 2^-1000 / 10^12, far less than the smallest probability that `accounting.pate` distinguishes from
+# zero.
 _LEAST_VARIANCE = 64
-# Hexadecimal digits of a number in a record, all of one length.
+# Hexadecimal digits of every number in a record.
 _DIGITS = 8
 
 
 class Recorded(NamedTuple):
-    """The private part of one question: what was compared with a threshold (None without one), and the counts
-    of an answer (None where it was refused)."""
+    """The private facts of one question: the number that was compared with the threshold (None for GNMax,
+    which has none), and the counts of votes (None where no answer was given)."""
 
     compared: int | None
     counts: tuple[int, ...] | None
@@ -49,8 +51,8 @@ class Recorded(NamedTuple):
 
 @named("mechanisms.SanitizedFigure")
 class SanitizedFigure(NamedTuple):
-    """A published data-dependent cost: `rdp` at `order`, with noise; and `epsilon` at `delta`, that of the
-    release itself included."""
+    """A published data-dependent cost: the noisy Rényi cost `rdp` at `order`, and the `epsilon` at `delta`
+    that follows from it, the price of this publication included."""
 
     order: float
     rdp: float
@@ -59,12 +61,13 @@ class SanitizedFigure(NamedTuple):
 
 
 def answer_votes(counts: Iterable[int]) -> tuple[float, ...]:
-    """Return the counts to compute a cost from, where noise is discrete: the lead of the first is 2 smaller.
+    """Return the counts from which the cost of discrete noise is computed by the formula for continuous
+    noise: the lead of the winner is 2 smaller.
 
     Proof: P(X >= m) <= P(N >= m - 1) for discrete Gaussian X and Gaussian N of the same variance (Canonne,
            Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 25; for m <= 0 by symmetry, up to 2 exp(-2
-           pi^2 variance)). So two noises differ by g or more with at most the chance that Gaussian ones
-           differ by g - 2.
+           pi^2 variance)). So two discrete noises differ by g or more with at most the probability that
+           Gaussian ones differ by g - 2 or more.
     """
     values = np.array(list(counts), dtype=np.int64)
     top = int(np.argmax(values))
@@ -74,12 +77,15 @@ def answer_votes(counts: Iterable[int]) -> tuple[float, ...]:
 
 
 def check_votes(compared: int, threshold: int) -> tuple[float, float]:
-    """Return two counts whose comparison by GNMax, at sigma sqrt(2), costs what a check at sigma does.
+    """Return two counts for which one answer of GNMax, with noise of sigma sqrt(2), costs as much as one
+    check with noise of sigma.
 
     Proof: noise on one number that moves by 1 costs order / (2 sigma^2), as two counts do at sigma sqrt(2).
-           The less likely outcome needs noise of v - T + 1 (or T - v) or more, whose chance is at most
-           Phi(-(v - T) / sigma) (or T - v - 1), by the same Proposition 25: a lead of twice that in counts.
-           A moved vote changes it by at most 2, as it does a lead.
+           With v = `compared` and T = `threshold`, the less likely outcome of the check needs noise of v - T
+           + 1 or more (T - v or more, if v < T), which has probability at most Phi(-margin / sigma) with
+           margin = v - T (or T - v - 1), by the same Proposition 25. In two counts with noise of sigma
+           sqrt(2) that is a lead of twice the margin. A moved vote changes it by at most 2, as it does any
+           lead.
     """
     margin = compared - threshold if compared >= threshold else threshold - compared - 1
     return 2.0 * margin, 0.0
@@ -91,12 +97,12 @@ class SanitizedCost:
     """Publishes the data-dependent Rényi cost at `order`, for an `epsilon` of its own.
 
     Guarantee: epsilon-DP, for units that move one vote in every question.
-    Proof:     the cost, in steps of 2^-30, moves by at most its local sensitivity plus two steps: one of
+    Proof:     the cost, in steps of 2^-30, moves by at most its local sensitivity plus two steps: one for
                rounding to the grid, one for the rounding of sums in floats.
-               `accounting.pate.smooth_sensitivity` is a beta-smooth bound of the former for the answers, and
-               for the checks (`check_votes`); sums of beta-smooth bounds, and constants, are beta-smooth.
-               `SmoothNoise` does the rest. Which questions were answered is released, and fixed here.
-    Assumes:   what `accounting.pate` assumes; noise of a variance of at least 64.
+               `accounting.pate.smooth_sensitivity` is a beta-smooth bound of the local sensitivity, of the
+               answers and of the checks (`check_votes`); sums of beta-smooth bounds and constants are
+               beta-smooth. Noise: `SmoothNoise`. Which questions were answered is released, and fixed here.
+    Assumes:   the same as `accounting.pate`; noise of a variance of at least 64.
     """
 
     epsilon: Real
@@ -106,7 +112,7 @@ class SanitizedCost:
         _require.positive(epsilon=self.epsilon, order=self.order)
         if not 1 < self.order <= _LARGEST_ORDER:
             raise _require.fail("order", self.order, f"above 1 and at most {_LARGEST_ORDER:,}")
-        self._noise  # noqa: B018 - refuses an epsilon without a smooth noise
+        self._noise  # noqa: B018 - refuses an epsilon that `smooth_noise` does not take
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
@@ -125,7 +131,8 @@ class SanitizedCost:
             )
 
     def exact(self, aggregator: Any, history: Iterable[Recorded]) -> tuple[float, float]:
-        """Return the cost and its smooth sensitivity. Private: for the release, or the steward's eyes."""
+        """Return the cost and its smooth sensitivity. Both are private: for the release with noise, or for
+        the steward's eyes."""
         beta = self._noise.beta
         total = smooth = 0.0
         for votes, sigma in _questions(aggregator, list(history)):
@@ -144,7 +151,7 @@ class SanitizedCost:
         return SanitizedFigure(float(self.order), float(rdp), float(epsilon), float(delta))
 
     def worst(self, aggregator: Any) -> float:
-        """Return the data-independent cost at this order, of all questions that were paid for."""
+        """Return the data-independent cost, at this order, of all questions that were paid for."""
         checks = getattr(aggregator, "check_variance", None)
         answers = getattr(aggregator, "answers", aggregator.queries)
         each = 0.0 if checks is None else self.order / (2 * float(checks))
@@ -161,8 +168,8 @@ def check_cost_known(aggregator: Any) -> None:
 
 
 def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agreement: float = 0.9) -> float:
-    """Return the order at which the cost converts best, if this share of the teachers agreed on every answer:
-    from public numbers alone."""
+    """Return the order at which the cost gives the smallest epsilon at `delta`, on the assumption that a
+    share `agreement` of the teachers agrees on every answer. It is computed from public numbers alone."""
     _require.open_probability(agreement=agreement, delta=delta)
     leader = math.floor(agreement * teachers)
     counts = (leader, *([math.ceil((teachers - leader) / max(classes - 1, 1))] * (classes - 1)))
@@ -187,19 +194,20 @@ def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> 
 
 
 def record_text(record: Recorded, classes: int) -> str:
-    """Return a record for a sealed state, of a length that depends on the number of classes alone."""
+    """Return a record as text for an encrypted state; its length depends on the number of classes alone."""
     numbers = [record.compared or 0, *(record.counts or (0,) * classes)]
     flags = f"{int(record.compared is not None)}{int(record.counts is not None)}"
     return flags + "".join(f"{number + (1 << 31):0{_DIGITS}x}" for number in numbers)
 
 
 def parse_record(text: str) -> Recorded:
+    """Return the record of which `record_text` made this text."""
     numbers = [int(text[i : i + _DIGITS], 16) - (1 << 31) for i in range(2, len(text), _DIGITS)]
     return Recorded(numbers[0] if text[0] == "1" else None, tuple(numbers[1:]) if text[1] == "1" else None)
 
 
 def record(aggregator: Any, counts: Counts, answered: bool, prediction: Any = None) -> Recorded:
-    """Return what is kept of one question for the cost."""
+    """Return the record of one question, from which its cost is computed."""
     compared: int | None = None
     if isinstance(aggregator, InteractiveGNMax):
         compared = int((counts - aggregator.expected(prediction, len(counts))).max())
@@ -209,7 +217,8 @@ def record(aggregator: Any, counts: Counts, answered: bool, prediction: Any = No
 
 
 def _questions(aggregator: Any, history: list[Recorded]) -> list[tuple[list[tuple[float, ...]], float]]:
-    """Return the votes to cost, with the noise of each kind: answers, and checks."""
+    """Return, for the answers and (where the aggregator has them) for the checks, the vectors of votes whose
+    cost is to be computed, and the sigma of their noise."""
     answers = [answer_votes(r.counts) for r in history if r.counts is not None]
     parts: list[tuple[list[tuple[float, ...]], float]] = [(answers, math.sqrt(aggregator.variance))]
     if hasattr(aggregator, "check_variance"):

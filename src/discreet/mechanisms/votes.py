@@ -3,8 +3,8 @@
 Each question is a vector of counts: how many teachers vote for each class. One unit is in the part of one
 teacher, and so moves one vote: one count falls by 1, another rises by 1. All noise is integer and exact, and
 its price is that of the discrete distribution. The whole price of `queries` questions is known, and paid,
-before the first. Whatever an aggregator tells is a function of noisy counts that were priced as a whole, so
-the noisy count of the winner, which says how far teachers agree, is free.
+before the first. Whatever an aggregator releases is a function of noisy counts, all of which were priced, so
+the noisy count of the winner, which shows how far teachers agree, costs nothing more.
 
 LNMax: Papernot et al. 2017, arXiv:1610.05755. GNMax, Confident- and Interactive-GNMax: Papernot et al. 2018,
 arXiv:1802.08908. The labellers that release exact answers of stable questions are in `stable_votes`.
@@ -37,8 +37,9 @@ __all__ = ["Aggregator", "ConfidentGNMax", "GNMax", "InteractiveGNMax", "LNMax",
 
 
 class Vote(NamedTuple):
-    """One answer of an aggregator: the number of a class, or None where it refused; and the noisy count of
-    that class, where it is part of what was paid for."""
+    """One answer of an aggregator: the number of a class, or None where it refused; the noisy count of that
+    class, where the price includes it; and whether the student's own prediction was `reinforced`
+    (`InteractiveGNMax`)."""
 
     label: int | None
     votes: int | None = None
@@ -47,10 +48,12 @@ class Vote(NamedTuple):
 
 @runtime_checkable
 class Aggregator(Protocol):
-    """How votes become labels, for a price that is fixed beforehand.
+    """Turns votes into labels, for a price that is fixed beforehand.
 
-    `queries` are the questions it answers or refuses, at most. The state is JSON-able, with the public
-    counters "asked" and "answered"; what else it holds is secret, and of a length that tells nothing.
+    `queries` is the largest number of questions that it answers or refuses. `lead` returns by how many votes
+    a class must lead to be the answer with probability `confidence`. `prediction` is the student's, which
+    only `InteractiveGNMax` needs. The state is JSON-able, with the public counters "asked" and "answered";
+    all else in it is secret, and of the same length for all values.
     """
 
     @property
@@ -92,7 +95,7 @@ class LNMax:
     """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
     noisy arg-max of simple PATE.
 
-    Guarantee: for one question 2 / scale, and never less: Lap(1/epsilon), as often taught, is 2 epsilon-DP.
+    Guarantee: (2 / scale)-DP for one question, and no less: Lap(1/epsilon), as often taught, is 2 epsilon-DP.
     Proof:     one unit moves one vote, so two counts change by 1 each: the noisy counts, of which the answer
                is a function, are two discrete Laplace releases of sensitivity 1.
     Assumes:   the counts are those of teachers on disjoint parts.
@@ -118,7 +121,10 @@ class LNMax:
         return noise.repeated(2 * int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes that is kept with this probability: no noise is larger than half of it."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`, because no noise
+        exceeds half of it."""
+        _require.open_probability(confidence=confidence)
+        _require.integer(classes=classes, at_least=2)
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * certified.laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
@@ -138,11 +144,12 @@ class LNMax:
 class GNMax:
     """Answers with the class of the largest count after discrete Gaussian noise of `variance` on every count.
 
-    Guarantee: for one question, that of two discrete Gaussian releases of sensitivity 1: to all digits shown
+    Guarantee: for one question, that of two discrete Gaussian releases of sensitivity 1. It is very close to
                the published price of GNMax, a Gaussian with noise multiplier sigma / sqrt(2).
     Proof:     one unit moves one vote, so two counts change by 1 each; the answer is a function of the noisy
-               counts. Questions may depend on answers before: the pairs that dominate are fixed (Papernot et
-               al. 2018, arXiv:1802.08908, Proposition 8, for continuous noise and its Rényi price).
+               counts. A question may depend on earlier answers, because the same pair of distributions
+               dominates every question (Papernot et al. 2018, arXiv:1802.08908, Proposition 8, for continuous
+               noise and its Rényi price).
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
@@ -169,7 +176,8 @@ class GNMax:
         return two_counts(self.variance, neighbors).repeated(int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes that is kept with this probability, where a question is answered."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
+        answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -185,17 +193,18 @@ class GNMax:
 @described("mechanisms.ConfidentGNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentGNMax:
-    """Answers as GNMax, where the largest count is above a threshold after noise of its own; else refuses.
+    """Answers as GNMax if the largest count, with noise of its own, reaches `threshold` (the check); else
+    refuses.
 
-    `check_variance` is that of the noise on the largest count, `variance` that on each count of an answer. At
-    most `queries` questions are checked, and at most `answers` of them answered: then it halts.
+    `check_variance` is the variance of the noise on the largest count, `variance` that of the noise on each
+    count of an answer. It halts after `queries` checks, or after `answers` answers.
 
     Guarantee: that of `queries` discrete Gaussian releases of sensitivity 1 for the checks, and 2 `answers`
                more for the answers.
-    Proof:     one moved vote changes the largest count by at most 1. When a question is checked, and when it
-               is answered, depends on outcomes before; how many there are of either kind at most does not, so
-               the two pools, asked in turn, cost what they cost one after the other (concurrent composition:
-               Vadhan & Zhang 2023, arXiv:2207.08335). Papernot et al. 2018, arXiv:1802.08908, Algorithm 1.
+    Proof:     one moved vote changes the largest count by at most 1. The order of checks and answers depends
+               on earlier outcomes, but the largest number of either does not. So the two kinds of releases,
+               interleaved, cost as much as one kind after the other (concurrent composition: Vadhan & Zhang
+               2023, arXiv:2207.08335). Papernot et al. 2018, arXiv:1802.08908, Algorithm 1.
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 
@@ -233,7 +242,8 @@ class ConfidentGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes that is kept with this probability, where a question is answered."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
+        answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -254,14 +264,14 @@ class InteractiveGNMax:
     """Answers as GNMax only where teachers disagree enough with the student's own prediction; where they do
     not, and the student is `confident`, its own prediction is the answer; else refuses.
 
-    A question comes with the student's probabilities of each class. Compared with the threshold is the
-    largest, over classes, of count minus what the student expects (its probability times the number of
-    teachers, rounded down).
+    A question comes with the student's probabilities of each class. The largest difference, over classes,
+    between the count and the count that the student expects (its probability times the number of teachers,
+    rounded down) is compared with the threshold.
 
     Guarantee: as `ConfidentGNMax`.
-    Proof:     the student's prediction is public, and moves nothing: a moved vote changes the largest
-               difference by at most 1. Reinforcing costs nothing more. Papernot et al. 2018,
-               arXiv:1802.08908, Algorithm 2.
+    Proof:     the student's prediction is public, and the same on both neighbors: a moved vote changes the
+               largest difference by at most 1. Answering with the prediction costs nothing more. Papernot et
+               al. 2018, arXiv:1802.08908, Algorithm 2.
     Assumes:   the counts are those of teachers on disjoint parts; the prediction depends on released answers
                and public data alone.
     """
@@ -304,7 +314,8 @@ class InteractiveGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes that is kept with this probability, where a question is answered."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
+        answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -312,10 +323,10 @@ class InteractiveGNMax:
 
     def expected(self, prediction: Any, classes: int) -> Counts:
         """Return the counts that the student expects, from its probabilities."""
-        chances = np.asarray(prediction, dtype=np.float64).ravel()
-        if len(chances) != classes or not np.isfinite(chances).all() or (chances < 0).any():
+        probabilities = np.asarray(prediction, dtype=np.float64).ravel()
+        if len(probabilities) != classes or not np.isfinite(probabilities).all() or (probabilities < 0).any():
             raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
-        return np.asarray(np.floor(np.minimum(chances, 1) * int(self.teachers)), dtype=np.int64)
+        return np.asarray(np.floor(np.minimum(probabilities, 1) * int(self.teachers)), dtype=np.int64)
 
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
@@ -325,9 +336,9 @@ class InteractiveGNMax:
         if _above(int((counts - expected).max()), self.threshold, self.check_variance, entropy):
             return _answer_vote(state, noisy(counts, self.variance, entropy))
         state = {**state, "asked": state["asked"] + 1}
-        chances = np.asarray(prediction, dtype=np.float64).ravel()
-        if chances.max() > self.confident:
-            return state, Vote(int(chances.argmax()), None, True)
+        probabilities = np.asarray(prediction, dtype=np.float64).ravel()
+        if probabilities.max() > self.confident:
+            return state, Vote(int(probabilities.argmax()), None, True)
         return state, Vote(None)
 
 
@@ -340,29 +351,33 @@ def two_counts(variance: Real, neighbors: Neighbors) -> Event:
 def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
     """Return the lead that discrete Gaussian noise on every count leaves with this probability.
 
-    Proof: two noises differ by g or more with at most the chance Phi(-(g - 2) / (sigma sqrt 2)), see
-           `vote_cost.answer_votes`; there are classes - 1 others.
+    Proof: the noise of two counts differs by g or more with probability at most Phi(-(g - 2) / (sigma sqrt
+           2)), see `vote_cost.answer_votes`; a union bound over the classes - 1 others.
     """
     _require.open_probability(confidence=confidence)
     _require.integer(classes=classes, at_least=2)
-    reach = NormalDist().inv_cdf(1 - (1 - float(confidence)) / (classes - 1))
+    # of the lower tail, as 1 less the probability of the upper one may round to 1
+    reach = -NormalDist().inv_cdf((1 - float(confidence)) / (classes - 1))
     return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * reach * (1 + 1e-9)))
 
 
 def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:
+    """Return the counts, each with its own discrete Gaussian noise."""
     noise = sampling.discrete_gaussian(
         sigma_squared=_require.exact(variance, "variance"), n=len(counts), entropy=entropy
     )
     return np.asarray(counts + noise)
 
 
-def _answer_vote(state: State, votes: Counts) -> tuple[State, Vote]:
-    winner = int(np.argmax(votes))
+def _answer_vote(state: State, noisy_counts: Counts) -> tuple[State, Vote]:
+    """Return the next state, and the class of the largest noisy count; the first of several."""
+    winner = int(np.argmax(noisy_counts))
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + 1}
-    return after, Vote(winner, int(votes[winner]))
+    return after, Vote(winner, int(noisy_counts[winner]))
 
 
 def _above(value: int, threshold: int, variance: Real, entropy: Entropy) -> bool:
+    """Return whether the value with discrete Gaussian noise reaches the threshold."""
     noise = sampling.discrete_gaussian(
         sigma_squared=_require.exact(variance, "check_variance"), n=1, entropy=entropy
     )
@@ -387,7 +402,7 @@ def _confident_event(aggregator: Any, neighbors: Neighbors) -> Event:
 def _calibrate_confident(
     cls: Any, epsilon: float, delta: float, queries: int, answers: int, threshold: int, ratio: float
 ) -> dict[str, Any]:
-    """Return the settings of least noise that cost at most (epsilon, delta)."""
+    """Return the fields of the aggregator `cls` with the least noise that costs at most (epsilon, delta)."""
     _require.positive(ratio=ratio)
 
     def settings(sigma: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ explains how draws are both exact and fast.
 from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
 from ._binomial import binomial
 from ._bounds import exp_neg
-from ._entropy import Entropy, SeededEntropy, Stream
+from ._entropy import Entropy, EntropyStream, SeededEntropy
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel, top_k_gumbel_rows
 from ._skips import poisson_subsets
@@ -18,7 +18,7 @@ from ._uniform import categorical, permutation, subset, uniform_below
 __all__ = [
     "Entropy",
     "SeededEntropy",
-    "Stream",
+    "EntropyStream",
     "argmax_exponential",
     "argmax_gumbel",
     "argmax_laplace",

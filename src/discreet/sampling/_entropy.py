@@ -189,7 +189,7 @@ class SeededEntropy(Entropy):
         self._pid = os.getpid()
 
 
-class Stream(Entropy):
+class EntropyStream(Entropy):
     """A stream of AES-256 in counter mode under a key drawn from another stream: for long noise, twice as
     fast.
 

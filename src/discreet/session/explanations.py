@@ -3,6 +3,7 @@ price."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,38 @@ def explain_books(session: Questions, audience: str, delta: float | None) -> Exp
     title = f"What the answers about {visible(public.table)} mean for one person"
     accounts = [_spending(session, account) for account in session.accounts]
     return explain_spending(
-        accounts, audience=audience, title=title, facts=facts, delta=delta, unit=public.unit
+        accounts,
+        audience=audience,
+        title=title,
+        facts=facts,
+        delta=delta,
+        unit=public.unit,
+        overall=_over_all_periods(session, accounts),
+    )
+
+
+def _over_all_periods(session: Questions, accounts: list[Spending]) -> Spending | None:
+    """Return the account of everything that was released about one person, where budgets are per period and a
+    person may have rows in several periods; None where each unit belongs to one account.
+
+    Without a limit for all periods it is the sum of the periods' accounts (basic composition), which is never
+    too small: each charge is on at least one of them.
+    """
+    policy = session.curator.policy
+    per = (policy.of(session.analyst) or policy.budget).per
+    if per is None or session.public.unit.column is None:
+        return None
+    if per.limit is not None:
+        # the last account is that of all periods together
+        return accounts[-1]
+    charged = [account for account in accounts if account.used] or accounts[:1]
+    return replace(
+        accounts[0],
+        of="all periods so far",
+        used=sum(account.used for account in charged),
+        limit=math.inf,
+        delta=min(1.0, sum(account.delta for account in charged)),
+        steps=(),
     )
 
 

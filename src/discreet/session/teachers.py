@@ -40,6 +40,7 @@ def build_mechanism(
     """Return the priced labeller, and the classes that its numbers stand for; `options` are those of
     `Session.teach`, all of them."""
     from ..learning.pate import PrivateTeachers
+    from ..learning.pate.labeller import input_type
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
@@ -57,7 +58,7 @@ def build_mechanism(
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
     size = options["size"]
     if size is None:
-        size = _teacher_size(public, learner, teachers, shape, classes)
+        size = _teacher_size(public, learner, teachers, shape, classes, input_type(source, columns))
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
@@ -97,7 +98,9 @@ def _aggregator(
     return aggregator, vote_cost.SanitizedCost(epsilon=sanitize, order=order)
 
 
-def _teacher_size(public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int) -> int:
+def _teacher_size(
+    public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int, dtype: Any
+) -> int:
     """Return the bytes that one teacher has in the vault by default, from a fit to made-up examples.
 
     Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are the
@@ -106,7 +109,7 @@ def _teacher_size(public: Any, learner: Any, teachers: int, shape: tuple[int, ..
     from ..learning.pate.labeller import fit_made_up
 
     rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
-    return len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+    return len(fit_made_up(learner, shape, classes, rows, dtype)) * 5 // 4 + (1 << 14)
 
 
 def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from .. import _require
 from .._errors import InvalidInput
 from ..mechanisms.matrix.buffered import Buffered
 from ..mechanisms.matrix.triangular import Toeplitz
-from ..sampling import Entropy, Stream
+from ..sampling import Entropy, EntropyStream
 from .factors import decoder
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,7 @@ class CorrelatedNoise:
             raise _require.fail(
                 "strategy", type(strategy).__name__, "matrix.blt(steps), or a Toeplitz strategy"
             )
-        self._dimension, self._deviation, self._bits = dimension, deviation, Stream(entropy)
+        self._dimension, self._deviation, self._bits = dimension, deviation, EntropyStream(entropy)
         shape = (self._filter.memory, dimension)
         self.state = np.zeros(shape) if state is None else np.asarray(state, dtype=np.float64)
         if self.state.shape != shape:

@@ -29,6 +29,7 @@ from discreet.learning import (
     Ridge,
     tabular,
 )
+from discreet.learning.tabular.cards import _generalization
 
 from ... import warm
 
@@ -328,6 +329,18 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
                 tabular.load(tmp_path / "broken")
     with pytest.raises(InvalidInput, match="Nothing was written"):
         tabular.save(LogisticRegression(), tmp_path / "unfitted")
+    components = session.fit(PCA(1, epsilon=1), features=["age"])
+    with pytest.raises(InvalidInput, match="PCA does not"):
+        tabular.save(components, tmp_path / "components")
+    assert "PCA" in tabular.card(components).markdown()
+    assert "1, 2" in tabular.Card({"features": [1, 2]}).markdown()
+
+
+def test_the_bound_on_a_card_is_rounded_up() -> None:
+    # exp(0.1) - 1 = 0.10517..., exp(0.2) - 1 = 0.22140...: only a replaced row is one step between neighbors
+    for neighbors, bound in [("replace", 0.106), ("add_remove", 0.222), ("zero_out", 0.222)]:
+        event = acc.PureDP(epsilon=0.1, neighbors=dp.Neighbors(neighbors))
+        assert f"at most {bound} larger" in _generalization(event)
 
 
 def test_neither_torch_nor_scikit_learn_is_loaded_for_mechanisms_and_predictions(tmp_path: Path) -> None:

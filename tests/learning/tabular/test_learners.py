@@ -204,11 +204,15 @@ def test_what_is_refused_costs_nothing() -> None:
         ("clusters", KMeans(0), {}),
         ("epsilon", KMeans(2, epsilon=0.0), {}),
         ("cannot be a feature", KMeans(2), {"features": ["kind", "nothing"]}),
+        ("features must be a list", KMeans(2), {"features": "size"}),
     ]:
         with pytest.raises(
             (InvalidInput, dp.PrivateFact), match=match if "nothing" not in str(how) else None
         ):
             people.fit(estimator, **how)
     assert people.spent == 0
-    with pytest.raises(InvalidInput, match="reads rows as they are"):
+    # no overflow where epsilon is as large as is allowed
+    many = replace(public(), size=10**12)
+    assert tabular.Lloyd(public=many, design=replace(DESIGN, target=None), epsilon=1e300).steps == 7
+    with pytest.raises(InvalidInput, match="needs rows without an intercept"):
         tabular.NaiveBayes(public=public(), design=replace(DESIGN, intercept=True), epsilon=1.0)

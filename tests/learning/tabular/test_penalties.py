@@ -223,6 +223,12 @@ def test_a_penalty_makes_weights_small_in_all_three_ways_and_bad_ones_are_refuse
             LogisticRegression(l1=wrong, n=4000, classes=[0, 1]).fit(X, y > 0)
     with pytest.raises(InvalidInput, match="reach"):
         ElasticNet(reach=0.5, n=4000).fit(X, y)
+    # beyond these, squares of gradients and noise overflow, or underflow to less noise than is claimed
+    for wrong in (1e-300, 1e-10, 1e200):
+        with pytest.raises(InvalidInput, match="threshold must be between"):
+            tabular.Huber(threshold=wrong)
+        with pytest.raises(InvalidInput, match="width must be between"):
+            tabular.HuberHinge(width=wrong)
 
 
 def test_indicators_of_categories_hold_the_intercept_and_make_rows_shorter() -> None:

@@ -74,12 +74,27 @@ def test_what_is_refused_costs_nothing() -> None:
         ("needs a delta", PrivatePipeline(LogisticRegression(), scale=True)),
         ("low < high", PrivatePipeline(LogisticRegression(), clip=(0.9, 0.1))),
         ("columns", PrivatePipeline(LogisticRegression(), columns=["ward"])),
+        ("columns", PrivatePipeline(LogisticRegression(), columns="pay")),
         ("weights", PrivatePipeline(LogisticRegression(), weights=(0, 1))),
+        ("weights must be a pair", PrivatePipeline(LogisticRegression(), weights=(1, 2, 3))),  # type: ignore[arg-type]
+        ("clip must be a pair", PrivatePipeline(LogisticRegression(), clip=(0.1, 0.5, 0.9))),  # type: ignore[arg-type]
+        ("not a pipeline", PrivateSearch(PrivatePipeline(LogisticRegression()), {"scale": [False]})),
         ("not a search", PrivatePipeline(PrivateSearch(LogisticRegression(), {"regularization": [50.0]}))),
     ]:
         with pytest.raises(InvalidInput, match=match):
             session.fit(model, target="ill")
     assert session.spent == 0
+
+
+def test_shares_of_columns_and_of_models_never_add_up_to_more_than_epsilon() -> None:
+    facts = {"a": Bounds(0, 1), "b": Bounds(0, 1), "c": Bounds(0, 1), "y": Categories([0, 1, 2, 3, 4])}
+    public = Public(schema=facts, size=1000)
+    design = tabular.Design(features=("a", "b"), target="y")
+    for epsilon in (0.1, 1.0, 2.1):
+        steps = tabular.QuantileBounds(public=public, columns=("a", "b", "c"), epsilon=epsilon)
+        models = tabular.OutputPerturbation(public=public, design=design, epsilon=epsilon, regularization=9.0)
+        assert acc.basic(steps.event)[0] <= epsilon
+        assert acc.basic(models.event)[0] <= epsilon
 
 
 def test_narrowed_bounds_are_never_empty_and_stay_inside() -> None:

@@ -15,6 +15,7 @@ from discreet import Boolean, Bounds, Public
 from discreet.learning.tabular import Design, LinearModel, NaiveBayesModel, Softmax
 from discreet.learning.tabular.clusters import _nearest
 from discreet.learning.tabular.learner import CELLS
+from discreet.learning.tabular.rows import _scale_to_unit
 from discreet.learning.tabular.solver import exact_scores
 
 
@@ -48,6 +49,22 @@ def test_a_row_is_scaled_down_by_a_function_of_that_row(width: int) -> None:
     assert not np.array_equal(together, x)
     assert np.array_equal(alone, together)
     assert np.array_equal(design._clip_rows(x[7:].copy(), norms), together[7:])
+
+
+def test_a_very_wide_row_is_scaled_down_by_a_function_of_that_row() -> None:
+    # einsum sums up in buffers of 8192 numbers, whose borders fall elsewhere in a row that stands elsewhere
+    design = Design(features=("a",), target=None, intercept=False)
+    x, norms = np.random.default_rng(0).uniform(-1, 1, (50, 9000)), (1e9, 1.0)
+    together = design._clip_rows(x.copy(), norms)
+    assert not np.array_equal(together, x)
+    assert np.array_equal(design._clip_rows(x[1:].copy(), norms), together[1:])
+    alone = np.concatenate([design._clip_rows(x[i : i + 1].copy(), norms) for i in range(50)])
+    assert np.array_equal(alone, together)
+
+
+def test_bounds_too_narrow_for_a_float_warn_of_no_row() -> None:
+    # warnings are errors in tests
+    assert _scale_to_unit(np.array([0.0, 5e-324, np.nan]), 0.0, 5e-324).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_every_sum_of_a_score_is_a_whole_number_that_a_double_holds() -> None:

@@ -1,14 +1,17 @@
-"""The shell command `discreet`: thin over the library, one line per error, exit codes that scripts can use.
+"""The command `discreet`: a thin layer over the library, one line per error, exit codes for scripts.
 
-0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is
-missing. 4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was
-released). With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
+Exit codes. 0: done. 1: a check failed, such as `ledger verify`. 2: the input was refused (nothing was
+released). 3: an optional package is missing. 4: the budget does not suffice (nothing was released). 5: it
+failed after it was charged (nothing was released). With --json an error is JSON too: {"error": {"kind",
+"message", "code"}} on standard output.
 
-A command is imported when it is run: `discreet --help` must not wait for an engine.
+The module of a command is imported when the command is run, so that `discreet --help` does not wait for the
+import of a database engine.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -27,8 +30,9 @@ from ..._require import did_you_mean
 from ..._text import visible
 from .words import in_shell_words
 
-# name: module, function or group, and the first sentence of its help, which a test compares with the
-# docstring
+# Command name: its module in this package, the function or Typer group in it, and its help line. The help
+# line repeats the beginning of the function's docstring, so that no import is needed to list it; a test
+# compares them.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": (
         "demo",
@@ -136,10 +140,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands from a table, and imports one when it is called."""
+    """Lists the commands from `COMMANDS`, and imports the module of a command when it is called."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of `discreet` itself; a flag's help shows no type, as it wants no value."""
+        """Return the options of `discreet` itself; a flag's help shows no type, as it takes no value."""
         options = super().get_params(ctx)
         for option in options:
             if getattr(option, "is_flag", False):
@@ -150,12 +154,14 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a stand-in with the help line: for lists and completion."""
+        """Return a command that has only its help line: for lists and completion, which run nothing."""
         if cmd_name not in COMMANDS:
             return None
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that the first argument names; an unknown name is refused with the nearest
+        one."""
         name = args[0]
         if name not in COMMANDS:
             ctx.fail(f"No such command {name!r}.{did_you_mean(name, COMMANDS)}")
@@ -163,7 +169,7 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import one command."""
+    """Import the module of one command, and return the command."""
     module, attribute, _ = COMMANDS[name]
     command_or_group = getattr(import_module(f".{module}", __name__), attribute)
     if not isinstance(command_or_group, typer.Typer):
@@ -178,7 +184,8 @@ def load(name: str) -> Any:
 
 
 def _improve_option_errors(command: Any) -> None:
-    """Let a refusal of an option show what was typed, and propose near names only."""
+    """Change the errors of the parser: a value that is no number is shown as typed (with a decimal comma, the
+    point is proposed), and for an unknown option only similar names are proposed."""
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
@@ -187,8 +194,9 @@ def _improve_option_errors(command: Any) -> None:
             return parse(ctx, args)
         except typer.BadParameter as error:
             names = set(getattr(error.param, "opts", ()))
-            values = [w.partition("=")[2] or after for w, after in pairwise([*arguments, ""])
-                      if w.partition("=")[0] in names]  # fmt: skip
+            # what follows the option: after "=" in the same word, or the next word
+            values = [word.partition("=")[2] or following for word, following in pairwise([*arguments, ""])
+                      if word.partition("=")[0] in names]  # fmt: skip
             if values and "valid number" in error.message:
                 decimal = re.fullmatch(r"[-+]?\d*,\d+", values[-1])
                 advice = f": write {values[-1].replace(',', '.')}" if decimal else ""
@@ -207,7 +215,7 @@ def _improve_option_errors(command: Any) -> None:
 
 
 def _hide_flag_types(command: Any) -> None:
-    """Take the type off the help of options that want no value: `--json <bool>` looks as if it wanted one."""
+    """Remove the type from the help of flags: `--json <bool>` looks as if it needed a value."""
     for option in command.params:
         if getattr(option, "is_flag", False):
             option.metavar = ""
@@ -237,6 +245,7 @@ def _root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
 ) -> None:
+    # No docstring: the help of `discreet` is that of `app`.
     if version:
         print(f"discreet {__version__}")
         raise typer.Exit
@@ -244,25 +253,30 @@ def _root(
         print(ctx.get_help())
 
 
-# what extreme numbers, deep nesting and full disks end in, where nothing of ours has refused them before
+# What Python raises for extreme numbers, deep nesting and full disks, where no check of discreet has refused
+# them before.
 _UNEXPECTED = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError)
 
 
 def _run() -> None:
-    """Run the command; refuse what Python raises for extreme input in our own words."""
+    """Run the command; exceptions of Python that extreme input causes become an `InvalidInput`."""
     try:
         app()
     except DiscreetError:
         raise
     except BrokenPipeError:
-        # whoever read us has gone
+        # The reader of our output has closed the pipe. Closing stderr keeps Python from reporting it again.
         sys.stderr.close()
         sys.exit(1)
     except _UNEXPECTED as error:
-        reason = error.strerror if isinstance(error, OSError) else "a number or a description is out of range"
+        reason = "a number or a description is out of range"
+        if isinstance(error, OSError):
+            reason = str(error.strerror)
+        elif isinstance(error, UnicodeError):
+            reason = "a text is not in UTF-8"
         raise InvalidInput(
-            f"this could not be computed ({type(error).__name__}: {reason}). Nothing was released; "
-            f"what the ledger shows as charged stays charged."
+            f"this could not be finished ({type(error).__name__}: {reason}). What the ledger shows as "
+            f"charged stays charged; an answer that it has is free when it is asked for again."
         ) from None
 
 
@@ -270,7 +284,15 @@ _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
 
 
 def main() -> None:
-    """Run the command; an error of ours is a message, not a traceback, and a warning of ours a line."""
+    """Run the command; an error of discreet is printed as a message without a traceback, a warning as one
+    line.
+
+    The exit code is that of the module's docstring.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # On a terminal without "±", a charged answer is printed with an escape instead of an error.
+            stream.reconfigure(errors="backslashreplace")
     default_format = warnings.formatwarning
     warnings.formatwarning = lambda message, category, *where: (
         f"discreet: warning: {in_shell_words(visible(str(message)))}\n"
@@ -288,7 +310,7 @@ def main() -> None:
         from rich.console import Console
         from rich.text import Text
 
-        # as plain text: a message may hold brackets, which are no markup
+        # As plain text: brackets in a message are not markup of rich.
         text = visible(message, keep="\n")
         Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), text), soft_wrap=True)
         sys.exit(code)

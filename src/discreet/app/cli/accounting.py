@@ -1,6 +1,7 @@
-"""`discreet epsilon`: what something costs.
+"""`discreet epsilon`: the privacy cost of a described release. `discreet calibrate`: the noise, number of
+steps or sampling rate for a given cost.
 
-`discreet calibrate`: what may be done for a given cost. No data is involved.
+No data is read, and nothing is charged.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ... import _registry
 from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
+from ..._round import UpperAmount
+from ..._text import visible
 from . import forms, outputs
 from .forms import EventOptions
 
@@ -36,7 +40,9 @@ EACH = Annotated[
 ]
 CATEGORIES = Annotated[int, typer.Option(help="Number of possible answers of randomized response.")]
 TIMES = Annotated[int | None, typer.Option(help="How often; for dpsgd the number of steps.")]
-RATE = Annotated[str | None, typer.Option(help="Every unit is in a sample with this chance (Poisson).")]
+RATE = Annotated[
+    str | None, typer.Option(help="Every unit is in a sample with this probability (Poisson sampling).")
+]
 N = Annotated[int | None, typer.Option("--n", help="dpsgd: number of units, as declared.")]
 BATCH = Annotated[int | None, typer.Option(help="dpsgd: expected batch size.")]
 EPOCHS = Annotated[str | None, typer.Option(help="dpsgd: passes over the data.")]
@@ -110,7 +116,8 @@ def epsilon(
     if table is not None:
         console.print(_table(table))
     if plot is not None:
-        console.print(f"[dim]picture saved as[/] {plot}", soft_wrap=True)
+        # as Text: brackets in a path are not markup
+        console.print(Text.assemble(("picture saved as ", "dim"), visible(str(plot))), soft_wrap=True)
 
 
 def calibrate(
@@ -166,17 +173,21 @@ def calibrate(
 
 
 def _event_options(options: dict[str, Any]) -> EventOptions:
+    """Return the options of an event from all options of a command, by their names; decimals are read
+    exactly."""
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     numbers_by_name: dict[str, Any] = {
         name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
     }
-    integers_by_name: dict[str, Any] = {
+    others_by_name: dict[str, Any] = {
         name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
     }
-    return EventOptions(**numbers_by_name, **integers_by_name)
+    return EventOptions(**numbers_by_name, **others_by_name)
 
 
 def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.Event:
+    """Return the event of a plain form (`kind`), or of the JSON file `source`: exactly one of the two is
+    given."""
     if (kind is None) == (source is None):
         raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
@@ -187,6 +198,7 @@ def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.E
 
 
 def _lower(event: acc.Event, delta: float) -> float | None:
+    """Return a lower bound on the event's epsilon at `delta`; None where no accountant has one."""
     if not 0 < delta < 1:
         return None
     try:
@@ -196,25 +208,38 @@ def _lower(event: acc.Event, delta: float) -> float | None:
 
 
 def _epsilon_in_words(value: float, delta: float, accountant: str, lower: float | None) -> str:
-    """Return what an epsilon means, in one sentence."""
+    """Return what an epsilon means, in one sentence; bounds are rounded up."""
     by = "" if accountant == "tightest" else f" by the {accountant} accountant"
     if math.isinf(value):
         return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
-    factor = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
+    factor = _factor(value)
     tight = f" No accountant can prove less than {_six_digits(lower, up=False):.6g}." if lower else ""
     head = f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: "
     if delta == 0:
         return head + (
             f"whatever an onlooker thinks the odds are that one unit is in the data, all releases together "
-            f"move "
-            f"these odds by at most a factor of {factor}.{tight}"
+            f"move these odds by at most a factor of {factor}.{tight}"
         )
-    # Not the odds: with a delta these may leave e^epsilon more often than delta (docs/explain.md).
+    # With delta > 0 a sentence about odds would be false: they may change by more than e^epsilon with a
+    # probability above delta (docs/explain.md).
     return head + (
-        f"whoever points at a unit wrongly with chance x points at it rightly with chance {factor} x + "
-        f"{delta:g} at "
-        f"most, after all releases together.{tight}"
+        f"a test that says a unit is in the data, and is wrong with probability x where it is not, is right "
+        f"with probability at most {factor} x + {delta:g} where it is, after all releases together.{tight}"
     )
+
+
+def _factor(epsilon: float) -> str:
+    """Return e^epsilon with three digits, rounded up; close to 1, with three digits of what is above 1.
+
+    >>> _factor(0.001), _factor(1.0), _factor(1e-9)
+    ('1.00101', '2.72', '(1 + 1.01e-09)')
+    """
+    if epsilon >= 20:
+        return f"e^{UpperAmount(epsilon):.3g}"
+    if epsilon >= 1 or epsilon == 0:
+        return f"{UpperAmount(math.exp(epsilon)):.3g}"
+    above_one = f"{UpperAmount(math.expm1(epsilon)):.3g}"
+    return f"{1 + float(above_one):.12g}" if epsilon > 1e-6 else f"(1 + {above_one})"
 
 
 def _table(comparison: acc.Comparison) -> Table:
@@ -235,10 +260,12 @@ def _table(comparison: acc.Comparison) -> Table:
 
 
 def _number(value: float | None) -> str:
+    """Return an epsilon with six digits, rounded up."""
     return "infinite" if value is None or math.isinf(value) else f"{_six_digits(value, up=True):.6g}"
 
 
 def _print_json(**fields: Any) -> None:
+    """Print fields as one JSON object; exact numbers and events as their descriptions."""
     encoded = {
         key: _registry.to_json(value) if not isinstance(value, dict) else value
         for key, value in fields.items()
@@ -247,7 +274,7 @@ def _print_json(**fields: Any) -> None:
 
 
 def _solved_option(kind: str, find: str) -> str:
-    """Return the option that is solved for."""
+    """Return the name of the option that --find asks for; for noise it depends on the kind of event."""
     names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
         raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
@@ -255,30 +282,35 @@ def _solved_option(kind: str, find: str) -> str:
 
 
 def _with_option(options: EventOptions, option: str, value: float) -> EventOptions:
+    """Return the options with one of them replaced; a float is taken as the decimal that it prints as."""
     change: dict[str, Any] = {option: int(value) if option == "times" else Fraction(repr(value))}
     return replace(options, **change)
 
 
 def _solve(kind: str, options: EventOptions, option: str, accountant: str, target: dict[str, Any]) -> float:
-    """Solve for the option; a rate is searched through its odds, which have no upper end that a search could
-    run into."""
-    of_odds = option == "rate"
+    """Return the value of `option` that reaches the target, rounded to six digits towards safety.
+
+    A rate r is searched through its odds r / (1 - r), which have no upper limit.
+    """
+    by_odds = option == "rate"
     solution = acc.calibrate(
-        lambda x: forms.event(kind, _with_option(options, option, x / (1 + x) if of_odds else x)),
+        lambda x: forms.event(kind, _with_option(options, option, x / (1 + x) if by_odds else x)),
         accountant=accountant,
         integer=option == "times",
         **target,
     )
     if option == "times":
         return int(solution)
-    if of_odds:
+    if by_odds:
         return _six_digits(solution / (1 + solution), up=False)
     return _six_digits(float(solution), up=forms.kind(kind).grows)
 
 
 def _six_digits(value: float, *, up: bool) -> float:
-    """Return six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of
-    one release down."""
+    """Return a number with six digits, rounded up or down.
+
+    Callers round towards safety: costs and noise up; lower bounds, rates and the epsilon of one release down.
+    """
     if value <= 0 or math.isinf(value):
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 5)
@@ -289,6 +321,8 @@ def _six_digits(value: float, *, up: bool) -> float:
 
 
 def _achieved(event: acc.Event, target: dict[str, float | None], accountant: str) -> dict[str, float]:
+    """Return what the solution reaches, in the terms of the target: (epsilon, delta), an advantage, or (tpr,
+    fpr)."""
     if target["delta"] is not None:
         delta = target["delta"]
         return {"epsilon": acc.epsilon(event, delta=delta, accountant=accountant), "delta": delta}
@@ -300,6 +334,7 @@ def _achieved(event: acc.Event, target: dict[str, float | None], accountant: str
 
 
 def _solution_in_words(option: str, achieved: dict[str, float]) -> str:
+    """Return the sentence after the solution: that it is the best within the target, and what it reaches."""
     superlatives = {
         "times": "as often as possible",
         "rate": "the largest rate",
@@ -311,6 +346,8 @@ def _solution_in_words(option: str, achieved: dict[str, float]) -> str:
 
 
 def _batch_of(kind: str, options: EventOptions, option: str, rate: float) -> str:
+    """Return the expected batch size of a sampling rate in parentheses; empty where it is not about
+    DP-SGD."""
     if kind == "dpsgd" and option == "rate" and options.n is not None:
         return f"(an expected batch of {math.floor(rate * options.n)} of {options.n}) "
     return ""

@@ -1,5 +1,5 @@
-"""`discreet audit module:function --epsilon 1`: is it as private as it says? For our mechanisms, and for
-anybody's."""
+"""`discreet audit module:function --epsilon 1`: tests the privacy claim of a mechanism of discreet, or of any
+function, by running it many times on two neighboring data sets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ..._errors import InvalidInput
 from ..._text import visible
@@ -25,17 +26,20 @@ def audit(
     target: Annotated[
         str,
         typer.Argument(
-            help="module:function, a function of the data with randomness of its own, or a mechanism of ours."
+            help="module:function, a randomized function of the data, or a mechanism of discreet."
         ),
     ],
     epsilon: Annotated[
-        float | None, typer.Option(help="What is claimed. A mechanism of ours brings its own claim.")
+        float | None,
+        typer.Option(help="The epsilon that is claimed. A mechanism of discreet brings its own claim."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="What is claimed.")] = 0.0,
+    delta: Annotated[float, typer.Option(help="The delta that is claimed.")] = 0.0,
     on: Annotated[str, typer.Option(help="The data, as JSON.")] = "[1]",
     neighbor: Annotated[str, typer.Option(help="A neighbor of the data, as JSON.")] = "[]",
-    runs: Annotated[int, typer.Option(help="How often to run it on each of the two.")] = 20_000,
-    confidence: Annotated[float, typer.Option(help="With which a true claim is not refuted.")] = 0.95,
+    runs: Annotated[int, typer.Option(help="How often to run it on each of the two data sets.")] = 20_000,
+    confidence: Annotated[
+        float, typer.Option(help="The least probability that a true claim is not refuted.")
+    ] = 0.95,
     html: Annotated[
         Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")
     ] = None,
@@ -75,20 +79,21 @@ def audit(
         console.print(f"[bold]{'The claim is refuted' if report.refuted else 'The claim is not refuted'}.[/]")
         console.print(visible(str(report), keep="\n"), soft_wrap=True, markup=False)
         if html is not None:
-            console.print(f"[dim]page saved as[/] {html}", soft_wrap=True)
+            # as Text: brackets in a path are not markup
+            console.print(Text.assemble(("page saved as ", "dim"), visible(str(html))), soft_wrap=True)
     if report.refuted:
         raise typer.Exit(1)
 
 
 @contextmanager
 def _bar(runs: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on the terminal with the time that is left; it is gone when it is full, and never in a file
-    or a pipe."""
+    """Show a progress bar on standard error while the audit runs; nothing where that is a file or a pipe.
+    Yields the function that is told how many runs are done."""
     columns = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=runs)
-        yield lambda turn: bar.update(task, completed=turn)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def _function(target: str) -> Callable[[Any], Any]:
@@ -97,14 +102,14 @@ def _function(target: str) -> Callable[[Any], Any]:
     if not module or not name:
         raise InvalidInput(f"give module:function, got {target!r}. Nothing was run.")
     if os.getcwd() not in sys.path:
-        # as `python -m` does
+        # A module in the current folder can be named, as with `python -m`.
         sys.path.insert(0, os.getcwd())
     try:
         value: Any = importlib.import_module(module)
         for attribute in name.split("."):
             value = getattr(value, attribute)
     except Exception as problem:
-        # whatever somebody's module does while it is loaded
+        # Importing runs code of another author, which may raise anything.
         raise InvalidInput(
             f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}. Nothing was run."
         ) from None
@@ -114,7 +119,7 @@ def _function(target: str) -> Callable[[Any], Any]:
 
 
 def _table(mechanism: Any, columns: Any, option: str) -> Any:
-    """Return a table of the mechanism's own public facts, described by its columns."""
+    """Return a table with these columns and the public facts (schema, unit) of the mechanism."""
     if not isinstance(columns, dict):
         raise InvalidInput(
             f'a mechanism runs on a table: give {option} by its columns, such as \'{{"age": [31, '
@@ -126,7 +131,8 @@ def _table(mechanism: Any, columns: Any, option: str) -> Any:
 
 
 def _data(text: str, option: str) -> Any:
+    """Return the data set that an option gives as JSON."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"{option} must be JSON: {problem}. Nothing was run.") from None

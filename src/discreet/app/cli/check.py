@@ -14,7 +14,7 @@ from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Categories, Public, Unit
 from ...curator import Curator
-from ..requests import beside, data_of, fit_json
+from ..requests import beside, data_of, fit_json, refuse_password
 from .query import DATA, JSON, LEDGER, SCHEMA
 
 
@@ -22,14 +22,21 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     """Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private.
 
     Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or
-    categories; and how many people have more rows, or are in more groups of a column, than count. Never a
-    value of the data, never a proposal.
-    That it was looked at is noted in the ledger, if there is one.
+    categories; and how many people have more rows, or are in more groups of a column, than the declared
+    limits. Never a value of the data, and never a proposal of bounds. The ledger, if there is one, records
+    that it was looked at.
     """
+    refuse_password(data)
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     if not path.exists():
         raise InvalidInput(
-            f"there is no schema {str(path)!r} to check against. Make it with: discreet init {data}"
+            f"there is no schema {str(path)!r} to check against. Make it with: "
+            f"discreet init {shlex.quote(data)}"
+        )
+    if ledger is not None and not ledger.exists():
+        raise InvalidInput(
+            f"there is no ledger {str(ledger)!r} to record the look in. Nothing was looked at. "
+            f"Correct --ledger."
         )
     public = tables.load(path)
     engine = tables.connect(
@@ -38,6 +45,7 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     columns, people, groups = tables.fit_of(engine)
     undecodable = tables.not_utf8(data_of(data))
     has_ledger = books.exists()
+    # Recorded before anything is printed.
     if has_ledger:
         Curator.open(books, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
@@ -79,7 +87,8 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
 def _hints(
     data: str, public: Public, columns: dict[str, dict[str, str]], undecodable: str | None
 ) -> list[str]:
-    """Return what a steward may not think of: lines in another encoding, texts that differ by a blank."""
+    """Return hints on two frequent causes: lines in another encoding, and texts that differ by a blank or a
+    capital letter."""
     hints = []
     if undecodable not in (None, "none"):
         hints.append(
@@ -96,7 +105,8 @@ def _hints(
 
 
 def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
-    """Warn of GROUP BYs that leave people out of groups where they belong; empty where there is none."""
+    """Return a warning about columns that have people in more groups than count; empty where there is
+    none."""
     cut = [name for name, share in groups.items() if share != "none"]
     if not cut:
         return ""
@@ -109,7 +119,7 @@ def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
 
 
 def _limit(unit: Unit) -> str:
-    """Return the limit on groups in words: that on rows, where none of its own is declared."""
+    """Return the limit on groups per person in words; where none is declared, the limit on rows holds."""
     number = unit.groups or unit.rows
     source = "the declared limit" if unit.groups else "the declared limit on rows, as groups has none"
     return f"{number} group{'' if number == 1 else 's'} ({source})"

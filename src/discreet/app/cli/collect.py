@@ -1,11 +1,10 @@
-"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell; and
-`discreet collect survey.toml`, a survey in the browser.
+"""`discreet collect plan | randomize | estimate | browser | compare`: local differential privacy on the
+command line; and `discreet collect survey.toml`, a survey in the browser.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -14,16 +13,20 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from ..._errors import DescriptionError, InvalidInput, MissingExtra
+from ..._text import visible
+from . import outputs
 from .forms import exact
 
 
 class SurveyGroup(TyperGroup):
-    """Takes the name of a survey file for the command `survey`."""
+    """Runs `survey FILE` for `discreet collect FILE` where the file ends in .toml."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name."""
         return super().resolve_command(ctx, ["survey", *args] if args[0].endswith(".toml") else args)
 
 
@@ -34,8 +37,8 @@ collect = typer.Typer(
     add_completion=False,
 )
 
-EPSILON = typer.Option(..., "--epsilon", "-e", help="What one report may tell about the one who gives it.")
-BITS = typer.Option(None, "--bits", help="How long a report may be.")
+EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of one report, for the person who gives it.")
+BITS = typer.Option(None, "--bits", help="The largest length of a report, in bits.")
 JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 CATEGORIES = typer.Option(None, "--categories", help="The possible values, separated by commas.")
 BETWEEN = typer.Option(
@@ -85,14 +88,16 @@ def randomize(
     between: str = BETWEEN,
     bits: int = BITS,
     out: Path = typer.Option(None, "--out", "-o", help="Where the reports go. By default standard output."),
+    force: bool = outputs.FORCE,
 ) -> None:
-    """Turn values to private reports: what a device would send. The first line describes the randomizer, each
-    further one is a report.
+    """Turn values into private reports, as a device would send them. The first line describes the randomizer,
+    each further line is a report.
 
     [dim]discreet collect randomize colors.txt --categories red,green,blue --epsilon 1 -o reports.jsonl[/]
     """
     from ...sampling import Entropy
 
+    outputs.check(out, force=force, data=[values])
     lines = (sys.stdin.read() if str(values) == "-" else _text(values)).splitlines()
     if not lines:
         raise InvalidInput("there are no values. Nothing was drawn.")
@@ -105,9 +110,10 @@ def randomize(
     if out is None:
         typer.echo(text, nl=False)
         return
-    out.write_text(text)
+    outputs.write(out, text, force=force)
     typer.echo(
-        f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the one who gave it: {out}"
+        f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the person who gave it: "
+        f"{visible(str(out))}"
     )
 
 
@@ -116,20 +122,22 @@ def estimate(
     reports: Path = typer.Argument(
         ..., help="A file that `discreet collect randomize` wrote, or lines of the same form."
     ),
-    confidence: float = typer.Option(0.95, "--confidence", help="With which all errors hold at once."),
+    confidence: float = typer.Option(
+        0.95, "--confidence", help="The probability with which all errors hold at once."
+    ),
     consistent: bool = typer.Option(
-        False, "--consistent", help="Shares that are not negative and add up to one."
+        False, "--consistent", help="Change the shares so that none is negative and they add up to one."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Estimate shares (or a mean) from reports. It costs nothing: everything private happened before."""
+    """Estimate shares (or a mean) from reports. It costs nothing: the reports are private already."""
     from ... import local
 
     randomizer, labels, rows = _read_reports(reports)
     release = randomizer.estimate(rows)
     error = release.error(confidence)
     if labels is None:
-        values, names = [float(release.value)], ["mean"]
+        values, names = [_mean(release.value, reports)], ["mean"]
     else:
         shares = local.consistent(release.value) if consistent else release.value
         values, names = [float(v) for v in shares], labels
@@ -144,7 +152,8 @@ def estimate(
         return
     table = Table("value", "estimate", f"error, {confidence:.0%}")
     for name, value in zip(names, values, strict=True):
-        table.add_row(name, f"{value:.4g}", f"{float(error):.2g}")
+        # Names come from the file of reports: as Text they are no markup, and cannot command the terminal.
+        table.add_row(Text(visible(name)), f"{value:.4g}", f"{float(error):.2g}")
     Console().print(table)
 
 
@@ -156,30 +165,36 @@ def browser(
     between: str = BETWEEN,
     people: int = typer.Option(10_000, "--people", help="About how many people will report."),
     bits: int = BITS,
+    force: bool = outputs.FORCE,
 ) -> None:
     """Write the client for a web page: discreet-local.mjs, and description.json for its `respond`."""
     from ... import local
 
     randomizer, labels = _randomizer(epsilon, categories, between, bits, people)
+    script, description_file = folder / local.SCRIPT.name, folder / "description.json"
+    for path in (script, description_file):
+        outputs.check(path, force=force, makes_folder=True)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(local.SCRIPT, folder / local.SCRIPT.name)
+    outputs.write(script, local.SCRIPT.read_text(encoding="utf-8"), force=force)
     description = {"client": randomizer.client(), "header": _header(randomizer, labels)}
-    (folder / "description.json").write_text(json.dumps(description) + "\n")
-    typer.echo(f"{folder / local.SCRIPT.name} and {folder / 'description.json'} are written")
+    outputs.write(description_file, json.dumps(description) + "\n", force=force)
+    typer.echo(f"{visible(str(script))} and {visible(str(description_file))} are written")
 
 
 @collect.command()
 def compare(
     out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
     epsilon: str = typer.Option("1", "--epsilon", "-e"),
-    runs: int = typer.Option(50, "--runs", help="How often each count is repeated."),
+    runs: int = typer.Option(50, "--runs", min=1, help="How often each count is repeated."),
+    force: bool = outputs.FORCE,
 ) -> None:
-    """Measure what trusting nobody costs: the error of one count, local, shuffled and central, for a
-    hundred to 100,000 people.
-    """
+    """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
+    people."""
     from ...sampling import Entropy
     from .. import local_plots
 
+    out = outputs.picture(out) or out
+    outputs.check(out, force=force, makes_folder=True)
     counts = (100, 1000, 10_000, 100_000)
     price = float(_number(epsilon))
     curves = local_plots.measure(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
@@ -187,7 +202,8 @@ def compare(
     for i, people in enumerate(counts):
         table.add_row(f"{people}", *(f"{curves[name][i]:.3g}" for name in ("central", "shuffled", "local")))
     Console().print(table)
-    typer.echo(f"picture saved as {local_plots.against_central(out, counts, curves, price)}")
+    path = local_plots.against_central(out, counts, curves, price)
+    typer.echo(f"picture saved as {visible(str(path))}")
 
 
 @collect.command()
@@ -213,6 +229,7 @@ def survey(
 
 
 def _number(text: str, option: str = "--epsilon") -> Fraction:
+    """Return the exact number of an option that was given."""
     number = exact(text, option)
     assert number is not None
     return number
@@ -221,7 +238,11 @@ def _number(text: str, option: str = "--epsilon") -> Fraction:
 def _randomizer(
     epsilon: str, categories: str | None, between: str | None, bits: int | None, people: int
 ) -> tuple[Any, list[str] | None]:
-    """Return the randomizer that the options describe, and its categories; None for numbers."""
+    """Return the randomizer that the options describe, and its categories, or None in their place for
+    numbers.
+
+    For categories it is the frequency oracle with the least error for so many `people`.
+    """
     from ... import local
 
     if (categories is None) == (between is None):
@@ -244,8 +265,10 @@ def _randomizer(
 
 
 def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
-    """Return numbers, or the indices of values in the list of categories; what is none is refused without
-    being repeated."""
+    """Return the values as numbers, or as indices in the list of categories.
+
+    A line that is neither is refused, and the message does not repeat it: it is somebody's private value.
+    """
     import numpy as np
 
     if labels is None:
@@ -263,32 +286,42 @@ def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
     return np.array(codes)
 
 
+def _mean(value: Any, path: Path) -> float:
+    """Return the estimate of a mean; other estimates need categories, which the first line of the file
+    lacks."""
+    try:
+        return float(value)
+    except TypeError:
+        raise InvalidInput(
+            f"the first line of {str(path)!r} has a randomizer without its categories."
+        ) from None
+
+
 def _header(randomizer: Any, labels: list[str] | None) -> dict[str, Any]:
+    """Return the first line of a file of reports: the randomizer and its categories."""
     from ..._registry import to_json
 
     return {"randomizer": to_json(randomizer), "categories": labels}
 
 
 def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
-    """Return the randomizer, its categories and the reports of a file."""
+    """Return the randomizer, its categories (None for numbers) and the reports of a file."""
     from ... import local
     from ..._registry import from_json
 
     try:
         header, *rows = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
         randomizer, labels = from_json(header["randomizer"]), header["categories"]
-    except (ValueError, TypeError, KeyError, DescriptionError):
+    except (ValueError, TypeError, KeyError, RecursionError, DescriptionError):
         raise InvalidInput(
             f"{str(path)!r} is no file of reports: its first line must describe the randomizer."
         ) from None
-    labels_valid = labels is None or (
-        isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    # A frequency oracle has a domain, and one category for each of its values; a mean has neither.
+    domain = getattr(randomizer, "domain", None)
+    labels_valid = (labels is None and domain is None) or (
+        isinstance(labels, list) and all(isinstance(label, str) for label in labels) and len(labels) == domain
     )
-    if (
-        not isinstance(randomizer, local.LocalRandomizer)
-        or not labels_valid
-        or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0)
-    ):
+    if not isinstance(randomizer, local.LocalRandomizer) or not labels_valid:
         raise InvalidInput(
             f"the first line of {str(path)!r} does not describe a randomizer and its categories."
         )
@@ -296,8 +329,9 @@ def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
 
 
 def _text(path: Path) -> str:
+    """Return the text of a file in UTF-8."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(
             f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn."

@@ -1,4 +1,4 @@
-"""`discreet demo`: the chapters of app/demo, one after the other."""
+"""`discreet demo`: runs the chapters of app/demo, one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..._errors import InvalidInput
 from ..demo import CHAPTERS, SHORT
-from ..demo import chapter as load
+from ..demo import chapter as load_chapter
 from ..demo.stage import Stage
 
 
@@ -26,7 +26,7 @@ def demo(
     console = Console()
     if list_:
         for name in CHAPTERS:
-            console.print(f"[bold]{name}[/]  {load(name).TITLE}", highlight=False)
+            console.print(f"[bold]{name}[/]  {load_chapter(name).TITLE}", highlight=False)
         return
     unknown = [name for name in chapter if name not in CHAPTERS]
     if unknown:
@@ -34,8 +34,8 @@ def demo(
     chapters = tuple(chapter) or (CHAPTERS if everything else SHORT)
     for number, name in enumerate(chapters, start=1):
         stage = Stage(console=console, out=out)
-        stage.title(number, load(name).TITLE)
-        load(name).run(stage)
+        stage.title(number, load_chapter(name).TITLE)
+        load_chapter(name).run(stage)
     console.print()
     skipped = [name for name in CHAPTERS if name not in chapters]
     if skipped and not chapter:

@@ -1,4 +1,5 @@
-"""`discreet explain`: what a price means for one person, for the public, for policy makers, for engineers."""
+"""`discreet explain`: says what a privacy price means for one person, in words for the public, for policy
+makers or for engineers."""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ from . import outputs
 from .ledger import _ledger_of
 from .query import CONFIDENCE, DELTA, GROUPS, ROWS, SCHEMA, WITHIN
 
-_AUDIENCE = "Who reads it: public, policy or engineer. By default the public; of a question, an engineer."
-# a model's own header: larger ones are not ours
+_AUDIENCE = (
+    "Who reads it: public, policy or engineer. By default the public; for a planned question, an engineer."
+)
+# The largest header of a model file that is read, in bytes: discreet writes no larger one.
 _HEADER = 16_000_000
 
 
@@ -56,8 +59,10 @@ def explain(
     [dim]discreet explain patients.csv --for policy --label label.pdf[/]
     [dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]
     """
+    requests.refuse_password(subject)
     for path in (html, label):
         outputs.check(path, force=force, data=[subject])
+    outputs.check_distinct(html, label)
     if audience is not None and audience not in AUDIENCES:
         raise InvalidInput(
             f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}. Nothing was read."
@@ -82,9 +87,8 @@ def _explain_subject(
     path = ledger or Path(_ledger_of(Path(subject)))
     if not path.is_file():
         raise InvalidInput(
-            f"{subject!r} is no number and there is no such file. Give an epsilon such as 1.0, a ledger, a "
-            f"data "
-            f"file with its ledger beside it, a model file, or a JSON event."
+            f"{subject!r} is not a number and there is no such file. Give an epsilon such as 1.0, a ledger, "
+            f"a data file with its ledger beside it, a model file, or a JSON event."
         )
     model = None if path.suffix == ".ledger" or _starts(path, b"SQLite format 3") else _model(path)
     if model is not None:
@@ -99,6 +103,7 @@ def _explain_subject(
 
 
 def _number(text: str) -> float | None:
+    """Return the epsilon that a text writes; None where it is no number."""
     try:
         value = float(text)
     except ValueError:
@@ -109,12 +114,18 @@ def _number(text: str) -> float | None:
 
 
 def _starts(path: Path, mark: bytes) -> bool:
+    """Return whether a file begins with these bytes."""
     with path.open("rb") as file:
         return file.read(len(mark)) == mark
 
 
 def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
-    """Return the price of a model file, of either layout, or of a JSON event; nothing of it is run."""
+    """Return the event of a model file or of a JSON event, and facts about the model; no code in the file is
+    run.
+
+    A model file is JSON, or safetensors: eight bytes with the length of the header, and a JSON header whose
+    metadata has the event.
+    """
     error = InvalidInput(f"{path} is neither a ledger, nor a model file of discreet, nor a JSON event.")
     try:
         with path.open("rb") as file:
@@ -134,7 +145,7 @@ def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
 
 
 def _write(explanation: Explanation, html: Path | None, label: Path | None, force: bool) -> None:
-    """Write the page and the label, where they were asked for."""
+    """Write the page and the label, where --html and --label name files."""
     if html is not None:
         outputs.write(html, explanation.to_html(), force=force)
     if label is not None and label.suffix.lower() == ".pdf":

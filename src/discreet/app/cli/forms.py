@@ -1,8 +1,8 @@
-"""Events of accounting from options of the shell: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and
-JSON descriptions.
+"""Builds events (`accounting.events`) from options of the command line: from named forms `dpsgd`, `gaussian`,
+`laplace`, ..., or from a JSON description.
 
-Decimals are taken as written where an event holds exact numbers (`--rate 0.01` is 1/100); a noise multiplier
-is the nearest float.
+Decimals are exact where an event takes exact numbers (`--rate 0.01` is 1/100); a noise multiplier is rounded
+to the nearest float.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ... import accounting as acc
 from ..._errors import InvalidInput
 from ..._public import as_neighbors
 
-# The longest number that is read, in characters, and its largest power of ten: floats end at 1e-308 and
-# 1e308, and nothing beyond them could be computed with.
+# The longest number that is read, in characters, and its largest power of ten. Floats end at 1e-308 and
+# 1e308, and numbers beyond them cannot be computed with.
 _LONGEST, _POWER = 400, 300
 
 
@@ -46,8 +46,12 @@ class EventOptions:
 
 @dataclass(frozen=True)
 class ReleaseForm:
-    """Describes a form: the option that says how much noise there is, whether more of it is more private, how
-    to build one release, and other options."""
+    """Describes a form.
+
+    `noise` is the name of the option that sets the noise, `grows` whether a larger value is more private.
+    `build` makes the event of one release from all options and the value of that option; `takes` are further
+    options.
+    """
 
     noise: str
     grows: bool
@@ -94,17 +98,20 @@ KINDS: dict[str, ReleaseForm] = {
 
 
 def _relation(options: EventOptions) -> dict[str, Any]:
+    """Return the neighbor relation as a keyword argument of an event."""
     return {"neighbors": as_neighbors(options.neighbors)}
 
 
 def exact(text: str | None, option: str) -> Fraction | None:
-    """Return the number as written: 0.1, 1e-3 or 1/3."""
+    """Return the number that a text writes, such as 0.1, 1e-3 or 1/3, without rounding; `option` is for
+    messages."""
     if text is None:
         return None
-    power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip(), re.IGNORECASE)
+    # Python allows underscores between digits, also in an exponent: 1e1_0 is 1e10.
+    power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip().replace("_", ""), re.IGNORECASE)
     if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
         raise InvalidInput(
-            f"{option} is longer or larger than any number that is computed with here: {text[:20]!r}. "
+            f"{option} is longer or larger than any number that can be computed with: {text[:20]!r}. "
             "Nothing was computed."
         )
     try:
@@ -114,14 +121,15 @@ def exact(text: str | None, option: str) -> Fraction | None:
 
 
 def kind(name: str) -> ReleaseForm:
+    """Return the form of this name."""
     if name not in KINDS:
         raise InvalidInput(f"there is no form {name!r}. There are: {', '.join(KINDS)}; or give --event FILE.")
     return KINDS[name]
 
 
 def settle(name: str, options: EventOptions) -> EventOptions:
-    """Refuse options that the form does not take; turn --n, --batch and --epochs into a rate and a
-    number of steps."""
+    """Refuse options that the form does not take; for dpsgd, turn --n, --batch and --epochs into a sampling
+    rate and a number of steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(EventOptions):
         if field.name not in allowed and getattr(options, field.name) != field.default:
@@ -169,6 +177,7 @@ def event(name: str, options: EventOptions) -> acc.Event:
 
 
 def missing_option(name: str, option: str) -> InvalidInput:
+    """Return the error for an option that the form `name` needs."""
     return InvalidInput(f"{name} needs --{option.replace('_', '-')}. Nothing was computed.")
 
 

@@ -1,4 +1,4 @@
-"""`discreet init`: the schema file of a table and its ledger."""
+"""`discreet init`: drafts the schema file of a table; once it is complete, opens the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RHO = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy,
 EPSILON = typer.Option(
     None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
 )
-DELTA = typer.Option(0.0, "--delta", help="Of the budget.")
+DELTA = typer.Option(0.0, "--delta", help="The delta of the budget.")
 PER = typer.Option(
     None, "--per", help="A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
 )
@@ -36,7 +36,9 @@ RELATED = typer.Option(
     "--related",
     help="Another table that queries may join, drafted into the same schema file. Can be repeated.",
 )
-DELIMITER = typer.Option(None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'")
+DELIMITER = typer.Option(
+    None, "--delimiter", help="The character between the fields of a CSV file, for the draft: ';'"
+)
 LOOK = typer.Option(
     False,
     "--look",
@@ -69,6 +71,7 @@ def init(
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget,
     open its ledger."""
+    requests.refuse_password(data)
     path = schema or beside(data, ".schema.toml")
     schema_option = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     if not path.exists():
@@ -106,7 +109,10 @@ def init(
 def _draft(
     data: str, path: Path, *, related: list[str], delimiter: str | None, look: bool, interactive: bool
 ) -> None:
-    """Write the draft of a table's schema file."""
+    """Write the draft of a table's schema file to `path`; of several files, from the first.
+
+    Only names and types of columns are read, and with `look` values as well.
+    """
     source = requests.data_of(data)
     file = Path(source.path if isinstance(source, tables.Database) else source)
     if not file.exists() and not tables.is_several(file):
@@ -135,7 +141,7 @@ def _draft(
 
 
 def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[str]) -> None:
-    """Refuse what is for the draft only, where the schema is there already."""
+    """Refuse the options that are for a draft only, where the schema file exists already."""
     if interactive:
         raise InvalidInput(
             f"{path} exists already: --interactive is for the draft. Nothing was changed. To begin again, "
@@ -153,6 +159,7 @@ def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[st
 
 
 def _print_result(as_json: bool, text: str, **facts: str) -> None:
+    """Print the facts as JSON, or the text."""
     if as_json:
         print(json.dumps(facts))
     else:

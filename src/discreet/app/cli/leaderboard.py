@@ -46,10 +46,10 @@ def init(
     ),
     step: str = typer.Option("0.01", "--step", help="By how much a score must beat the best."),
     improvements: int = typer.Option(
-        None, "--improvements", help="How many are told before it halts. By default 1 / step."
+        None, "--improvements", help="After how many improvements the board halts. By default 1 / step."
     ),
     submissions: int = typer.Option(
-        None, "--submissions", help="How many come at most: then every score has its error."
+        None, "--submissions", help="The largest number of submissions; with it, every score has its error."
     ),
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
@@ -61,9 +61,8 @@ def init(
     session = _open(data, schema, ledger)
     if session.public.size is None:
         raise InvalidInput(
-            "scores are shares of the rows, whose number is never counted here. Nothing was charged. "
-            "Declare it in the schema file, above all "
-            "sections: size = ..."
+            "scores are shares of the rows, whose number is private and never counted here. Nothing was "
+            "charged. Declare it in the schema file, above all sections: size = ..."
         )
     terms: dict[str, Any] = {
         "public": session.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
@@ -86,7 +85,7 @@ def submit(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Hand in predictions, and see the best score. Exit code 1 once the board has halted."""
+    """Submit predictions, and see the best score so far. Exit code 1 once the board has halted."""
     handle = _board(data, schema, ledger, board)
     try:
         standing = handle.submit(name, read(predictions, handle.board.public, handle.board.target))
@@ -113,7 +112,7 @@ def show(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Show all submissions so far, and what each was told. Free: it is in the ledger."""
+    """Show all submissions so far, and the answer to each. Free: the answers are in the ledger."""
     handle = _board(data, schema, ledger, board)
     rows = handle.standings()
     if as_json:
@@ -132,12 +131,17 @@ def show(
 
 
 def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
-    """Return labels by id from a CSV file; whole numbers where ids and declared labels are."""
+    """Return a mapping from id to label from a CSV file with a header.
+
+    Ids are integers if all of them are written as integers; labels are, if the declared labels are.
+    """
     try:
         with open(path, encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput(f"{str(path)!r} cannot be read as a text file. Nothing was scored.") from None
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise InvalidInput(
+            f"{str(path)!r} cannot be read as a CSV file in UTF-8. Nothing was scored."
+        ) from None
     if len(rows) < 2 or any(len(row) != 2 for row in rows):
         raise InvalidInput(
             f"{str(path)!r} must have a header and two columns, id and label, in every row. Nothing "
@@ -152,6 +156,7 @@ def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
 
 
 def _label(text: str, public: Public, target: str) -> Any:
+    """Return a label as the target column has it: 1 or 0 for a boolean, an integer, or a text."""
     if isinstance(public.fact(target), Boolean):
         return {"true": 1, "false": 0}.get(text.lower(), int(text) if _is_integer(text) else text)
     numeric = all(isinstance(value, int) for value in public.categories(target).values)
@@ -159,6 +164,7 @@ def _label(text: str, public: Public, target: str) -> Any:
 
 
 def _is_integer(text: str) -> bool:
+    """Return whether a text is an integer of at most 18 digits, which 64 bits always hold."""
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) < 19
 
@@ -168,18 +174,21 @@ def _open(data: str, schema: Path | None, ledger: Path | None) -> sessions.Sessi
 
 
 def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:
+    """Return the board by the number of its charge; by default the newest."""
     from ...leaderboard import Leaderboard
 
     return Leaderboard.find(_open(data, schema, ledger).curator, number)
 
 
 def _promise(board: Any) -> str:
+    """Return a sentence on how far scores are from the truth, on the test set and in general."""
     if board.submissions is None:
         return "error unknown: declare --submissions to have it shown"
     return f"scores within {board.error():.3f} on the test set, {board.generalization()}"
 
 
 def _number(text: str, option: str) -> Fraction:
+    """Return the exact number of an option that was given."""
     number = exact(text, option)
     assert number is not None
     return number

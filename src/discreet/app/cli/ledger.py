@@ -1,11 +1,14 @@
-"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the ledger is intact.
+"""`discreet ledger` and `discreet budget`: show what was asked and what it cost, and check that the ledger is
+intact.
 
-Reads no data.
+They read the ledger only, never the data.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import accounting as acc
+from ... import tables
 from ..._errors import InvalidInput, LedgerError, Unsupported
+from ..._round import LowerAmount, UpperAmount
 from ..._text import visible
 from ...accounting import events
 from ...curator import Account, Anchor, Curator, Ledger, books
 from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
 from ..entries import own_entries, price, what, without_totals
+from ..requests import beside, refuse_password
 from . import outputs
 from .forms import described, exact
 
@@ -33,7 +39,13 @@ ledger = typer.Typer(
 
 
 def _ledger_of(path: Path) -> Path:
-    """Return the ledger itself, or that of a data file."""
+    """Return the path of a ledger from that path itself, or from the data file that the ledger lies
+    beside."""
+    refuse_password(str(path))
+    # As a Path, the address of a database has lost one slash; its ledger is in the current folder.
+    address = re.sub(r"^(postgres(?:ql)?):/+", r"\1://", str(path))
+    if tables.is_address(address):
+        return beside(address, ".ledger")
     name, _, table = str(path).partition("::")
     ledger_path = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if ledger_path.is_file():
@@ -44,7 +56,8 @@ def _ledger_of(path: Path) -> Path:
                 f"there is no file {name!r}, and no ledger {str(ledger_path)!r}. Nothing was read."
             )
         raise InvalidInput(
-            f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1"
+            f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init "
+            f"{shlex.quote(str(path))} --epsilon 1"
         )
     return path
 
@@ -78,7 +91,7 @@ def show(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("entry", "when (UTC)", "who", "what", "price"):
         table.add_column(name, justify="right" if name == "entry" else "left", overflow="fold")
-    # the delta at which prices without a pure epsilon are shown
+    # Prices without a finite pure epsilon are shown at the delta of the budget.
     delta = books.policy_of(opened_ledger).budget.delta
     for entry in entries:
         body, timestamp = entry.body, entry.time[:19].replace("T", " ")
@@ -91,7 +104,9 @@ def show(
 def verify(
     path: Path = LEDGER,
     anchor: str = typer.Option(
-        "", "--anchor", help="A head kept elsewhere, as `discreet ledger anchor` printed it."
+        "",
+        "--anchor",
+        help="The head of the chain, stored elsewhere before, as `discreet ledger anchor` printed it.",
     ),
     key: str = typer.Option(
         "", "--key", help="The public key that you trust, in hex; by default the ledger's own."
@@ -119,7 +134,7 @@ def verify(
             "(discreet ledger anchor)"
         )
         Console().print(
-            f"[bold green]✓[/] {opened_ledger.anchor.seq} entries, all whole, {comparison}.", highlight=False
+            f"[bold green]✓[/] {opened_ledger.anchor.seq} entries, all intact, {comparison}.", highlight=False
         )
     raise typer.Exit(1 if problems else 0)
 
@@ -133,9 +148,11 @@ def _head(opened_ledger: Ledger) -> str | None:
 
 
 def _key(text: str) -> bytes | None:
+    """Return the public key that a text writes in hex; None for an empty text."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
+        # one byte, which the next line refuses
         key = b"?"
     if len(key) not in (0, 32):
         raise InvalidInput(
@@ -150,7 +167,8 @@ def export(
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
     force: bool = outputs.FORCE,
 ) -> None:
-    """Write all entries as JSON lines, which verify by themselves. Secret state is not in it."""
+    """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. They hold
+    no secret state."""
     outputs.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
@@ -171,7 +189,7 @@ def enter(
     path: Path = LEDGER,
     note: str = typer.Option(..., "--note", help="What was released, where and when.", show_default=False),
     epsilon: str = typer.Option(None, "--epsilon", "-e", help="Its price, as pure or approximate privacy."),
-    delta: str = typer.Option(None, "--delta", help="Of that price."),
+    delta: str = typer.Option(None, "--delta", help="The delta of that price."),
     rho: str = typer.Option(None, "--rho", help="Its price, as zero-concentrated privacy."),
     event: str = typer.Option(
         None, "--event", help="Its price as a JSON event in a file; - is standard input."
@@ -193,21 +211,24 @@ def enter(
         print(json.dumps(charge.to_json()))
     else:
         Console().print(
-            f"entered as {charge.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}",
+            f"entered as {charge.seq}; used so far: {UpperAmount(curator.used):.4g}, "
+            f"left: {LowerAmount(curator.remaining):.4g}",
             highlight=False,
         )
 
 
 def _number(text: str | None, option: str) -> Fraction:
+    """Return the exact number of an option that was given."""
     number = exact(text, option)
-    assert number is not None, "options that were not given are not asked for"
+    assert number is not None, "called for options that were given only"
     return number
 
 
 def _entered_price(
     epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
 ) -> events.Event:
-    """Return the price of a release that was made elsewhere, as one event."""
+    """Return the price of a release that was made elsewhere, as one event under the neighbor relation of
+    `rule`."""
     if sum(option is not None for option in (epsilon, rho, file)) != 1 or (
         delta is not None and epsilon is None
     ):
@@ -253,7 +274,15 @@ def budget(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    titles = ["budget of", "used", "of", "", "left", "delta", *([f"buys at {epsilon:g}"] if epsilon else [])]
+    titles = [
+        "budget of",
+        "used",
+        "of",
+        "",
+        "left",
+        "delta",
+        *([] if epsilon is None else [f"buys at {epsilon:g}"]),
+    ]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         table.add_column(title, justify="left" if title in ("budget of", "", "delta") else "right")
@@ -272,19 +301,20 @@ def budget(
     for name, (times, cost) in askers.items():
         summary = (
             f"charged for {name}: {times:,} time{'' if times == 1 else 's'}, alone worth "
-            f"{rows[0]['unit']} {cost:.4g}"
+            f"{rows[0]['unit']} {UpperAmount(cost):.4g}"
         )
         Console().print(_plain_text(summary), style="dim")
     if total is not None:
         line = (
-            f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta "
+            f"odometer: all charges together cost at most epsilon {UpperAmount(total.epsilon):.4g} (delta "
             f"{total.delta:g}), whenever you look"
         )
         Console().print(_plain_text(line), style="dim")
 
 
 def _odometer(opened_ledger: Ledger) -> Any:
-    """Return the running bound; None where an event has no price that an odometer can add up."""
+    """Return a bound on the cost of all charges so far (`books.odometer`); None where it has no theorem for
+    one of the events."""
     try:
         return books.odometer(opened_ledger)
     except Unsupported:
@@ -292,6 +322,8 @@ def _odometer(opened_ledger: Ledger) -> Any:
 
 
 def _rows(accounts: Any, epsilon: float | None) -> list[dict[str, Any]]:
+    """Return one row per account of an owner, with how many queries of `epsilon` it would buy, if one is
+    given."""
     if epsilon is None:
         return [_row(account, None) for account in accounts.all()]
     event = events.PureDP(epsilon=epsilon, neighbors=accounts.public.neighbors)
@@ -299,14 +331,14 @@ def _rows(accounts: Any, epsilon: float | None) -> list[dict[str, Any]]:
 
 
 def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
-    """Return an account as a row of the table of budgets."""
+    """Return an account as a row of the table of budgets; with a `price`, also how often it can be paid."""
     rule = account.rule
     row = {
         "of": account.of,
         "unit": rule.unit,
-        "used": account.used,
+        "used": UpperAmount(account.used),
         "limit": float(rule.total),
-        "left": account.left,
+        "left": LowerAmount(account.left),
     }
     row["delta"] = float(getattr(rule, "delta", 0.0))
     if price is not None:
@@ -315,6 +347,6 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
 
 
 def _plain_text(text: str) -> Text:
-    """Return what others wrote as plain text: brackets are no markup, and what would command the terminal is
-    written out."""
+    """Return a text of another author as plain text for rich: brackets are not markup, and control characters
+    are written out."""
     return Text(visible(" ".join(text.split("\n"))))

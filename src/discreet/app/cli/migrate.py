@@ -1,4 +1,4 @@
-"""`discreet migrate`: what to change in a training script that was written for Opacus."""
+"""`discreet migrate`: lists what to change in a training script that was written for Opacus."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The one way in which the shell writes a file: never over a ledger, a key or data, and over nothing that
-exists unless told to."""
+"""Checks and writes the output files of all commands: never over a ledger, a key or data, and over another
+file that exists only with --force."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ FORCE = typer.Option(
     False, "--force", help="Overwrite an output that exists. A ledger, a key or data never is."
 )
 
-# what a file begins with, and where: ledgers and other SQLite files, keys, Parquet, DuckDB
+# (offset, bytes at that offset) of files that are never overwritten: SQLite files such as ledgers, keys,
+# Parquet, DuckDB
 _PRECIOUS = ((0, b"SQLite format 3\0"), (0, b"discreet ledger key"), (0, b"PAR1"), (8, b"DUCK"))
-# files that belong to a ledger of the same name: a text in the place of its journal would destroy it
+# Suffixes of files that belong to a ledger of the same name. A text in the place of its journal would
+# destroy the ledger.
 _COMPANIONS = (".key", "-journal", "-wal", "-shm", "-lock")
 
 
 def check(
     path: Path | None, *, force: bool = False, data: Iterable[str | Path] = (), makes_folder: bool = False
 ) -> None:
-    """Refuse an output that must not be written there; before anything is charged, run or read.
+    """Refuse a path that the command must not write to; called before anything is charged, run or read.
 
-    `data` are inputs of the command.
+    `data` are the input files of the command, which are never overwritten. With `makes_folder` the command
+    makes the folder of `path` itself. None and "-" (standard output) pass.
     """
     if path is None or str(path) == "-":
         return
@@ -35,7 +38,7 @@ def check(
         raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. {nothing}")
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder. {nothing}")
-    if precious(path) or any(same(path, Path(str(item).partition("::")[0])) for item in data):
+    if precious(path) or any(belongs_to(path, item) for item in data):
         raise InvalidInput(
             f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. "
             f"{nothing} Give another name."
@@ -46,21 +49,33 @@ def check(
         raise InvalidInput(f"{path} exists already. {nothing} Give another name, or --force.")
 
 
+def check_distinct(*paths: Path | None) -> None:
+    """Refuse two outputs of one command at the same path: the second would overwrite the first."""
+    real_paths = [os.path.realpath(path) for path in paths if path is not None]
+    for path in real_paths:
+        if real_paths.count(path) > 1:
+            raise InvalidInput(
+                f"{path} is named for two outputs. Nothing was charged, run or written. Give them "
+                f"different names."
+            )
+
+
 def picture(path: Path | None) -> Path | None:
-    """Return the name under which a picture is saved: PNG where it does not say."""
+    """Return the path under which a picture is saved: with .png added if it has no suffix."""
     return path if path is None or path.suffix else path.with_name(path.name + ".png")
 
 
 def precious(path: Path) -> bool:
-    """Whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by its
-    name."""
+    """Return whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by
+    its name."""
     real_path = os.path.realpath(path)
     owners = [real_path.removesuffix(end) for end in _COMPANIONS if real_path.endswith(end)]
     return _starts_like_precious(real_path) or any(_starts_like_precious(owner) for owner in owners)
 
 
 def write(path: Path, text: str, *, force: bool = False) -> None:
-    """Write what `check` has admitted; what came to be there in the meantime is refused as well."""
+    """Write a text to a path that `check` has admitted before; `check` is repeated, as a file may have been
+    made there in the meantime."""
     check(path, force=force)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -69,7 +84,22 @@ def write(path: Path, text: str, *, force: bool = False) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def belongs_to(path: Path, data: str | Path) -> bool:
+    """Return whether a path is the data file or one of its files, where `data` is a folder or a pattern."""
+    text = str(data).partition("::")[0]
+    if path.exists() and (os.path.isdir(text) or not os.path.exists(text)):
+        # imported late: commands without data need no engine
+        from ...tables import is_several
+        from ...tables import several as files_of
+
+        files = files_of(text) if is_several(text) else None
+        return files is not None and any(same(path, file) for file in files.paths)
+    return same(path, Path(text))
+
+
 def _starts_like_precious(path: str) -> bool:
+    """Return whether a file begins like those that are never overwritten; a file that cannot be read does
+    not."""
     try:
         with open(path, "rb") as file:
             start = file.read(64)
@@ -79,6 +109,7 @@ def _starts_like_precious(path: str) -> bool:
 
 
 def same(first: Path, second: Path) -> bool:
+    """Return whether two paths lead to the same file; no if either does not exist."""
     try:
         return os.path.samefile(first, second)
     except OSError:

@@ -1,5 +1,5 @@
-"""`discreet plan`: several questions and models under one epsilon, from a TOML file; nothing is spent without
---run."""
+"""`discreet plan`: splits one epsilon among questions and models that a TOML file lists; nothing is charged
+without --run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import typer
 
+from ... import tables
 from ..._errors import InvalidInput
+from ..._text import visible
 from ...planning import BudgetPlan
 from ...query import Answer
 from .. import requests
@@ -19,7 +21,7 @@ from .query import ANALYST, JSON, LEDGER, SCHEMA
 FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
 )
-RUN = typer.Option(False, "--run", help="Do what is planned. Each piece is charged before it is answered.")
+RUN = typer.Option(False, "--run", help="Run the plan. Each piece is charged before it is answered.")
 _PLAN_KEYS = {"data", "epsilon", "together", "work"}
 
 
@@ -35,7 +37,8 @@ def plan(
     will cost. Free without --run."""
     settings = _read_plan(file)
     data = settings["data"]
-    if not Path(data.partition("::")[0]).is_absolute():
+    # A relative path is relative to the plan file.
+    if not tables.is_address(data) and not Path(data.partition("::")[0]).is_absolute():
         data = str(file.parent / data)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     budget_plan = session.plan(
@@ -47,11 +50,11 @@ def plan(
     if as_json:
         print(json.dumps(_plan_json(budget_plan, results)))
         return
-    print(budget_plan)
+    print(visible(str(budget_plan), keep="\n"))
     for answer in _answers(results or ()):
-        print(answer)
+        print(visible(str(answer), keep="\n"))
     if not run:
-        print("nothing was spent; --run does it")
+        print("nothing was charged; --run runs the plan")
 
 
 def _read_plan(file: Path) -> dict[str, Any]:
@@ -81,7 +84,8 @@ def _read_plan(file: Path) -> dict[str, Any]:
 
 
 def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a piece of work with its model, which the file names by its estimator."""
+    """Return a piece of work in which the name of a model ("model") is replaced by the estimator of that name
+    ("estimator")."""
     if "model" not in entry:
         return entry
     from ... import learning
@@ -94,6 +98,7 @@ def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(results: tuple[Any, ...]) -> list[Answer]:
+    """Return the answers among the results; a workload has a tuple of them, and models are left out."""
     flat = [value for result in results for value in (result if isinstance(result, tuple) else (result,))]
     return [value for value in flat if isinstance(value, Answer)]
 

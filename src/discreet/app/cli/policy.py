@@ -1,4 +1,5 @@
-"""`discreet policy`: who may spend how much. Needs the key, not the data."""
+"""`discreet policy`: shows and changes who may spend how much. It needs the ledger's key, and reads no
+data."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from .ledger import LEDGER
 
 WARNING = (
     "warning: decide about budgets without looking at answers. A budget that was chosen because of "
-    "what was released promises less: the "
-    "deltas of all budgets that might have been chosen add up (docs/filters.md)."
+    "what was released promises less: the deltas of all budgets that might have been chosen add up "
+    "(docs/filters.md)."
 )
 
 
@@ -46,9 +47,14 @@ def policy(
     analysts = dict(before.analysts)
     if unknown := [name for name in remove if name not in analysts]:
         raise InvalidInput(f"{unknown[0]!r} is not an analyst of this dataset. Nothing was changed.")
-    analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(
-        map(analyst_of, analyst)
-    )
+    changed = [analyst_of(text) for text in analyst]
+    names = [*remove, *(name for name, _ in changed)]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InvalidInput(
+            f"{repeated[0]!r} is named more than once in --analyst and --remove. Nothing was changed. Say "
+            f"once what the analyst may spend, or remove them."
+        )
+    analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(changed)
     after = Policy(budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()))
     if after != before:
         Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
@@ -62,7 +68,10 @@ def policy(
 
 
 def _budget(budget: Budget, epsilon: float | None, delta: float | None) -> Budget:
+    """Return the dataset's budget with a new epsilon or delta, where one is given."""
     if epsilon is not None and budget.epsilon is None:
-        raise InvalidInput("this dataset's budget is one of rho, and stays so. Nothing was changed.")
+        raise InvalidInput(
+            "this dataset's budget is in rho (zero-concentrated privacy), and stays so. Nothing was changed."
+        )
     changes = {name: value for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None}
     return dataclasses.replace(budget, **changes)  # type: ignore[arg-type]

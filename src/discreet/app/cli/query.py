@@ -1,4 +1,7 @@
-"""`discreet query` and `preview`: SQL on the shell."""
+"""`discreet query` and `discreet preview`: questions in SQL on the command line.
+
+Other commands share the arguments and options that are defined here.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,13 @@ SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA w
 LEDGER = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added.")
 EPSILON = typer.Option(None, "--epsilon", "-e", help="Ask by price.")
 WITHIN = typer.Option(None, "--within", help="Ask by accuracy: the least price that promises this error.")
-CONFIDENCE = typer.Option(0.95, "--confidence", help="Of errors and of --within.")
-DELTA = typer.Option(None, "--delta", help="By default a hundredth of the budget's.")
-ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a group.")
+CONFIDENCE = typer.Option(0.95, "--confidence", help="The probability with which errors and --within hold.")
+DELTA = typer.Option(
+    None, "--delta", help="The delta of the question. By default a hundredth of the budget's."
+)
+ROWS = typer.Option(None, "--rows", help="How many rows of one person count in each group.")
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
-OTHER = typer.Option(False, "--other", help="Add up the groups that are not shown in one row.")
+OTHER = typer.Option(False, "--other", help="Add one row with the sum of all groups that are not shown.")
 ANALYST = typer.Option(STEWARD, "--as", "--analyst", help="Who asks.")
 PERIOD = typer.Option(
     [], "--period", help="Only rows of this period, where budgets are per period. Can be repeated."
@@ -73,11 +78,14 @@ def query(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    # No account changes where the answer is served from the ledger.
     before = [account.spent for account in session.accounts]
-    answer = session.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
+    answer = session.sql(sql_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
     is_free = before == [account.spent for account in session.accounts]
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))
+        if plot is not None:
+            _picture(plot, answer, confidence)
         return
     print(visible(answer.text(confidence, rest="--json has all"), keep="\n"))
     note = "asked before: served from the store, free; " if is_free else ""
@@ -109,19 +117,20 @@ def preview(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, engine=engine
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
-    query_preview = session.preview(_text(sql), confidence=confidence, other=other, **options)
+    query_preview = session.preview(sql_text(sql), confidence=confidence, other=other, **options)
     if as_json:
         print(json.dumps(requests.preview_json(query_preview)))
         return
     print(visible(str(query_preview), keep="\n"))
 
 
-def _text(sql: str) -> str:
+def sql_text(sql: str) -> str:
+    """Return the SQL of the argument, or that on standard input for "-"."""
     return typer.get_text_stream("stdin").read() if sql == "-" else sql
 
 
 def _require_matplotlib() -> None:
-    """Refuse a picture that cannot be drawn before the question is charged."""
+    """Refuse --plot without matplotlib, before the question is charged."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtra.of("plots", "--plot needs matplotlib, and nothing was charged")
 
@@ -129,12 +138,19 @@ def _require_matplotlib() -> None:
 def _picture(path: Path, answer: Answer, confidence: float) -> Path:
     from ..demo.stage import Bar, draw
 
+    """Draw the answer as bars with error bars, and return the path."""
     columns = answer.bars(confidence=confidence)
-    trios = zip(columns["labels"], columns["heights"], columns["errors"], strict=True)
-    bars = [Bar(label, float(height), float(error or 0), None) for label, height, error in trios]
-    return draw(path, bars, "", f"{answer.sql}\n{answer.price}; bars: {confidence:.0%} intervals")
+    triples = zip(columns["labels"], columns["heights"], columns["errors"], strict=True)
+    bars = [Bar(_literal(label), float(height), float(error or 0), None) for label, height, error in triples]
+    return draw(path, bars, "", f"{_literal(answer.sql)}\n{answer.price}; bars: {confidence:.0%} intervals")
+
+
+def _literal(text: str) -> str:
+    """Return a text in which matplotlib sees no formula: between two dollar signs it would parse one."""
+    return text.replace("$", r"\$")
 
 
 def print_note(text: str) -> None:
-    # Not through rich, which takes longer to load than a line takes to print.
+    """Print one dim line on standard error."""
+    # Not with rich: its import takes longer than printing a line.
     typer.secho(visible(text), err=True, dim=True)

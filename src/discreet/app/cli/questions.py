@@ -1,6 +1,6 @@
-"""`discreet init --interactive`: the questions of a drafted schema, asked one by one in the terminal.
+"""`discreet init --interactive`: asks the questions of a drafted schema file one by one in the terminal.
 
-Nothing is read off the data: who answers says what is known about the study.
+No value of the data is read: whoever answers says what is publicly known about the study.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import typer
 
 from ... import _require, tables
 from ..._errors import InvalidInput
+from ..._text import visible
 from ...tables import Format
 
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
@@ -23,9 +24,10 @@ _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
 
 
 def complete(draft: str) -> str:
-    """Return the schema file that the answers to a draft's questions make; asked again until it is valid.
+    """Ask the questions of a draft, each until its answer is valid, and return the text of the schema file.
 
-    Whoever ends early is told that nothing was written: half a declaration would say less than was meant.
+    Where the questions are ended early (Ctrl-C, end of input), nothing is returned: half a declaration would
+    declare less than was meant.
     """
     try:
         return _ask_all(draft)
@@ -37,37 +39,41 @@ def complete(draft: str) -> str:
 
 
 def _ask_all(draft: str) -> str:
-    """Ask all questions, and return the schema file they make."""
+    """Ask all questions, and return the text of the schema file."""
     columns = list(_columns(draft))
     if not columns:
         raise InvalidInput("the table has no columns to ask about. Nothing was drafted.")
     typer.echo(
         "Answer from what is known about the study, not from the data. Return takes what is in brackets."
     )
+    # In TOML, keys of the file itself come before the first [section].
     top, sections = [_head(draft)], list[str]()
     unit = _unit([name for name, _, _ in columns])
     (sections if unit.startswith("[") else top).append(unit)
     size = _ask_until(
-        "About how many people are there, if everybody may know? (0: it is not public)", str.isdigit, "0"
+        "About how many people are there, if everybody may know? (0: it is not public)", _is_count, "0"
     )
     top += [f"size = {int(size)}"] if int(size) else []
     if "[format]" in draft:
         sections.append(_format(re.search(r"^delimiter = .*$", draft, re.M)))
     sections += [_facts(name, guess, example) for name, guess, example in columns]
     text = "\n".join(top) + "\n\n" + "\n\n".join(sections) + "\n"
-    # what cannot be true together (bounds the wrong way round) is refused here, before a file is written
+    # Answers that contradict each other, such as a lower bound above the upper one, are refused here, before
+    # a file is written.
     tables.load(text)
     return text
 
 
 def _head(draft: str) -> str:
+    """Return the first lines of the schema file: table, version and neighbors as the draft has them."""
     facts = (line for line in draft.splitlines() if re.match(r"(table|version|neighbors) =", line))
     lines = [line.split(" #")[0].rstrip() for line in facts]
     return "\n".join(["# Public facts, as they were answered; no value was read.", *lines])
 
 
 def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each column as TOML has it, what it seems to be, and an example of bounds."""
+    """Yield for each column of a draft its name as TOML writes it, the type that the draft guesses, and an
+    example of bounds, or an empty text."""
     lines = draft.splitlines()
     for index, line in enumerate(lines):
         match = _COLUMN.match(line)
@@ -79,8 +85,12 @@ def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _unit(names: list[str]) -> str:
-    """Ask whom the table protects, and return the lines of the unit."""
-    typer.echo(f"Columns: {', '.join(names)}")
+    """Ask which unit the table protects (a row, or all rows of a person), and return its lines of the schema
+    file.
+
+    `names` are the columns as TOML writes them.
+    """
+    typer.echo(f"Columns: {visible(', '.join(names))}")
     several = typer.confirm("Can one person (or household) have several rows?", default=True)
     if not several:
         return 'unit = "row"'
@@ -89,7 +99,8 @@ def _unit(names: list[str]) -> str:
         "Which column tells people apart?",
         lambda text: _unquoted(text) in columns,
         hint=lambda text: (
-            _require.did_you_mean(_unquoted(text), columns) or f" It is one of: {', '.join(columns)}."
+            _require.did_you_mean(_unquoted(text), columns)
+            or f" It is one of: {visible(', '.join(columns))}."
         ),
     )
     rows = _number("How many rows of one person may count in one group of an answer?", 10)
@@ -106,8 +117,11 @@ def _unquoted(name: str) -> str:
         return name.strip('"')
 
 
-def _format(delimiter: Any) -> str:
-    """Ask for decimal mark and formats of dates, and return the lines of the file's format."""
+def _format(delimiter: re.Match[str] | None) -> str:
+    """Ask for the decimal mark and the formats of dates, and return the section [format] of the schema file.
+
+    `delimiter` is the line of the draft with the delimiter, if it has one.
+    """
     decimal = _ask_until(
         "Decimal mark of numbers in the file",
         lambda text: text in (".", ","),
@@ -115,7 +129,7 @@ def _format(delimiter: Any) -> str:
         hint=" It is . or , (a point or a comma).",
     )
     dates = _ask_until(
-        "Formats of dates, such as %d.%m.%Y, parted by commas (empty: 2020-01-31)",
+        "Formats of dates, such as %d.%m.%Y, separated by commas (empty: 2020-01-31)",
         _are_dates,
         "",
         hint=" A format has %d, %m and %Y where day, month and year are: %d.%m.%Y for 31.01.2020.",
@@ -128,7 +142,11 @@ def _format(delimiter: Any) -> str:
 
 
 def _facts(name: str, guess: str, example: str) -> str:
-    """Return the lines of one column; none where it stays out of queries."""
+    """Ask about one column, and return its section of the schema file; a comment where it stays out of
+    queries.
+
+    `guess` is the type that the draft guesses, `example` an example of bounds, or empty.
+    """
     usual = guess if guess in KINDS else "text"
     kind = _ask_until(
         f"{name}: what is it? ({', '.join(KINDS)})",
@@ -153,24 +171,27 @@ def _facts(name: str, guess: str, example: str) -> str:
 
 
 def _values() -> list[str]:
-    """Ask for the values of categories; what looks like several that are parted otherwise is asked back."""
+    """Ask for the values of categories, separated by commas; one value with ; or | in it must be confirmed,
+    as it looks like several."""
     while True:
         text = _ask_until(
-            "  All its values, parted by commas (as they stand in the file)",
+            "  All its values, separated by commas (as they are written in the file)",
             lambda text: any(part.strip() for part in text.split(",")),
             hint=" Name one value at least.",
         )
         values = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
         mark = next((mark for mark in ";|" if len(values) == 1 and mark in values[0]), None)
         if mark is None or typer.confirm(
-            f"  {values[0]!r} is one value, with {mark!r} in it: values are parted by commas. Is that meant?",
+            f"  {values[0]!r} is one value, with {mark!r} in it: values are separated by commas. "
+            f"Is that meant?",
             default=False,
         ):
             return values
 
 
 def _are_dates(text: str) -> bool:
-    """Return whether these are formats of dates: a day, a month and a year, each of which can be written."""
+    """Return whether these are formats of dates, separated by commas: each has a day, a month and a year, and
+    `tables.Format` accepts it."""
     formats = [part.strip() for part in text.split(",") if part.strip()]
     years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
     is_complete = all(
@@ -185,20 +206,35 @@ def _are_dates(text: str) -> bool:
 
 
 def _bound(question: str, kind: str) -> str:
-    pattern = r"-?\d+(\.\d+)?([eE][-+]?\d+)?" if kind == "number" else r"\d{4}-\d{2}-\d{2}"
+    """Ask for a bound of a number or a date, and return it as TOML writes it."""
+    # TOML has no numbers that begin with a zero, such as 007
+    pattern = (
+        r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
+        if kind == "number"
+        else r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    )
     hint = " A number, such as 12.5." if kind == "number" else " A day, such as 2020-01-31."
     text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None, hint=hint)
     return text if kind == "number" else json.dumps(text)
 
 
+def _is_count(text: str) -> bool:
+    """Return whether a text is an integer of at most 15 digits; other digits than 0 to 9 are not."""
+    return text.isascii() and text.isdigit() and len(text) <= 15
+
+
 def _number(question: str, usual: int) -> int:
-    return int(_ask_until(question, lambda text: text.isdigit() and int(text) > 0, str(usual)))
+    """Ask for an integer of at least 1; `usual` is the default."""
+    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(usual)))
 
 
 def _ask_until(
     question: str, valid: Any, default: str | None = None, *, hint: str | Callable[[str], str] = ""
 ) -> str:
-    """Ask until the answer is valid; `hint` says what is wanted, with a blank before it."""
+    """Ask until `valid(answer)` is true, and return the answer.
+
+    `hint` is added to the refusal of an answer, with a blank before it: a text, or a function of the answer.
+    """
     while True:
         text = str(typer.prompt(question, default=default)).strip()
         if valid(text):

@@ -1,4 +1,4 @@
-"""`discreet serve`: the curator as a service, over HTTP and in the browser."""
+"""`discreet serve`: serves datasets over HTTP and in the browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import typer
 from ..._errors import InvalidInput, MissingExtra
 
 STATE = typer.Option(
-    Path("discreet-server"), "--state", help="The folder of people, tokens and jobs. Back its key up."
+    Path("discreet-server"),
+    "--state",
+    help="The folder in which the server stores people, tokens and jobs. Back up its key.",
 )
 ROOT = typer.Option([], "--root", help="A folder whose files may be served. Can be repeated.")
 LEDGER = typer.Option(
@@ -28,10 +30,11 @@ NAME = typer.Option([], "--name", help="A host name under which browsers reach i
 TICK = typer.Option(
     None,
     "--tick",
-    help="Answers leave at multiples of this. By default only at the time limit; finer leaks more.",
+    help="Answers are sent at multiples of so many seconds. By default only at the time limit; a finer "
+    "tick tells more about the data.",
 )
 DEMO = typer.Option(
-    False, "--demo", help="A public table, a steward and two analysts, in a folder that is thrown away."
+    False, "--demo", help="A public table, a steward and two analysts, in a temporary folder."
 )
 
 
@@ -45,12 +48,16 @@ def serve(
     seconds: float = typer.Option(5.0, "--seconds", help="The public time limit of a question."),
     tick: float = TICK,
     hide_stored: bool = typer.Option(
-        False, "--hide-stored", help="Let answers from the store wait like new ones."
+        False,
+        "--hide-stored",
+        help="Let stored answers wait as long as new ones, so that nobody sees which were asked before.",
     ),
     workers: int = typer.Option(2, "--workers", min=1, help="Processes that read data."),
     certificate: Path = typer.Option(None, "--certificate", help="A TLS certificate (PEM), with --key."),
     key: Path = typer.Option(None, "--key", help="The certificate's key (PEM)."),
-    behind_tls: bool = typer.Option(False, "--behind-tls", help="A proxy speaks TLS: cookies over TLS only."),
+    behind_tls: bool = typer.Option(
+        False, "--behind-tls", help="A proxy in front speaks TLS; cookies are sent over TLS only."
+    ),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
     demo: bool = DEMO,
 ) -> None:
@@ -78,7 +85,7 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
 
 
 def _web() -> Any:
-    """Import the server's names; an extra that is not installed is named."""
+    """Import the server; an error names the extra where it is not installed."""
     try:
         import uvicorn  # noqa: F401
 
@@ -89,7 +96,7 @@ def _web() -> Any:
 
 
 def _demo(options: dict[str, Any]) -> Any:
-    """Make the demonstration, and show its tokens, and where they are entered."""
+    """Make the demonstration in a temporary folder, print its tokens, and return the server's settings."""
     _web()
     from ...tables.spill import PrivateFolder
     from ..web.demo import TABLE, demo_settings
@@ -105,7 +112,7 @@ def _demo(options: dict[str, Any]) -> Any:
 
 
 def _dataset_settings(state: Path, root: list[Path], options: dict[str, Any], steward: str) -> Any:
-    """Return the settings of a server with data of one's own."""
+    """Return the settings of a server for the files below the folders `root`."""
     folders = tuple(folder.resolve() for folder in root)
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
         raise InvalidInput(f"there is no folder {missing[0]!r}. Nothing was started.")
@@ -134,9 +141,10 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
     )
 
     class Announced(uvicorn.Server):
-        """Says where it serves once it listens, not before: what connects earlier is refused."""
+        """Prints its address once it listens, not before: earlier connections are refused."""
 
         async def startup(self, sockets: Any = None) -> None:
+            """Start to listen, and print the address."""
             await super().startup(sockets)
             if self.started:
                 port = self.servers[0].sockets[0].getsockname()[1] if self.servers else settings.port
@@ -151,7 +159,7 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
 
 
 def _first_steward(settings: Any, name: str) -> None:
-    """Make the first steward and show their token, if nobody is there yet."""
+    """Make the first steward and print their token, if the server has no people yet."""
     from ..web import Role, ServerStore
 
     store = ServerStore(settings.state)

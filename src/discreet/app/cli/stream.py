@@ -1,5 +1,5 @@
-"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick, or
-an online learner that decides after every round."""
+"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick (a
+step of time, such as a day), or an online learner that decides after every round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,20 @@ import typer
 from ... import _require
 from ..._errors import InvalidInput
 from ..requests import open_session
-from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, print_note
+from .query import (
+    ANALYST,
+    CONFIDENCE,
+    DATA,
+    DELTA,
+    GROUPS,
+    JSON,
+    LEDGER,
+    ROWS,
+    SCHEMA,
+    SQL,
+    print_note,
+    sql_text,
+)
 
 stream = typer.Typer(
     help="Publish a count or decision at every tick, for one epsilon: start, learn, feed, show, factors.",
@@ -38,7 +51,7 @@ PARTICIPATIONS = typer.Option(
 SEPARATION = typer.Option(
     1, "--separation", help="The least number of ticks from one participation of a person to the next."
 )
-WINDOW = typer.Option(None, "--window", help="Count the last so many ticks only.")
+WINDOW = typer.Option(None, "--window", help="Count only the last so many ticks.")
 DECAY = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age.")
 RESTART = typer.Option(None, "--restart", help="Begin again at zero after so many ticks.")
 STRATEGY = typer.Option(
@@ -77,7 +90,8 @@ def start(
 
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     counter = stream_counter(
-        session, sql, epsilon=epsilon, delta=delta, rho=None, participations=participations, clock=clock,
+        session, sql_text(sql),
+        epsilon=epsilon, delta=delta, rho=None, participations=participations, clock=clock,
         rows=rows, groups=groups, horizon=horizon, strategy=strategy, separation=separation, window=window,
         decay=decay, restart=restart,
     )  # fmt: skip
@@ -117,7 +131,7 @@ def learn(
     participations: int = typer.Option(
         None, "--participations", help="In how many rounds one person counts, where people have many rows."
     ),
-    strategy: str = typer.Option("auto", "--strategy", help="As of discreet stream start."),
+    strategy: str = typer.Option("auto", "--strategy", help="As in discreet stream start."),
     preview: bool = typer.Option(
         False, "--preview", help="Print the regret bound without starting; nothing is charged."
     ),
@@ -168,6 +182,7 @@ def _loss(name: str, features: str, target: str | None) -> Any:
 
 
 def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
+    """Return the L2 ball that contains the decisions; None for experts, whose decisions are probabilities."""
     from ...streaming import Ball
 
     if learner == "experts" or (learner == "auto" and loss == "linear"):
@@ -185,7 +200,9 @@ def feed(
     ),
     tick: str = typer.Option(None, "--tick", help="Its name; a name is fed once. By default its number."),
     number: int = NUMBER,
-    ticks: int = typer.Option(1, "--ticks", help="With a clock: close so many ticks, one after the other."),
+    ticks: int = typer.Option(
+        1, "--ticks", min=1, help="With a clock: close so many ticks, one after the other."
+    ),
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     as_json: bool = JSON,
@@ -242,7 +259,8 @@ def factors(
     steps: int = typer.Option(1024, "--steps", help="How many steps the stream has."),
     as_json: bool = JSON,
 ) -> None:
-    """Compare strategies: the error of sums over so many steps, largest and root mean square."""
+    """Compare strategies by the error of running sums over so many steps: the largest, and the root mean
+    square."""
     from ...streaming import NAMES, error_factors
     from ...streaming.factors import MAX_OPTIMAL
 
@@ -256,6 +274,7 @@ def factors(
 
 
 def _print_tick(running: Any, as_json: bool) -> None:
+    """Print the newest release of a stream, with its error."""
     value, error = running.value, running.error()
     if as_json:
         print(
@@ -268,6 +287,8 @@ def _print_tick(running: Any, as_json: bool) -> None:
 
 
 def _to_json(value: Any) -> Any:
+    """Return a release, or a list of these, as JSON: a number, a vector, or a mapping from group to
+    number."""
     if isinstance(value, list):
         return [_to_json(v) for v in value]
     if isinstance(value, dict):
@@ -276,6 +297,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _format_value(value: Any) -> str:
+    """Return a release as text: a number, a vector, or a number per group."""
     if isinstance(value, dict):
         return ", ".join(f"{key}: {v:,.1f}" for key, v in value.items())
     if hasattr(value, "tolist"):

@@ -1,4 +1,5 @@
-"""`discreet synth`: a synthetic copy of a table, written as Parquet or CSV, with its card."""
+"""`discreet synth`: makes a synthetic copy of a table, written as Parquet or CSV, with its card (a
+description of how it was made)."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ from . import outputs
 from .query import ANALYST, DATA, JSON, LEDGER, SCHEMA
 
 OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
-EPSILON = typer.Option(..., "--epsilon", "-e", help="What the copy may cost.", show_default=False)
-DELTA = typer.Option(None, "--delta", help="By default a share of the budget's.")
-ROWS = typer.Option(None, "--rows", help="How many rows to draw. By default a noisy total, which is paid.")
+EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of the copy.", show_default=False)
+DELTA = typer.Option(None, "--delta", help="The delta of the copy. By default a share of the budget's.")
+ROWS = typer.Option(
+    None, "--rows", help="How many rows to draw. By default a noisy count, which is paid for."
+)
 METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes or independent.")
 COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
 BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120; CHILD.COLUMN=20. Can be repeated.")
@@ -26,7 +29,7 @@ WHERE = typer.Option([], "--constraint", help="A public fact: 'age >= education_
 CHILD = typer.Option(
     None, "--child", help="A second private table, copied with the first: --out is a folder."
 )
-SEED = typer.Option(None, "--seed", help="Of the rows that are drawn; not of the noise.")
+SEED = typer.Option(None, "--seed", help="The seed of the rows that are drawn; not of the noise.")
 CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after each step.")
 RESUME = typer.Option(False, "--resume", help="Go on from the checkpoint, with the same options. Free.")
 
@@ -89,8 +92,10 @@ def synth(
 
 
 def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
-    """Return the second table with its own bins, those named "visits.cost", which are taken from the others;
-    its name alone where there are none."""
+    """Return the second table with its own bins; only its name where `rows` or such bins are not given.
+
+    Its bins are named with the table, such as "visits.cost"; they are moved out of `bins`, which is changed.
+    """
     child_bins = {
         text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")
     }
@@ -107,7 +112,7 @@ def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
 
 
 def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
-    """Refuse, before the charge, a place that the copy cannot be written to."""
+    """Refuse, before the charge, a path that the copy cannot be written to."""
     if child is not None:
         if out.suffix != "" or out.exists() or not out.parent.is_dir():
             raise InvalidInput(
@@ -118,7 +123,8 @@ def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
         raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
     from ...synthetic.copy import is_copy
 
-    # Parquet files are never written over, as they may be data; those with the card of a copy are not.
+    # `outputs.check` never overwrites a Parquet file, as it may be data. One with the card of a synthetic
+    # copy is not data, and may be overwritten with --force.
     if is_copy(out) and not outputs.same(out, Path(data)):
         if not force:
             raise InvalidInput(f"{out} exists already. Nothing was charged. Give another name, or --force.")
@@ -129,19 +135,23 @@ def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
 
 
 def _show(facts: Any) -> None:
+    """Print the progress of a run on one line of the terminal."""
     print(f"\rstep {facts['step']} of at most {facts['steps']}", end="", file=sys.stderr, flush=True)
 
 
 def _bins(text: str) -> tuple[str, Any]:
+    """Return the column and the number of bins of COLUMN=20, or the column and the edges of
+    COLUMN=0,18,65."""
     name, _, value = text.rpartition("=")
     parts = [part.strip() for part in value.split(",")]
     if not name or not all(parts):
-        raise InvalidInput(f"--bins wants COLUMN=20 or COLUMN=0,18,65, got {text!r}. Nothing was charged.")
+        raise InvalidInput(f"--bins needs COLUMN=20 or COLUMN=0,18,65, got {text!r}. Nothing was charged.")
     edges = [_edge(part) for part in parts]
     return name, edges[0] if len(edges) == 1 else edges
 
 
 def _edge(text: str) -> Any:
+    """Return an edge as an integer or a float; a text, such as a date, as it is."""
     for kind in (int, float):
         try:
             return kind(text)

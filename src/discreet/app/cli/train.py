@@ -1,4 +1,4 @@
-"""`discreet train`: a private model of one column of a table, from the shell."""
+"""`discreet train`: trains a private model that predicts one column of a table."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ... import accounting as acc
 from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
+from ..._round import UpperAmount
 from ..requests import beside, open_session
 from ..training_page import Page, Point, TrainingCurve
 from . import outputs
@@ -27,7 +28,8 @@ from .train_tabular import card_path, tabular_estimator, train_tabular
 if TYPE_CHECKING:
     from ...learning import Trainer
 
-# Points of the curves, at which the model is scored on the public set: each costs one evaluation.
+# Number of points of the curves. At each the model is evaluated on the public set, which takes time. The
+# number is not measured.
 _MARKS = 20
 
 
@@ -62,13 +64,16 @@ def train(
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         options.refuse_sgd_options(
-            hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume
-        )
+            hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume, batch=batch,
+            epochs=epochs != 20, clip=clip != 1, learning_rate=rate != 0.5, every=every != 100,
+        )  # fmt: skip
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     inputs = options.input_files(data, schema, public)
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
+    outputs.check_distinct(path, page, checkpoint)
+    options.refuse_private_test_set(data, public)
     columns = options.names_of(features)
     if method != "sgd":
         outputs.check(card_path(path), force=force, data=inputs)
@@ -101,6 +106,7 @@ def _report(
 
 
 def _momentum(rate: float) -> Any:
+    """Return the optimizer with this learning rate."""
     from ...learning import SGD
 
     return SGD(lr=rate, momentum=0.9)
@@ -109,12 +115,11 @@ def _momentum(rate: float) -> Any:
 def _trainer(
     session: sessions.Session, estimator: Any, target: str, features: list[str] | None, n: int | None
 ) -> Any:
-    """Return the priced `learning.Trainer`; refused where the number of people is not declared."""
+    """Return the `learning.Trainer` with its price; refused where the number of people is not declared."""
     if n is None and session.public.size is None:
         raise PrivateFact(
             "the number of people is private and never read off the data: declare it, --n 1000 or "
-            "size = 1000 in the schema, or buy a noisy count: "
-            "discreet query. Nothing was charged or trained."
+            "size = 1000 in the schema, or buy a noisy count: discreet query. Nothing was charged or trained."
         )
     return estimator.mechanism(
         session.public, target=target, features=features, delta=session.budget.delta or None
@@ -148,7 +153,11 @@ def _run(
 
 @dataclass
 class _TrainingLog:
-    """Gathers public facts of a run: epsilon so far, and the model's scores on a public set."""
+    """Collects public facts of a run.
+
+    `examples` is the public set, or None; `losses` are (step, loss on that set), `scores` the final model's
+    scores on it, and `prices` the epsilon at `delta` after a number of steps.
+    """
 
     trainer: Trainer
     delta: float
@@ -159,32 +168,36 @@ class _TrainingLog:
 
     @property
     def marks(self) -> list[int]:
+        """Return the steps at which the curves have points."""
         steps = self.trainer.length
         return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
 
     def price_curve(self) -> list[Point]:
-        """Return the price so far: from none to the first step, which already costs a good part, and on."""
+        """Return the points (step, epsilon after it); the first step is among them, as it costs a large part
+        already."""
         return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
 
     def epsilon(self, step: int) -> float:
-        """Return epsilon after so many steps, computed once."""
+        """Return the epsilon after so many steps, computed once; printed rounded up."""
         if step not in self.prices:
-            self.prices[step] = self.trainer.spent(step, delta=self.delta)
+            self.prices[step] = UpperAmount(self.trainer.spent(step, delta=self.delta))
         return self.prices[step]
 
     def record(self, progress: Any) -> None:
-        """Score the model so far on the public set."""
+        """Evaluate the model of this step on the public set."""
         if self.examples is not None:
             self.losses.append((progress.step, self.examples.score(progress.model)["loss"]))
 
     def finish(self, module: Any) -> None:
+        """Evaluate the final model on the public set."""
         if self.examples is not None:
             self.scores = self.examples.score(module)
 
 
 @contextmanager
 def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
-    """Show a bar on standard error, with epsilon so far; evaluate the model at some of the steps."""
+    """Show a progress bar on standard error, with epsilon so far. Yields the function that is called after
+    every step, which also evaluates the model at the steps of `log.marks`."""
     marks = set(log.marks)
     columns = (
         TextColumn("step {task.completed} of {task.total}"),
@@ -206,12 +219,14 @@ def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
 
 
 def _estimator(session: sessions.Session, target: str) -> Any:
+    """Return the class of the estimator: a classifier for categories and booleans, else a regressor."""
     from ...learning import DPClassifier, DPRegressor
 
     return DPClassifier if isinstance(session.public.fact(target), Categories | Boolean) else DPRegressor
 
 
 def _public_set(path: Path | None, trainer: Trainer) -> Any:
+    """Return the public set on which the model is evaluated; None where none is given."""
     if path is None:
         return None
     from ...learning.evaluate import PublicSet
@@ -238,7 +253,7 @@ def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str
         "target": columns.target,
         "features": list(columns.features),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "epsilon": acc.epsilon(trainer.event, delta=log.delta),
+        "epsilon": UpperAmount(acc.epsilon(trainer.event, delta=log.delta)),
         "delta": log.delta,
         "neighbors": str(trainer.public.neighbors),
         "unit": trainer.public.unit.column or "row",
@@ -253,6 +268,7 @@ def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str
     }
 
 
+# why "used" may grow by more than the model's epsilon
 _WHY = (
     "all so far, priced for questions that may depend on earlier answers: that is more than the model "
     "costs by itself"
@@ -278,7 +294,7 @@ def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:
     )
     loss_curve = TrainingCurve(
         title="Loss on the public set",
-        note="Of the models on the way; they are covered by the same price.",
+        note="Loss of the models after some of the steps; the same price covers all of them.",
         points=log.losses,
     )
     summary = (

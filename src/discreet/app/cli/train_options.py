@@ -1,4 +1,4 @@
-"""The options of `discreet train`."""
+"""The options of `discreet train`, and checks of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import typer
 
-from ..._errors import InvalidInput
+from ..._errors import InvalidInput, PrivateFact
+from . import outputs
 
 TARGET = typer.Option(
     ..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False
 )
-EPSILON = typer.Option(1.0, "--epsilon", "-e", help="Of the model.")
-DELTA = typer.Option(None, "--delta", help="By default the budget's.")
+EPSILON = typer.Option(1.0, "--epsilon", "-e", help="The epsilon of the model.")
+DELTA = typer.Option(None, "--delta", help="The delta of the model. By default the budget's.")
 METHOD = typer.Option(
     "sgd",
     "--method",
@@ -21,7 +22,7 @@ METHOD = typer.Option(
     "naive_bayes, tree, boosting.",
 )
 FEATURES = typer.Option(
-    None, "--features", help="Columns to predict from, by commas. By default all that can be."
+    None, "--features", help="Columns to predict from, separated by commas. By default all that can be used."
 )
 N = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not.")
 BATCH = typer.Option(
@@ -31,10 +32,16 @@ BATCH = typer.Option(
     "at least 256.",
 )
 EPOCHS = typer.Option(20, "--epochs", help="Passes over the data.")
-CLIP = typer.Option(1.0, "--clip", help="What one person's gradient is scaled down to.")
-RATE = typer.Option(0.5, "--learning-rate", help="Of stochastic gradient descent with momentum.")
+CLIP = typer.Option(
+    1.0, "--clip", help="The largest L2 norm of one person's gradient; longer ones are scaled down."
+)
+RATE = typer.Option(
+    0.5, "--learning-rate", help="The learning rate of stochastic gradient descent with momentum 0.9."
+)
 HIDDEN = typer.Option(
-    [], "--hidden", help="The size of a hidden layer; may be given more than once. Linear without."
+    [],
+    "--hidden",
+    help="The size of a hidden layer; may be given more than once. Without it the model is linear.",
 )
 OUT = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added.")
 PAGE = typer.Option(None, "--page", help="Also write a results page (HTML).")
@@ -47,17 +54,28 @@ RESUME = typer.Option(False, "--resume", help="Go on from --checkpoint, with the
 
 
 def names_of(features: str | None) -> list[str] | None:
-    """Return the columns that an option names, by commas; None where it is not given."""
+    """Return the columns that an option names, separated by commas; None where it is not given."""
     return None if features is None else [name.strip() for name in features.split(",")]
 
 
 def refuse_sgd_options(**options: Any) -> None:
-    """Refuse options that only DP-SGD has."""
-    present = [f"--{name}" for name, value in options.items() if value]
+    """Refuse options that only DP-SGD has; a value that is true means that the option was given."""
+    present = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if present:
         raise InvalidInput(
             f"{present[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
             f"trained. Leave {present[0]} or --method out."
+        )
+
+
+def refuse_private_test_set(data: str, public: Path | None) -> None:
+    """Refuse the private table, or one of its files, as the public one: the exact loss on it would be
+    printed, at no charge."""
+    if public is not None and outputs.belongs_to(public, data):
+        raise PrivateFact(
+            f"--public {str(public)!r} is the private table, or one of its files: the model's exact scores "
+            f"on it are not private. Nothing was charged or trained. Give a table of people who need no "
+            f"protection, or leave --public out."
         )
 
 

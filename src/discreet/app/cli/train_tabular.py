@@ -1,5 +1,5 @@
-"""`discreet train --method`: models of tables without torch: fitted once, saved as JSON with a card beside
-them."""
+"""`discreet train --method`: models of tables that need no torch, each fitted in one step. A model is saved
+as JSON, with its card (a description in Markdown) beside it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 from ... import session as sessions
 from ..._errors import InvalidInput
 from ..._public import Boolean, Categories
+from ..._round import UpperAmount
 from .query import print_note
 
+# --method: the estimator in `learning`, for a target with classes; below, for a number
 LEARNERS = {
     "naive_bayes": "GaussianNB",
     "tree": "DecisionTreeClassifier",
@@ -35,7 +37,7 @@ def train_tabular(
     path: Path,
     as_json: bool,
 ) -> None:
-    """Fit, save the model and its card, and print their public facts."""
+    """Fit a model, save it and its card, and print its public facts."""
     from ...learning import tabular
 
     model = session.fit(estimator, target=target, features=features)
@@ -54,7 +56,7 @@ def train_tabular(
         f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {card_file}"
     )
     print(
-        f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by "
+        f"price: epsilon {UpperAmount(card.facts['epsilon']):.4g} at delta {card.facts['delta']:g}, by "
         f"{card.facts['mechanism']}"
     )
     if card.facts.get("why"):
@@ -88,7 +90,8 @@ def tabular_estimator(
             )
         name = LEARNERS[method] if is_classification else REGRESSORS[method]
         return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
-    # for a numeric target, second moments by default: one release serves every penalty
+    # For a numeric target the default is ridge regression from second moments: one release of the moments
+    # serves every penalty.
     if not is_classification and method in ("auto", "moments"):
         return Ridge(epsilon=epsilon, delta=delta)
     kind = LogisticRegression if is_classification else HuberRegressor

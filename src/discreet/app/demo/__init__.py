@@ -1,6 +1,8 @@
-"""The chapters of `discreet demo`, in the order in which they are told.
+"""The chapters of `discreet demo`, in the order in which they are shown.
 
-A chapter is a module with TITLE and run(stage).
+A chapter is a module of this package with a TITLE and a function run(stage), which prints the chapter and
+saves its pictures through a `stage.Stage`. The name of a chapter is that of its module with hyphens. The
+other modules are experiments and attacks that chapters run.
 """
 
 from importlib import import_module
@@ -19,10 +21,12 @@ CHAPTERS = (
     "models",
 )
 
-# What `discreet demo` tells by itself, in well under a minute; the others come with --all or by name.
+# The chapters that `discreet demo` shows without options, in well under a minute. The others take longer, and
+# are shown with --all or by name.
 SHORT = ("one-budget", "first-answers", "consistency", "composition", "anonymity", "attacks")
 
 
 def chapter(name: str) -> ModuleType:
-    """Return the module of a chapter, loaded when it is run: some need packages that are slow to load."""
+    """Return the module of a chapter. It is imported here and not above, because some chapters need packages
+    that are slow to load."""
     return import_module(f".{name.replace('-', '_')}", __name__)

@@ -1,5 +1,4 @@
-"""Many looks at one dataset: a holdout that cannot be worn out, and leaderboards that cannot be climbed by
-luck."""
+"""Adaptive data analysis: a reusable holdout, and leaderboards that random submissions cannot climb."""
 
 from __future__ import annotations
 
@@ -22,19 +21,21 @@ from .stage import Stage
 
 TITLE = "Many looks at one dataset, without being fooled by it"
 
+# The holdout experiment: people (and as many attributes), and how often it is run.
 N, RUNS = 10_000, 5
+# The leaderboards: hidden labels, and the numbers of submissions after which the attack is measured.
 ROWS, COUNTS = 1000, (10, 25, 50, 100, 150, 200, 250, 300)
 
 
 def run(stage: Stage) -> None:
-    """Tell the experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is
-    proved."""
+    """Show the experiment of Dwork et al. (Science 2015), what is proved about it, and the boosting attack of
+    Blum and Hardt."""
     stage.say(
         f"{N:,} people, {N:,} attributes, and a class to predict that has [bold]nothing to do with "
         f"any of them[/]. An analyst keeps the "
-        f"attributes that look good on the training part and on the holdout alike, lets the best of "
-        f"them vote, and asks the holdout how "
-        f"good the vote is. The truth is 50%. (Dwork et al., Science 2015; {RUNS} runs.)\n"
+        f"attributes that correlate with the class on the training part and on the holdout alike, lets the "
+        f"best of them vote, and asks the holdout how "
+        f"accurate the vote is. The true accuracy is 50%. (Dwork et al., Science 2015; {RUNS} runs.)\n"
     )
     outcomes = {
         (signal, reusable): science(signal=signal, reusable=reusable, runs=RUNS, seed=3)
@@ -47,12 +48,16 @@ def run(stage: Stage) -> None:
     _pictures(stage, outcomes, curves)
 
 
-def _holdouts(stage: Stage, plain: Outcome, ours: Outcome) -> None:
+def _holdouts(stage: Stage, plain: Outcome, reusable: Outcome) -> None:
+    """Print the accuracies that a plain and a reusable holdout report, and the true ones."""
     indices = [plain.sizes.index(k) for k in (10, 100, 500)]
     rows = [
         [
             f"{plain.sizes[i]}",
-            *(f"{x.mean(axis=0)[i]:.1%}" for x in (plain.holdout, plain.fresh, ours.holdout, ours.fresh)),
+            *(
+                f"{accuracies.mean(axis=0)[i]:.1%}"
+                for accuracies in (plain.holdout, plain.fresh, reusable.holdout, reusable.fresh)
+            ),
         ]
         for i in indices
     ]
@@ -60,25 +65,27 @@ def _holdouts(stage: Stage, plain: Outcome, ours: Outcome) -> None:
     stage.say("")
 
 
-def _say_what_is_proved(stage: Stage, ours: Outcome) -> None:
+def _say_what_is_proved(stage: Stage, reusable: Outcome) -> None:
+    """Say what these settings cost, and which settings come with a proof of generalization."""
     used = holdout_of(N, N)
-    per = acc.basic(acc.compose([used.event])).value / used.budget
+    epsilon_per_finding = acc.basic(acc.compose([used.event])).value / used.budget
     size = 1_000_000
     public = Public(neighbors=REPLACE, size=size)
     careful = Thresholdout.pure(public, epsilon=0.05, budget=20, threshold=0.01, questions=1000)
     stage.say(
-        f"The reusable holdout (Thresholdout) gives the training value back while the two agree, and "
+        f"The reusable holdout (Thresholdout) returns the training value where the two values agree, and "
         f"a noisy holdout value where they do "
-        f"not: {ours.findings.mean():.0f} times of {N + len(ours.sizes):,} here. Up to "
-        f"{float(used.threshold):.1%} of a difference is overlooked, which shows where few "
-        f"attributes vote. Like the paper's, these settings keep the analyst honest and protect "
-        f"nobody: each time costs epsilon {per:.2g}. What is "
-        f"[bold]proved[/] needs more people: with {size:,}, epsilon 0.05 for 20 findings in "
+        f"not (a finding): {reusable.findings.mean():.0f} times in {N + len(reusable.sizes):,} questions "
+        f"here. Differences of up to {float(used.threshold):.1%} are not corrected, which shows where few "
+        f"attributes vote. Like the paper's, these settings keep the analyst from overfitting and protect "
+        f"nobody's privacy: each finding costs epsilon {epsilon_per_finding:.2g}. What is "
+        f"[bold]proved[/] needs more people: with {size:,}, and epsilon 0.05 for 20 findings in "
         f"1,000 questions, every answer is {careful.generalization()}.\n"
     )
 
 
 def _boards(stage: Stage) -> dict[str, list[float]]:
+    """Attack five leaderboards, print the results, and return the attack's accuracies by COUNTS."""
     public = Public(schema=(("y", Categories([0, 1])),), neighbors=REPLACE, size=ROWS)
     truth = np.random.default_rng().integers(0, 2, ROWS)
     boards = {
@@ -94,22 +101,22 @@ def _boards(stage: Stage) -> dict[str, list[float]]:
     }
     curves = {name: climb(board, truth, submissions=max(COUNTS), at=COUNTS) for name, board in boards.items()}
     stage.say(
-        f"A leaderboard is a holdout for everybody. The attack: hand in {max(COUNTS)} random guesses "
-        f"for {ROWS:,} labels, and let those that scored above "
-        f"one half vote. What the vote gets right of the hidden labels (it knows nothing):\n"
+        f"A leaderboard is a holdout for everybody. The attack: submit {max(COUNTS)} random guesses "
+        f"of {ROWS:,} labels, and let those that scored above "
+        f"one half vote. The share of the hidden labels that the vote gets right (50% would be guessing):\n"
     )
-    open_ones = ("plain", "ladder", "parameter-free ladder")
+    guarantees = {
+        "shaky ladder, epsilon 1": "epsilon 1, delta 1e-06",
+        "sparse vector, epsilon 1": "epsilon 1",
+    }
     stage.table(
         ["leaderboard", "attack ends at", "privacy"],
-        [
-            [name, f"{curve[-1]:.1%}", "no guarantee" if name in open_ones else "epsilon 1"]
-            for name, curve in curves.items()
-        ],
+        [[name, f"{curve[-1]:.1%}", guarantees.get(name, "no guarantee")] for name, curve in curves.items()],
     )
     stage.say(
-        "\nThe two ladders of Blum and Hardt withstand it, but nothing is proved of what they tell "
-        "about one person: on protected labels the "
-        "curator refuses them. The other two are private, and that is why they withstand it.\n"
+        "\nThe two ladders of Blum and Hardt withstand the attack, but no privacy guarantee is proved for "
+        "them: on protected labels the "
+        "curator refuses them. The last two are private, and that is why they withstand it.\n"
     )
     return curves
 
@@ -127,4 +134,4 @@ def _pictures(
     except MissingExtra as missing:
         stage.aside(str(missing))
         return
-    stage.say(f"[dim]pictures saved as[/] {' and '.join(str(path) for path in paths)}")
+    stage.saved(*paths)

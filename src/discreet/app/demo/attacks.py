@@ -1,5 +1,5 @@
-"""What leaks without it: a table that looks anonymous, counts that are only a little wrong, noise that is
-only almost right."""
+"""What leaks without differential privacy: a table without names, counts with small errors, and noise in
+floating point."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from ..._errors import MissingExtra
 from ...tables import rand_hie
 from .stage import ACCENT, INK, Stage
 
-TITLE = "What leaks without it: attacks, and what resists them"
+TITLE = "What leaks without differential privacy: attacks, and what resists them"
 
+# The people of the reconstruction attack, and the epsilon of all counts about them together.
 PEOPLE, EPSILON = 150, 1
-# what a neighbor knows
+# the columns that a neighbor knows of somebody in the table
 QUASI_IDENTIFIERS = ("age", "sex", "site", "education")
+# the color of what an attack finds
 ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Tell uniqueness, reconstruction from exact, rounded and private counts, and the last bits of noise."""
+    """Show uniqueness, reconstruction from exact, slightly wrong and private counts, and the attack on the
+    last bits of floating-point noise."""
     table = pa.Table.from_batches(rand_hie(year=1).batches([*QUASI_IDENTIFIERS, "health"]))
     _uniqueness(stage, table)
     secret = np.isin(np.array(table["health"].to_pylist()[:PEOPLE], dtype=object), ["fair", "poor"])
@@ -36,23 +39,25 @@ def run(stage: Stage) -> None:
 
 
 def _uniqueness(stage: Stage, table: pa.Table) -> None:
+    """Say how many people are unique without their names, and what 5-anonymity still gives away."""
     before = auditing.risk(table, QUASI_IDENTIFIERS)
     after = auditing.mondrian(table, QUASI_IDENTIFIERS, 5)
     same = auditing.homogeneity(after, QUASI_IDENTIFIERS, "health")
     stage.say(
         f"No names are in the table. But of {before.rows:,} people, {before.unique:.0%} are the only "
         f"ones of their exact age, sex, site and "
-        f"schooling: who knows these about a neighbor finds the row, and reads how ill they are. "
-        f"Blurred until everybody shares theirs with four "
+        f"schooling: whoever knows these of a neighbor finds the row, and reads how ill they are. "
+        f"Generalized until everybody shares theirs with at least four "
         f"others ([bold]5-anonymity[/]), the classes still give away the health of {same.found:,} people, "
         f"because everybody in their class has the same.\n"
     )
 
 
 def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
-    """Return exact counts, counts with a random error of up to 2, and private ones: epsilon 1 for all the
-    questions together."""
+    """Return three functions that count the ill people of a group: exactly, with a random error of up to 2,
+    and privately, with EPSILON for all questions together."""
     rng = np.random.default_rng()
+    # the attack asks four questions per person (the default of `auditing.reconstruct`)
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON / (4 * PEOPLE))
     entropy = sampling.Entropy()
 
@@ -69,12 +74,13 @@ def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
 
 
 def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
+    """Print how many people the attack guesses right from each kind of counts."""
     stage.say(
-        f"Then publish only counts? An attacker asks how many people in random groups are in fair or "
+        f"So publish counts only? An attacker asks how many people in random groups are in fair or "
         f"poor health, {4 * PEOPLE} questions about "
         f"{PEOPLE} people, and solves the equations ([bold]reconstruction[/], Dinur & Nissim 2003):\n"
     )
-    blind = max(secret.mean(), 1 - secret.mean())
+    one_guess = max(secret.mean(), 1 - secret.mean())
     rows = [
         [
             name,
@@ -85,23 +91,25 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     ]
     stage.table(
         ["answers", "people guessed right", "of the ill found"],
-        [*rows, ["guessing “healthy” for all", f"{blind:.0%}", "0%"]],
+        [*rows, ["guessing “healthy” for all", f"{one_guess:.0%}", "0%"]],
     )
     stage.say("")
 
 
 def _share_of_ill_identified(reconstruction: auditing.Reconstruction, secret: Any) -> float:
+    """Return the share of the ill people whom the attack guesses to be ill."""
     return float(reconstruction.bits[secret].mean())
 
 
 def _last_bits(stage: Stage) -> None:
+    """Attack Laplace noise in floating point and on the integers by the set of possible outputs."""
     rng, entropy = np.random.default_rng(), sampling.Entropy()
-    ours = mechanisms.IntegerLaplace.for_epsilon(1)
+    integer_noise = mechanisms.IntegerLaplace.for_epsilon(1)
     floats = auditing.floating_point_attack(
         lambda x: x + rng.laplace(), 1.0, 0.0, scale=1, claim=1.0, confidence=1 - 1e-9
     )
     exact = auditing.floating_point_attack(
-        lambda x: int(ours(np.array([int(x)]), entropy=entropy)[0]),
+        lambda x: int(integer_noise(np.array([int(x)]), entropy=entropy)[0]),
         1,
         0,
         scale=1,
@@ -109,21 +117,26 @@ def _last_bits(stage: Stage) -> None:
         confidence=1 - 1e-9,
     )
     stage.say(
-        "And noise is not noise. Both of these claim epsilon 1; the attack of Mironov (2012) looks "
-        "at which floating-point numbers can come out at "
-        "all, and measures, with confidence 1 - 1e-9, at least:\n"
+        "Noise of the right distribution can still be wrong in its last bits. Both noises below claim "
+        "epsilon 1. The attack of Mironov (2012) looks at which floating-point numbers can come out at all. "
+        "It shows, with confidence 1 - 1e-9, that epsilon is at least:\n"
     )
     stage.table(
-        ["noise", "epsilon shown", "claim of 1"],
+        ["noise", "epsilon at least", "claim of 1"],
         [
             ["numpy's Laplace, floats", f"{floats.epsilon:.2f}", "refuted" if floats.refuted else "stands"],
-            ["ours, exact integers", f"{exact.epsilon:.2f}", "refuted" if exact.refuted else "stands"],
+            [
+                "discreet's Laplace, exact integers",
+                f"{exact.epsilon:.2f}",
+                "refuted" if exact.refuted else "stands",
+            ],
         ],
     )
     stage.say("")
 
 
 def _picture(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
+    """Save a picture with one dot per person, 15 in a row, colored by whether the guess is right."""
     try:
         import matplotlib
     except ImportError:
@@ -151,4 +164,4 @@ def _picture(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reco
     stage.out.mkdir(parents=True, exist_ok=True)
     figure.savefig(stage.out / "attacks.png", dpi=150)
     pyplot.close(figure)
-    stage.say(f"[dim]picture saved as[/] {stage.out / 'attacks.png'}")
+    stage.saved(stage.out / "attacks.png")

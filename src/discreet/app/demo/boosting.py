@@ -1,8 +1,9 @@
-"""The attack that breaks plain leaderboards: hundreds of random submissions, and the majority vote of the
-lucky ones.
+"""The boosting attack on leaderboards: hundreds of random submissions, and the majority vote of those with a
+score above one half.
 
-Blum & Hardt 2015 (arXiv:1502.04585): each random guess that scored above one half knows a little about the
-hidden labels; their majority knows a lot about these labels, and nothing about the population they came from.
+Blum & Hardt 2015 (arXiv:1502.04585): a random guess that scored above one half agrees with slightly more than
+half of the hidden labels. The majority vote of many such guesses agrees with many of these labels, and has
+learned nothing about the population that the labels come from.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Submit = Callable[[Labels], float | None]
 
 
 def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labels:
-    """Return the 0-1 labels that the attack ends with, for a board with `rows` rows.
+    """Return the 0-1 labels that the attack ends with, on a board with `rows` hidden labels.
 
-    `submit` hands in labels and returns the score that the board tells for them, or None where it tells none.
+    `submit(labels)` submits labels and returns the score that the board shows, or None where it shows none.
     """
     _require.integer(rows=rows, submissions=submissions, at_least=1)
     _require.integer(seed=seed, at_least=0)
@@ -36,8 +37,8 @@ def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labe
 
 
 def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[Labels]:
-    """Return what the attack would submit after each submission: the majority of those that scored above one
-    half."""
+    """Yield, after each random submission, the majority vote of the submissions so far that scored above one
+    half; ties are broken by labels drawn once."""
     random: Any = np.random.default_rng(seed)
     votes, kept, ties = np.zeros(rows, np.int64), 0, random.integers(0, 2, rows)
     for _ in range(submissions):
@@ -51,11 +52,11 @@ def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[L
 def climb(
     board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0
 ) -> list[float]:
-    """Attack a board on labels `truth` (0-1, by row number): return the accuracy on them after so many
-    submissions (`at`; by default, all).
+    """Attack a board with the hidden labels `truth` (0-1, by row number): return the accuracy of the vote on
+    them after each number of submissions in `at` (by default after the last).
 
-    A score counts as told if the board is plain, or if it says that the submission improved. The randomness
-    is seeded: this is a simulation, and `truth` is nobody's secret.
+    A plain board shows every score; any other shows one where the submission improved, until it halts. The
+    randomness is seeded: this is a simulation, and `truth` is no secret.
     """
     _require.integer(submissions=submissions, at_least=1)
     _require.integer(seed=seed, at_least=0)

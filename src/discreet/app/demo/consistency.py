@@ -1,5 +1,5 @@
-"""Numbers that add up: four noisy tables of the same people disagree; least squares makes them agree, and
-better, for nothing."""
+"""Consistent tables: four noisy tables of the same people disagree; least squares makes them agree, and more
+accurate, at no cost in privacy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from .stage import ACCENT, INK, PALE, Bar, Stage
 TITLE = "Numbers that add up"
 
 SITES = (1, 2, 3, 4, 5, 6)
+# the epsilon of each of the four tables
 EPSILON = Fraction(1, 8)
+# the number of values of each attribute
 SIZES: dict[Any, int] = {"site": len(SITES), "health": len(HEALTH.values)}
 KINDS = ("as released", "consistent", "whole numbers")
+# the attributes of the four tables, and their names
 NAMES: dict[tuple[Any, ...], str] = {
     ("site", "health"): "site by health",
     ("site",): "site",
@@ -30,8 +33,8 @@ NAMES: dict[tuple[Any, ...], str] = {
 
 
 def run(stage: Stage) -> None:
-    """Ask four overlapping tables, show that they disagree, make them agree, and compare both with the
-    truth."""
+    """Release four overlapping tables, show that they disagree, make them agree, and compare both with the
+    true tables."""
     people = _crossed_table()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON)
     raw = [_ask(people, attributes, noise) for attributes in NAMES]
@@ -42,39 +45,42 @@ def run(stage: Stage) -> None:
     stage.say(
         f"Six cities, four states of health: an office publishes the cross table, both margins and "
         f"the total, each with fresh noise at "
-        f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four "
-        f"different answers:\n"
+        f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers who add the numbers up find "
+        f"four different totals:\n"
     )
     stage.table(["how many people?", *KINDS], _totals(raw, fitted, rounded))
     stage.say(
-        "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. "
-        "[bold]Least squares[/] moves every "
-        "number as little as its noise allows until all agree. It looks at nothing but released "
-        "numbers, so it costs nothing, and the "
-        "errors to expect shrink, by amounts known beforehand:\n"
+        "\nIt is known that margins are sums of cells, and how much noise each number has. "
+        "[bold]Least squares[/] moves the "
+        "numbers as little as possible, in units of their noise, until all agree. It uses released "
+        "numbers only, so it costs no privacy, and the "
+        "standard deviations shrink, by amounts known beforehand:\n"
     )
-    errors_seen = [_errors(r, f, w, t) for r, f, w, t in zip(raw, fitted, rounded, truth, strict=True)]
+    actual_errors = [
+        _errors(released, fit, integers, true)
+        for released, fit, integers, true in zip(raw, fitted, rounded, truth, strict=True)
+    ]
     expected = [[math.sqrt(r.variance), math.sqrt(f.variance)] for r, f in zip(raw, fitted, strict=True)]
     stage.table(
-        ["table", "noise", "after", "error seen", "after", "whole numbers"],
+        ["table", "noise", "noise, consistent", "error", "error, consistent", "error, whole numbers"],
         [
             [name, *(f"± {e:.1f}" for e in deviations), *(f"{e:.1f}" for e in errors)]
-            for name, deviations, errors in zip(NAMES.values(), expected, errors_seen, strict=True)
+            for name, deviations, errors in zip(NAMES.values(), expected, actual_errors, strict=True)
         ],
     )
     before, after = (_squares(tables, truth) for tables in (raw, fitted))
     stage.say(
-        f"\nAll squared errors together: {before:,.0f} as released, {after:,.0f} consistent. One "
-        f"number may lose now and then; together they "
-        f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
+        f"\nThe sum of all squared errors: {before:,.0f} as released, {after:,.0f} consistent. A single "
+        f"number may become worse; the sum never does, whatever the noise, because the projection on the set "
+        f"of consistent tables, in which the truth lies, cannot lead away from the truth."
     )
     _smallest_group(stage, raw[0], fitted[0], rounded[0], truth[0])
-    _picture(stage, errors_seen, expected)
+    _picture(stage, actual_errors, expected)
 
 
 def _crossed_table() -> Memory:
-    """Return the first study year with one more column, site and health together: a public function of two
-    declared columns."""
+    """Return the first study year with a column for the pair of site and health, which is a public function
+    of two declared columns, so that its categories are public too."""
     batches = list(rand_hie(year=1).batches(["site", "health"]))
     columns = {
         name: [v for b in batches for v in b.column(i).to_pylist()]
@@ -93,17 +99,20 @@ def _crossed_table() -> Memory:
 
 
 def _statistic(attributes: tuple[str, ...]) -> mechanisms.Statistic:
+    """Return the histogram over the attributes, or the count of everybody where there are none."""
     return mechanisms.Histogram(column=NAMES[attributes]) if attributes else mechanisms.Count()
 
 
 def _exact(people: Memory, attributes: tuple[str, ...]) -> Any:
+    """Return the true table, with one axis for each attribute."""
     return np.asarray(_statistic(attributes)(people)).reshape([SIZES[a] for a in attributes])
 
 
 def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerLaplace) -> inference.Marginal:
-    """Return one released table, and the variance of its noise, which is public."""
+    """Return one released table with the variance of its noise, which is public."""
     mechanism = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
     values = np.asarray(mechanism(people, entropy=sampling.Entropy()).value, dtype=float)
+    # that of continuous Laplace noise, a little above that of the discrete noise: see `inference.width`
     variance = 2 * float(noise.scale) ** 2
     return inference.Marginal(
         attributes=attributes, values=values.reshape([SIZES[a] for a in attributes]), variance=variance
@@ -111,7 +120,8 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
 
 
 def _round_cells(raw: list[inference.Marginal]) -> list[Any]:
-    """Return the non-negative integer cells that fit all four tables best, and their sums."""
+    """Return all four tables as sums of the same non-negative cells: those nearest to the released numbers,
+    rounded to integers."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])
     cells = inference.non_negative_measured(matrix, answers, raw[0].variance)
@@ -120,6 +130,7 @@ def _round_cells(raw: list[inference.Marginal]) -> list[Any]:
 
 
 def _totals(raw: Any, fitted: Any, rounded: Any) -> list[list[str]]:
+    """Return the number of people according to each table: as released, consistent, and in whole numbers."""
     return [
         [f"adding up: {NAMES[r.attributes]}", *(f"{float(np.sum(x)):,.0f}" for x in (r.values, f.values, w))]
         for r, f, w in zip(raw, fitted, rounded, strict=True)
@@ -127,18 +138,20 @@ def _totals(raw: Any, fitted: Any, rounded: Any) -> list[list[str]]:
 
 
 def _squares(tables: Any, truth: list[Any]) -> float:
+    """Return the sum of squared errors over all cells of all tables."""
     return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
 
 
 def _errors(raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any) -> list[float]:
-    """Return the root mean square errors: possible only because this old table is public."""
+    """Return the root mean square errors of one table as released, consistent, and in whole numbers. They can
+    be shown only because the true table is public."""
     return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, rounded)]
 
 
 def _smallest_group(
     stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any
 ) -> None:
-    """Show the smallest group, where a count may come out negative."""
+    """Show the counts of people in poor health, the smallest group, where a noisy count may be negative."""
     column = HEALTH.values.index("poor")
     width = inference.width(0.95) * math.sqrt(fitted.variance)
     columns = [x[:, column] for x in (raw.values, fitted.values, rounded, truth)]
@@ -156,15 +169,15 @@ def _smallest_group(
         [[f"site {s}", *(f"{v:,.0f}" for v in row)] for s, *row in zip(SITES, *columns, strict=True)],
     )
     stage.say(
-        "\nConsistent numbers are right on average and may be negative. Whole numbers look like "
+        "\nConsistent numbers are right on average (unbiased) and may be negative. Whole numbers look like "
         "counts and add up, but small ones are "
-        "now too large on average: publish them for reading, keep the others for computing.\n"
+        "too large on average: publish whole numbers for reading, and compute with the consistent ones.\n"
     )
 
 
-def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]]) -> None:
-    """Draw the errors table by table, before and after, with the standard deviation that was known
-    beforehand."""
+def _picture(stage: Stage, actual: list[list[float]], expected: list[list[float]]) -> None:
+    """Draw the actual errors of each table, as released, consistent and in whole numbers, with the standard
+    deviations of the first two, which are known beforehand."""
     try:
         import matplotlib
     except ImportError:
@@ -174,12 +187,13 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    positions, colors = np.arange(len(seen)), ("#7b8794", ACCENT, PALE)
+    positions, colors = np.arange(len(actual)), ("#7b8794", ACCENT, PALE)
     for shift, color, label, column in zip(
-        (-0.27, 0.0, 0.27), colors, KINDS, zip(*seen, strict=True), strict=True
+        (-0.27, 0.0, 0.27), colors, KINDS, zip(*actual, strict=True), strict=True
     ):
         axes.bar(positions + shift, column, 0.24, color=color, label=label, zorder=2)
     for shift, column in zip((-0.27, 0.0), zip(*expected, strict=True), strict=True):
+        # one entry in the legend for both rows of marks
         text = "standard deviation, known beforehand" if shift else None
         axes.hlines(
             column,
@@ -192,7 +206,7 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
         )
     axes.set_xticks(positions, list(NAMES.values()))
     axes.set_title(
-        "Error of noisy counts, before and after they add up",
+        "Error of noisy counts, as released and made consistent",
         loc="left",
         fontsize=13,
         color=INK,
@@ -206,9 +220,9 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_ylim(0, 1.35 * max(max(row) for row in seen + expected))
+    axes.set_ylim(0, 1.35 * max(max(row) for row in actual + expected))
     axes.legend(frameon=False, loc="upper center", ncols=4, fontsize=9)
     stage.out.mkdir(parents=True, exist_ok=True)
     figure.savefig(stage.out / "consistency.png", dpi=150)
     pyplot.close(figure)
-    stage.say(f"[dim]picture saved as[/] {stage.out / 'consistency.png'}")
+    stage.saved(stage.out / "consistency.png")

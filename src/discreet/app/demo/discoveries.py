@@ -1,5 +1,5 @@
-"""From one table to discoveries: private p-values, online tests that pay for rejections only, and an alarm
-when a series changes."""
+"""Statistical discoveries on one budget: private p-values, online tests that pay for rejections only, and an
+alarm when a series changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from .stage import Stage
 
 TITLE = "Discoveries that are not luck, on one budget"
 
+# The trial: columns, people, and the columns that the treatment moves.
 COLUMNS, PEOPLE, REAL = 30, 10_000, (4, 13, 22)
+# The stream of hypotheses: epsilons, runs at each, and the null distribution of every statistic.
 EPSILONS, RUNS = (0.3, 0.4, 0.5, 0.7, 1.0), 10
 COIN = Binomial(trials=1000, chance=0.5)
 
@@ -43,6 +45,7 @@ def run(stage: Stage) -> None:
 
 
 def _columns(stage: Stage) -> None:
+    """Test each column of a made-up trial for an effect, and compare three ways to select discoveries."""
     random = np.random.default_rng()
     arm = random.integers(0, 2, PEOPLE)
     data: dict[str, Any] = {
@@ -64,8 +67,8 @@ def _columns(stage: Stage) -> None:
     stage.say(
         f"{PEOPLE:,} people in two arms of a trial, {COLUMNS} markers, of which the treatment moves "
         f"{len(REAL)}: {list(REAL)}. Each is compared by a private "
-        f"Mann-Whitney test at epsilon 0.08, whose p-value counts its own noise. What is done with "
-        f"private p-values is free:\n"
+        f"Mann-Whitney test at epsilon 0.08, whose p-value takes the noise into account. Whatever is "
+        f"computed from private p-values is free:\n"
     )
     stage.table(
         ["procedure", "target", "found"],
@@ -83,6 +86,7 @@ def _columns(stage: Stage) -> None:
 
 
 def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
+    """Run PAPRIKA on simulated streams of hypotheses, and return the shares by epsilon."""
     procedure = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
     trials_by_epsilon = {
         epsilon: trials.online(
@@ -95,13 +99,13 @@ def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
         for epsilon in EPSILONS
     }
     stage.say(
-        f"A hundred hypotheses one after another about 1,000 people, eight of them worth finding; "
-        f"private online testing pays for rejections alone (PAPRIKA; {RUNS} runs):\n"
+        f"A hundred hypotheses one after another about 1,000 people, of which eight null hypotheses are "
+        f"false; private online testing pays for rejections only (PAPRIKA; {RUNS} runs):\n"
     )
     stage.table(
         ["epsilon", "signals found", "false among findings"],
         [
-            [f"{epsilon:g}", *(f"{mean:.1%} ± {off:.1%}" for mean, off in (runs.power, runs.rate))]
+            [f"{epsilon:g}", *(f"{mean:.1%} ± {half:.1%}" for mean, half in (runs.power, runs.rate))]
             for epsilon, runs in trials_by_epsilon.items()
         ],
     )
@@ -110,6 +114,8 @@ def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
 
 
 def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
+    """Simulate a change watch, print a table, and return for each epsilon pairs (share of runs with a false
+    alarm, median delay in days)."""
     public = Public(schema=(("x", Bounds(0, 1)), ("t", Bounds(1, 400))))
     curves: dict[str, list[tuple[float, float]]] = {}
     rows = []
@@ -128,13 +134,15 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
             tuned = replace(watch, threshold=alarm_threshold(watch, false_alarm=wanted, runs=400))
             false = float(np.isfinite(trials.alarms(tuned, change_at=None, runs=200, seed=2)).mean())
             seen = trials.alarms(tuned, change_at=201, runs=100, seed=3)
-            late = float(np.median(seen[seen >= 201])) - 201
-            curves.setdefault(f"epsilon {epsilon:g}", []).append((false, late))
+            # the delay of the runs without a false alarm before the change; a run without any counts as
+            # infinite
+            delay = float(np.median(seen[seen >= 201])) - 201
+            curves.setdefault(f"epsilon {epsilon:g}", []).append((false, delay))
             if wanted == 0.05:
-                rows.append([f"{epsilon:g}", f"{false:.1%}", f"{late:.0f} days"])
+                rows.append([f"{epsilon:g}", f"{false:.1%}", f"{delay:.0f} days"])
     stage.say(
-        "A rate that rises from 20% to 80% on day 201 of 400, one person a day; a private watch over "
-        "the last 100 days, set to one false alarm in twenty:\n"
+        "A rate that rises from 20% to 80% on day 201 of 400, one person per day; a private watch over "
+        "the last 100 days, with a threshold for a false alarm in one of twenty series without a change:\n"
     )
     stage.table(["epsilon", "false alarms", "median delay"], rows)
     stage.say("")
@@ -156,4 +164,4 @@ def _pictures(
     except MissingExtra as missing:
         stage.aside(str(missing))
         return
-    stage.say(f"[dim]pictures saved as[/] {' and '.join(str(path) for path in paths)}")
+    stage.saved(*paths)

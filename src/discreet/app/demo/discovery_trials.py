@@ -1,8 +1,8 @@
-"""Simulated trials of discovery: how many findings are false and how many signals are found, and when alarms
-are raised.
+"""Simulations of private testing: the shares of false discoveries and of signals detected, and the times of
+alarms.
 
-For benchmarks, pictures and the choice of settings: made-up data, seeded randomness, nothing that could be
-released.
+For benchmarks, pictures and the choice of settings. Data is made up and randomness is seeded, so nothing here
+may be used on real data.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ...sampling import SeededEntropy
 from ...tables import Memory, Source
 
 Floats = NDArray[np.float64]
-# the statistic of each hypothesis; True: a signal
+# Draws the statistics of all hypotheses from a generator and a mask that is True where the null is false.
 Draw = Callable[[np.random.Generator, NDArray[np.bool_]], Any]
-# signals among a hundred hypotheses
+# the positions of the signals (false nulls) among a hundred hypotheses: chosen, spread over the stream
 SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)
 
 
 @dataclass(frozen=True, slots=True)
 class _SimulatedStatistic:
-    """A number that the simulation drew, in place of a statistic of a table: like a count, a person can only
-    add to it."""
+    """Holds a number that the simulation drew, in place of a statistic of a table. One person moves it by at
+    most `moved`, and like a count only upwards (`monotone`)."""
 
     value: int
     moved: int
@@ -49,21 +49,24 @@ class _SimulatedStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialShares:
-    """Holds for each run the share of false findings among all, and the share of the signals detected."""
+    """Holds for each run the share of false discoveries among all discoveries (`false`), and the share of the
+    signals that were discovered (`detected`)."""
 
     false: Floats
     detected: Floats
 
     def interval(self, values: Floats) -> tuple[float, float]:
-        """Return the mean and half the width of its 95% interval."""
+        """Return the mean over the runs and the half-width of its 95% interval (normal approximation)."""
         return float(values.mean()), float(1.96 * values.std(ddof=1) / len(values) ** 0.5)
 
     @property
     def rate(self) -> tuple[float, float]:
+        """The false discovery rate, with the half-width of its interval."""
         return self.interval(self.false)
 
     @property
     def power(self) -> tuple[float, float]:
+        """The mean share of signals detected, with the half-width of its interval."""
         return self.interval(self.detected)
 
 
@@ -78,11 +81,15 @@ def online(
     signals: Sequence[int] = SIGNALS,
     alternative: str = "greater",
 ) -> TrialShares:
-    """Run `mechanism` on a stream of hypotheses of which `signals` are false nulls."""
+    """Run `mechanism` on `runs` streams of hypotheses, whose nulls at the positions `signals` are false.
+
+    `null` is the null distribution of every statistic, `alternative` the side of the tests, and `draw` draws
+    the statistics. After the mechanism halts nothing more is rejected.
+    """
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     truth = np.isin(np.arange(hypotheses), signals)
     empty = Memory({}, mechanism.public)
-    false, true = np.empty(runs), np.empty(runs)
+    false, detected = np.empty(runs), np.empty(runs)
     for run in range(runs):
         values, rejected = draw(source, truth), np.zeros(hypotheses, dtype=np.bool_)
         state = mechanism.start(empty, entropy=entropy)
@@ -98,22 +105,26 @@ def online(
                 break
             rejected[index] = answer.value.rejected
         false[run] = (rejected & ~truth).sum() / max(1, rejected.sum())
-        true[run] = (rejected & truth).sum() / max(1, truth.sum())
-    return TrialShares(false, true)
+        detected[run] = (rejected & truth).sum() / max(1, truth.sum())
+    return TrialShares(false, detected)
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:
-    """Return the time of the alarm in each run, infinite where none is raised: one row at each time, the
-    distribution changes at `change_at`."""
+    """Return the time of the first alarm in each run, infinite where none is raised.
+
+    There is one row at each time from 1 to `watch.times`; its distribution changes at the time `change_at`,
+    or never if that is None. The noise is simulated in floats, with the scales of the mechanism.
+    """
     source, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)
-    delays = np.full(runs, np.inf)
+    alarm_times = np.full(runs, np.inf)
     for run in range(runs):
         before, after = (watch.change.draw(source, watch.times, changed=c) for c in (False, True))
         best = best_scores(on_grid(watch.change, np.where(changed, after, before)), watch.window)
         noise = source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
         raised = np.flatnonzero(best + noise >= float(watch.threshold) * GRID)
         if len(raised):
-            delays[run] = watch.window + raised[0]
-    return delays
+            # the first score is that of the first full window, which ends at the time `window`
+            alarm_times[run] = watch.window + raised[0]
+    return alarm_times

@@ -1,4 +1,5 @@
-"""The first chapter: one histogram and one mean of a real table, with their price and their error."""
+"""A chapter on single mechanisms: one histogram and one mean of a real table, with their price and their
+error."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ def run(stage: Stage) -> None:
     stage.say(
         "The table: the first year of the RAND Health Insurance Experiment, one row per person: how "
         "they rate their health, "
-        "how often they saw a doctor. Two questions are asked of it. Nobody who sees the answers can "
-        "tell from them whether "
-        "any one person took part: not even the number of people in the table is given away.\n"
+        "how often they saw a doctor. Two questions are asked of it. Nobody who sees the answers can be "
+        "sure whether any one person took part; how sure they can become is said below. Even the number of "
+        "people in the table stays hidden behind the noise.\n"
     )
     entropy = sampling.Entropy()
     counts = mechanisms.noisy_histogram(people.public, "health", epsilon=HISTOGRAM_EPSILON)(
@@ -68,16 +69,24 @@ def run(stage: Stage) -> None:
 
 
 def _price(stage: Stage, *releases: Release) -> None:
+    """Say what all releases cost together, and by how much they can move a belief."""
     total = accounting.basic(accounting.compose([release.event for release in releases])).value
+    belief = highest_belief(total)
     stage.say(
-        f"[bold]Spent in all: epsilon {total:.3g}.[/] Whatever anybody believes about one person, "
-        f"say that it is 50 : 50 whether they "
-        f"took part: after these answers it is at most {100 * math.exp(total) / (1 + math.exp(total)):.1f} : "
-        f"{100 / (1 + math.exp(total)):.1f}, whatever else they know.\n"
+        f"[bold]Spent in all: epsilon {total:.3g}.[/] Say that somebody knows everybody else's data, and "
+        f"thinks that the odds are 50 : 50 that one person took part: after these answers the odds are at "
+        f"most {belief:.1f} : {100 - belief:.1f}.\n"
     )
 
 
+def highest_belief(epsilon: float) -> float:
+    """Return the largest belief in per cent, rounded up to a tenth, that 50 per cent can become at a pure
+    epsilon."""
+    return math.ceil(1000 / (1 + math.exp(-epsilon))) / 10
+
+
 def _bars(counts: Release, people: Memory) -> list[Bar]:
+    """Return one bar per state of health: the noisy count, its 95% error, and the true count."""
     truth = mechanisms.Histogram(column="health")(people)
     width = float(counts.error(0.95))
     return [
@@ -87,5 +96,6 @@ def _bars(counts: Release, people: Memory) -> list[Bar]:
 
 
 def _true_mean(people: Memory) -> float:
+    """Return the exact mean of the visits, clipped to the declared bounds 0 and 50 as in the private mean."""
     values: list[Any] = [batch.column(0).to_numpy() for batch in people.batches(["visits"])]
     return float(np.clip(np.concatenate(values), 0, 50).mean())

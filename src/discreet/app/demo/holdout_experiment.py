@@ -1,14 +1,15 @@
-"""The experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and see what
-the holdout is still worth.
+"""The experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and measure
+how far the holdout then overestimates the accuracy.
 
-n people, d attributes, two classes; an analyst keeps the attributes that correlate with the class on the
-training part and on the holdout alike, classifies by the vote of the best k, and asks the holdout how good
-that is. Without a signal the truth is one half. A plain holdout, used for choosing and for judging, says much
-more.
+There are n people in the training part and n in the holdout, d attributes and two classes. An analyst keeps
+the attributes that correlate with the class on both parts, classifies by the vote of the best k, and asks the
+holdout for the accuracy of that vote. Without a signal the true accuracy is one half; a plain holdout, used
+for choosing and for judging, reports much more.
 
-Exact in distribution without the n d numbers: attributes are normal, so the n d table enters through its
-column means, and the votes of a block of attributes given these means are one normal number per row, shifted
-so that they have the right mean.
+The n by d tables are not drawn, and the results still have exactly their distribution. Attributes (times the
+class, which is 1 or -1) are independent normal numbers of variance 1, so the choice depends on column means
+alone, and given the means the votes of a block of attributes are one normal number per row, shifted to have
+the right mean.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ from ...sampling import Entropy, SeededEntropy
 from ...tables import Source
 
 Floats = npt.NDArray[np.float64]
-# k, as in the paper's figure
+# the numbers k of attributes that vote, as in the paper's figure
 SIZES = (10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)
-# attributes that know something, in the paper
+# the number of attributes that correlate with the class if there is a signal, as in the paper
 SIGNAL = 20
-# attributes are taken within +-8; rows on a grid of 1/1024
+# attributes are clipped to +-REACH, beyond which a normal number is once in 10^15, and rounded to multiples
+# of STEP, for the price of the holdout
 REACH, STEP = 8, Fraction(1, 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Accuracies by run and k: on the training part, as the holdout told, and on fresh people.
+    """Holds accuracies by run (rows) and by k in `sizes` (columns): on the training part, as the holdout
+    reports them, and on fresh people.
 
-    `findings`: of overfitting, by run.
+    `findings` has for each run how often the reusable holdout reported a difference from the training part.
     """
 
     sizes: tuple[int, ...]
@@ -52,7 +55,7 @@ class Outcome:
 
     @property
     def optimism(self) -> Floats:
-        """How much more the holdout promised than fresh people held, by k, on average."""
+        """The accuracy that the holdout reports less that on fresh people, by k, averaged over the runs."""
         mean: Floats = (self.holdout - self.fresh).mean(axis=0)
         return mean
 
@@ -68,43 +71,44 @@ def science(
     seed: int = 0,
     paper: bool = False,
 ) -> Outcome:
-    """Run the experiment `runs` times.
+    """Run the experiment `runs` times with n people in each part and d attributes.
 
-    `reusable`: through `holdout_of`; otherwise with exact answers, as a plain holdout gives them.
-
-    `paper` takes the threshold of the authors' code. The randomness is seeded: this simulates, and protects
-    nobody.
+    With `signal` the first 20 attributes correlate with the class. With `reusable` the holdout answers
+    through `holdout_of`, otherwise exactly, as a plain holdout does. `paper` takes the threshold of the
+    authors' code. The randomness is seeded: this simulates, and protects nobody.
     """
     _require.integer(n=n, d=d, runs=runs, at_least=1)
     _require.integer(seed=seed, at_least=0)
     _require.flag(signal=signal, reusable=reusable, paper=paper)
     random, entropy = np.random.default_rng([seed, n, d, signal, reusable]), SeededEntropy(seed)
     reusable_holdout = holdout_of(n, d, paper=paper) if reusable else None
-    plays = [_Run(n, d, signal, random).play(sizes, reusable_holdout, entropy) for _ in range(runs)]
-    training, holdout, fresh, findings = (np.array(part) for part in zip(*plays, strict=True))
+    outcomes = [_Run(n, d, signal, random).play(sizes, reusable_holdout, entropy) for _ in range(runs)]
+    training, holdout, fresh, findings = (np.array(part) for part in zip(*outcomes, strict=True))
     return Outcome(sizes=sizes, training=training, holdout=holdout, fresh=fresh, findings=findings)
 
 
 def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
-    """Return a holdout of n rows for d attributes: T = sqrt(4 ln d / n), and comparisons with noise of
-    standard deviation 1 / sqrt(n).
+    """Return a holdout of n rows for d attributes, with the threshold T = sqrt(4 ln d / n) and comparisons
+    with noise of standard deviation 1 / sqrt(n).
 
-    The threshold is a public choice. An honest attribute, of no use in truth, has a training and a holdout
-    mean that differ by a normal number of variance 2 / n; the largest of d such differences is about T, so
-    that few honest ones are findings, and telling their holdout means cannot be used for choosing among them.
-    `paper`: T = 4 / sqrt(n), as in the code that came with the Science paper (there the told value has noise
-    of 1 / sqrt(n), too, four times ours). Below sqrt(4 ln d / n) the choice itself starts to fit the holdout.
+    The threshold is a public choice. An attribute without a signal has a training and a holdout mean that
+    differ by a normal number of variance 2 / n. The largest of d such differences is about T, so few of these
+    attributes are findings, and an analyst hardly ever sees their holdout means to choose by. With a
+    threshold below sqrt(4 ln d / n) the choice itself starts to fit the holdout.
+    `paper` takes T = 4 / sqrt(n), as in the code that came with the Science paper (there the released value
+    has noise of 1 / sqrt(n) as well, four times the noise here).
 
-    Its price is for values within +-8, and it is high: these settings were chosen to keep an analyst honest,
-    not to protect people.
+    The price is for values within +-8 (REACH), and it is high: these settings were chosen to keep an analyst
+    from overfitting, not to protect people.
     """
+    # fractions near sqrt(n) and sqrt(4 ln d), because a mechanism's parameters are exact numbers
     root = Fraction(round(float(n) ** 0.5 * 1000), 1000)
     times = 4 if paper else Fraction(round(1000 * max(1.0, 4 * math.log(d)) ** 0.5), 1000)
     return Thresholdout(
         public=Public(neighbors=REPLACE, size=n),
         threshold=times / root,
         sigma=1
-        # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
+        # the comparison has Laplace noise of scale 4 sigma, so of standard deviation 4 sqrt(2) sigma
         / (root * Fraction(5657, 1000)),
         budget=n,
         lower=-REACH,
@@ -113,14 +117,15 @@ def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
     )
 
 
-class _Asked:
-    """A holdout that exists only as the sums that are asked of it."""
+class _SimulatedHoldout:
+    """Asks a reusable holdout about sums that the simulation drew, in place of sums over a table."""
 
     def __init__(self, holdout: Thresholdout, entropy: Entropy) -> None:
         self.holdout, self.entropy, self.source = holdout, entropy, _Nothing(holdout.public)
         self.state = holdout.start(self.source, entropy=entropy)
 
     def means(self, sums: Any, training: Any) -> Floats:
+        """Return the holdout's answers for the means of these sums, given the means on the training part."""
         integers = np.rint(np.asarray(sums) / float(STEP)).astype(np.int64)
         question = Check(
             statistic=_Sums(integers, self.holdout.grid_sensitivity),
@@ -131,6 +136,8 @@ class _Asked:
 
 
 class _Nothing:
+    """A table without rows: the sums do not come from it."""
+
     def __init__(self, public: Public) -> None:
         self.public = public
 
@@ -140,7 +147,7 @@ class _Nothing:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Sums of which it is known how far one person moves them; they come from no table."""
+    """Holds sums in steps of `step` that come from no table; a person moves each by at most `moved`."""
 
     values: Any
     moved: int
@@ -157,39 +164,45 @@ class _Sums:
 
 
 class _Run:
+    """One run: the attributes' true means (`bias`), and their means on the two parts."""
+
     def __init__(self, n: int, d: int, signal: bool, random: Any) -> None:
         self.n, self.random = n, random
         self.bias = np.zeros(d)
         if signal:
             self.bias[:SIGNAL] = 6 / n**0.5
-        self.training, self.kept = (self.bias + random.standard_normal(d) / n**0.5 for _ in range(2))
+        self.training, self.holdout = (self.bias + random.standard_normal(d) / n**0.5 for _ in range(2))
 
     def play(self, sizes: tuple[int, ...], holdout: Thresholdout | None, entropy: Entropy) -> tuple[Any, ...]:
-        scorer = None if holdout is None else _Asked(holdout, entropy)
-        seen = self.kept if scorer is None else scorer.means(self.n * self.kept, self.training)
+        """Choose attributes and let them vote; return the accuracies on the training part, as the holdout
+        reports them (exactly if `holdout` is None) and on fresh people, and the number of findings."""
+        scorer = None if holdout is None else _SimulatedHoldout(holdout, entropy)
+        seen = self.holdout if scorer is None else scorer.means(self.n * self.holdout, self.training)
         chosen = self._choose_attributes(seen, max(sizes))
         signs = np.sign(self.training[chosen])
-        training, kept = (
-            self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
+        training, exact = (
+            self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.holdout)
         )
         fresh = self._accuracies(sizes, signs * self.bias[chosen], centered=False)
-        released = kept if scorer is None else scorer.means(self.n * kept, training)
+        released = exact if scorer is None else scorer.means(self.n * exact, training)
         return training, released, fresh, 0 if scorer is None else scorer.state["positives"]
 
     def _choose_attributes(self, seen: Floats, limit: int) -> Any:
-        """Return the attributes with one sign on both parts and enough of a correlation, the strongest on the
-        training part first."""
-        least = 1 / self.n**0.5
-        both = (np.abs(self.training) >= least) & (np.abs(seen) >= least) & (self.training * seen > 0)
-        chosen = np.flatnonzero(both)
+        """Return up to `limit` attributes whose means have the same sign on both parts and a size of at least
+        1 / sqrt(n), the largest on the training part first. `seen` are the holdout's means as it reports
+        them.
+        """
+        smallest = 1 / self.n**0.5
+        large = (np.abs(self.training) >= smallest) & (np.abs(seen) >= smallest)
+        chosen = np.flatnonzero(large & (self.training * seen > 0))
         return chosen[np.argsort(-np.abs(self.training[chosen]))][:limit]
 
     def _accuracies(self, sizes: tuple[int, ...], means: Floats, centered: bool = True) -> Floats:
-        """Return the accuracies of the votes of the first k, for each k: a block of attributes adds its votes
-        to those before it.
+        """Return the accuracy of the vote of the first k attributes, for each k in `sizes`.
 
-        `means`: of each attribute's vote over these n people, where these are `centered`; else in the
-        population.
+        `means` has the mean of each attribute's vote: over the n people themselves if `centered`, so that the
+        simulated votes must have exactly this mean, and in the population otherwise. Each block of attributes
+        adds its votes to those of the blocks before it.
         """
         votes, before, accuracies = np.zeros(self.n), 0, []
         for k in sizes:

@@ -12,6 +12,7 @@ from ... import accounting as acc
 from ... import session as sessions
 from ..._errors import MissingExtra
 from ...curator import Budget, Entry, segments
+from ...explaining.words import number
 from .stage import ACCENT, INK, PALE, Stage
 
 if TYPE_CHECKING:
@@ -25,31 +26,31 @@ BATCH, EPOCHS, CLIP = 256, 20, 1.0
 
 
 def run(stage: Stage) -> None:
-    """Train the same small network at several epsilons, show what each costs in accuracy."""
+    """Train the same small network at several epsilons and without privacy, and compare the accuracies."""
     try:
         from ...learning.digits import Digits
 
         data = Digits(delta=DELTA, batch=BATCH, epochs=EPOCHS, clip=CLIP)
     except (MissingExtra, ImportError):
-        stage.say("[dim]This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'[/]")
+        stage.aside("This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'")
         return
     stage.say(
         "1,437 handwritten digits, each taken as one person's; a small convolutional network learns "
-        "to read them. Each step of the training looks at a "
-        "random sample, scales every person's gradient down to length 1, adds up, and adds noise: "
-        "whoever sees the network, with all "
-        "its weights, cannot tell whether any one person taught it.\n"
+        "to read them. Each step of the training takes a "
+        "random sample, scales every person's gradient down to a length of at most 1, adds the gradients up, "
+        "and adds noise. How much anybody who sees the network, with all its weights, can learn about "
+        "whether one person's digit was used is bounded by epsilon and delta.\n"
     )
     trainer = data.trainer(EPSILONS[1])
     stage.say(
-        f"Before any data is read the price is known: {trainer.schedule.steps} steps, each on a "
+        f"The price is known before any data is read. {trainer.schedule.steps} steps, each on a "
         f"sample with rate "
-        f"{BATCH / 1437:.3f}, noise {trainer.noise_multiplier:.2f} times the clip: epsilon "
-        f"{acc.epsilon(trainer.event, delta=DELTA):.4g} at delta {DELTA:g}.\n"
+        f"{BATCH / 1437:.3f}, with noise of {trainer.noise_multiplier:.2f} times the largest gradient: "
+        f"epsilon {number(acc.epsilon(trainer.event, delta=DELTA))} at delta {DELTA:g}.\n"
     )
     plain = data.plain()
     accuracies = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
-    # what the other columns leave: a bar that is cut says nothing
+    # the width that the other columns (52 characters) leave for the bars
     width = max(8, min(40, stage.console.width - 52))
     rows = [
         [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)]
@@ -58,25 +59,25 @@ def run(stage: Stage) -> None:
     rows.append(["no privacy", "0", f"{plain:.1%}", _bar(plain, width)])
     stage.table(["epsilon", "noise over clip", "test accuracy", ""], rows)
     stage.say(
-        "\nPrivacy costs accuracy because 1,437 are few: the noise stays the same however many there "
-        "are, and what they have in "
-        "common grows with their number. With many more, the gap narrows.\n"
+        "\nPrivacy costs accuracy because 1,437 people are few: the noise does not grow with the number of "
+        "people, but the sum of their gradients does. With many more people the gap narrows.\n"
     )
     _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in accuracies], plain)
     _crash(stage, data)
 
 
 def _crash(stage: Stage, data: Digits) -> None:
-    """Run the same training through a ledger, stop it in the middle of a segment, and resume it."""
+    """Run a training through a ledger, stop it in the middle of a segment, and resume it."""
     stage.say(
         "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at "
-        "its start, and each segment of steps is claimed in "
-        "the ledger before it is run. This one is stopped, and goes on:\n"
+        "its start, and each segment of steps is entered in "
+        "the ledger before it is run. This run is stopped, and resumed:\n"
     )
     trainer = data.trainer(EPSILONS[-1])
     every = max(1, trainer.length // 4)
 
     def stop(progress: Any) -> None:
+        """Interrupt the training one step before the end of the second segment."""
         if progress.step == 2 * every - 1:
             raise KeyboardInterrupt
 
@@ -92,16 +93,17 @@ def _crash(stage: Stage, data: Digits) -> None:
         rows = [
             [str(entry.seq), _entry_words(entry)] for entry in people.ledger.entries() if entry.kind != "open"
         ]
-        free = people.spent == spent
+        resumed_free = people.spent == spent
     stage.table(["entry", " "], rows)
     stage.say(
-        f"\nNo step is run twice, no noise is ever stored, and going on costs "
-        f"{'nothing' if free else 'something'}: only the segment that was stopped is lost. "
+        f"\nNo step is run twice, no noise is ever stored, and resuming costs "
+        f"{'nothing' if resumed_free else 'something'}: only the segment that was stopped is lost. "
         f"The network reads {data.accuracy(model):.1%} of the test digits.\n"
     )
 
 
 def _entry_words(entry: Entry) -> str:
+    """Return an entry of the ledger in words."""
     body = entry.body
     if entry.kind == segments.SEGMENT:
         return f"steps {body['from'] + 1} to {body['to']} begin"
@@ -114,6 +116,7 @@ def _entry_words(entry: Entry) -> str:
 
 
 def _bar(share: float, width: int) -> str:
+    """Return a bar that fills this share of `width` characters."""
     return ("█" * round(width * share)).ljust(width)
 
 
@@ -121,9 +124,9 @@ def _picture(stage: Stage, accuracies: list[tuple[float, float]], plain: float) 
     try:
         path = _draw(stage.out / "learning.png", accuracies, plain)
     except MissingExtra as missing:
-        stage.say(f"[dim]{missing}[/]")
+        stage.aside(str(missing))
         return
-    stage.say(f"[dim]picture saved as[/] {path}")
+    stage.saved(path)
 
 
 def _draw(path: Path, accuracies: list[tuple[float, float]], plain: float) -> Path:
@@ -147,7 +150,7 @@ def _draw(path: Path, accuracies: list[tuple[float, float]], plain: float) -> Pa
     )
     axes.plot(*zip(*accuracies, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
     for epsilon, accuracy in accuracies:
-        # to the right of a curve that rises
+        # below and to the right of the point, where a rising curve leaves space
         axes.annotate(
             f"{accuracy:.0%}",
             (epsilon, accuracy),

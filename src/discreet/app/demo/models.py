@@ -1,5 +1,5 @@
-"""What a model remembers: who was in its training data, a column that was not told, the face behind a class;
-and what privacy leaves of it."""
+"""Attacks on trained models: membership inference, attribute inference and model inversion; and membership
+inference against a private model."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ import numpy as np
 
 from ... import auditing
 from ..._errors import MissingExtra
+from ...explaining.words import number
 from .stage import ACCENT, INK, PALE, Stage
 
 TITLE = "What a model remembers: attacks on trained models"
 
+# Examples; shadow models without and with privacy; the privacy of the latter; classes of digits.
 PEOPLE, MODELS, PRIVATE_MODELS, EPSILON, DELTA, CLASSES = 400, 24, 8, 2.0, 1e-5, 10
+# the color of what an attack finds
 ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Tell membership inference (loss, LiRA), with and without privacy; a hidden column; an inverted
-    class."""
+    """Show membership inference (by loss, and by LiRA without and with privacy), attribute inference and
+    model inversion."""
     x, y = _digits()
     stage.say(
-        f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as "
-        f"real data has. A network that fits them all has to learn "
-        f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} "
-        f"networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
+        f"{PEOPLE} handwritten digits, each taken as one person's; for a fifth the label was drawn at "
+        f"random, as some labels of real data are wrong. A network that fits them all has to memorize "
+        f"these. Was somebody in its training data? An attacker trains {MODELS} similar networks, with and "
+        f"without each person, and compares ([bold]LiRA[/], Carlini et al. 2022):\n"
     )
     shadows = auditing.train_shadows(lambda members: _overfit(x, y, members), PEOPLE, models=MODELS, seed=1)
     private = auditing.train_shadows(
@@ -45,14 +48,15 @@ def run(stage: Stage) -> None:
     _attribute(stage, x, y)
     person, drawn = _inversion(x, y)
     stage.say(
-        f"And where a class has one person in it, a model can be asked what that class looks like "
-        f"([bold]inversion[/], Fredrikson et al. 2015): what it draws is "
-        f"{np.corrcoef(person, drawn)[0, 1]:.0%} correlated with their picture.\n"
+        f"And where a class has a single person in it, the picture that the model finds most typical of that "
+        f"class can be computed ([bold]inversion[/], Fredrikson et al. 2015): its correlation with the "
+        f"person's own picture is {np.corrcoef(person, drawn)[0, 1]:.2f}.\n"
     )
     _picture(stage, curves, person, drawn)
 
 
 def _digits() -> tuple[Any, Any]:
+    """Return pictures with values in [0, 1] and their labels, of which a fifth is drawn anew at random."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -63,32 +67,36 @@ def _digits() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     chosen = rng.permutation(len(x))[:PEOPLE]
     x, y = x[chosen] / 16, y[chosen].copy()
-    wrong = rng.random(PEOPLE) < 0.2
-    y[wrong] = rng.integers(0, CLASSES, wrong.sum())
+    redrawn = rng.random(PEOPLE) < 0.2
+    y[redrawn] = rng.integers(0, CLASSES, redrawn.sum())
     return x, y
 
 
 def _network(x: Any, y: Any) -> Any:
+    """Return a network fitted to its training data almost without regularization, so that it overfits."""
     from sklearn.neural_network import MLPClassifier
 
     with warnings.catch_warnings():
-        # it need not converge
+        # of not having converged in 60 iterations, which does not matter here
         warnings.simplefilter("ignore")
         return MLPClassifier((64,), solver="lbfgs", alpha=1e-6, max_iter=60, random_state=0).fit(x, y)
 
 
 def _logs(model: Any, x: Any) -> Any:
+    """Return the log-probabilities of all classes, at least -50, also for classes it never saw."""
     logs = np.full((len(x), CLASSES), -50.0)
     logs[:, model.classes_] = np.maximum(model.predict_log_proba(x), -50.0)
     return logs
 
 
 def _overfit(x: Any, y: Any, members: Any) -> Callable[[], Any]:
+    """Train on the members; return a function that returns the margins of the true labels for all people."""
     model = _network(x[members], y[members])
     return lambda: auditing.margins(_logs(model, x), y)
 
 
 def _private(x: Any, y: Any, members: Any) -> Callable[[], Any]:
+    """Do the same as `_overfit` with a private classifier."""
     from ... import learning
 
     model = learning.DPClassifier(
@@ -105,6 +113,7 @@ def _private(x: Any, y: Any, members: Any) -> Callable[[], Any]:
 
 
 def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
+    """Print how well each attack finds members, and the bound that differential privacy gives."""
     rows = []
     for name, roc in curves.items():
         rate = roc.at(0.01)
@@ -115,11 +124,15 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
         ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"],
         rows,
     )
-    limit = float(np.exp(EPSILON)) * 0.01 + DELTA
-    stage.say(f"\nEpsilon {EPSILON:g} promises that no attack whatever finds more than {limit:.1%} there.\n")
+    bound = number(100 * (float(np.exp(EPSILON)) * 0.01 + DELTA))
+    stage.say(
+        f"\nEpsilon {EPSILON:g} (delta {DELTA:g}) promises that no attack finds more than {bound}% of the "
+        f"members at 1% false alarms.\n"
+    )
 
 
 def _attribute(stage: Stage, x: Any, y: Any) -> None:
+    """Add a random bit to every record, train on half of the people, and infer the bit from the losses."""
     coin = np.random.default_rng(1).integers(0, 2, PEOPLE)
     inside = np.arange(PEOPLE) < PEOPLE // 2
     model = _network(np.hstack([x, 4.0 * coin[:, None]])[inside], y[inside])
@@ -129,30 +142,33 @@ def _attribute(stage: Stage, x: Any, y: Any) -> None:
 
     attack = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
     stage.say(
-        f"A yes or no is added to every record, that says nothing about the digit. Whoever knows the "
-        f"rest of a record tries both and keeps the one that surprises the "
-        f"network less ([bold]attribute inference[/], Yeom et al. 2018): right for "
+        f"A random yes or no, which says nothing about the digit, is added to every record. An attacker who "
+        f"knows the rest of a record tries both values and takes the one with the smaller loss of the "
+        f"network ([bold]attribute inference[/], Yeom et al. 2018). That is right for "
         f"{attack.right / attack.members:.0%} of the people it was trained on, and for "
-        f"{attack.right_of_others / attack.others:.0%} of others, where a coin has 50%.\n"
+        f"{attack.right_of_others / attack.others:.0%} of others; guessing is right for 50%.\n"
     )
 
 
 def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
-    """Invert a class with one member: descend to what the model finds most typical of it."""
+    """Return the only person of a class, and the picture with the highest probability of that class under the
+    model, found by gradient descent."""
     from sklearn.linear_model import LogisticRegression
 
-    person, rest = x[y == 3][0], y != 3
-    model = LogisticRegression(max_iter=300).fit(np.vstack([x[rest], person]), np.append(y[rest], 3))
+    person, others = x[y == 3][0], y != 3
+    model = LogisticRegression(max_iter=300).fit(np.vstack([x[others], person]), np.append(y[others], 3))
     index = list(model.classes_).index(3)
 
     def objective(picture: Any) -> tuple[float, Any]:
-        chances = model.predict_proba(picture[None])[0]
-        return -float(np.log(chances[index])), -(model.coef_[index] - chances @ model.coef_)
+        """Return the loss of the class, and its gradient by the picture."""
+        probabilities = model.predict_proba(picture[None])[0]
+        return -float(np.log(probabilities[index])), -(model.coef_[index] - probabilities @ model.coef_)
 
     return person, auditing.invert(objective, np.full(64, 0.5), steps=200)
 
 
 def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: Any) -> None:
+    """Save a picture with the ROC curves of the attacks, the bound, and the inverted class."""
     try:
         import matplotlib
     except ImportError:
@@ -167,7 +183,7 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     for (name, roc), color in zip(curves.items(), (PALE, ALARM, ACCENT), strict=True):
         fpr, tpr = roc.curve()
         axis.plot(fpr, tpr, color=color, lw=2, label=name)
-        # many are equally sure to all digits: nothing lies between their thresholds
+        # no band for the losses: many are equal, so that the curve has few points
         if color != PALE:
             _, low, high = roc.band(0.95)
             axis.fill_between(fpr, low, high, color=color, alpha=0.2, lw=0)
@@ -195,7 +211,7 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     for part, picture, title in zip(
         right.subplots(2, 1),
         (person, drawn),
-        ("the only person of a class", "what the model draws"),
+        ("the only person of a class", "most typical for the model"),
         strict=True,
     ):
         part.imshow(np.asarray(picture).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
@@ -204,4 +220,4 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     stage.out.mkdir(parents=True, exist_ok=True)
     figure.savefig(stage.out / "models.png", dpi=150)
     pyplot.close(figure)
-    stage.say(f"[dim]picture saved as[/] {stage.out / 'models.png'}")
+    stage.saved(stage.out / "models.png")

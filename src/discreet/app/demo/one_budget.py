@@ -19,7 +19,7 @@ FROM rand_hie GROUP BY coinsurance ORDER BY coinsurance"""
 
 
 def run(stage: Stage) -> None:
-    """Open, preview, ask, ask again, run out of budget, and show the books."""
+    """Open a session, preview a question, ask it twice, exceed the budget, and show the ledger."""
     data = rand_hie()
     people = sessions.open(
         data,
@@ -30,9 +30,10 @@ def run(stage: Stage) -> None:
     stage.say(
         "The RAND Health Insurance Experiment gave families health insurance at random: some paid "
         "nothing for care, others up to "
-        "the whole bill. Who pays less, sees the doctor more often: how much more? Most people have "
+        "the whole bill. People who pay less see the doctor more often: how much more? Most people have "
         "several rows; each person "
-        "is protected as a whole. The steward sets a budget of epsilon 2. The analyst ann never sees a row.\n"
+        "is protected with all their rows. The steward sets a budget of epsilon 2. The analyst ann never "
+        "sees a row.\n"
     )
     ann = people.as_analyst("ann")
     stage.code(QUESTION)
@@ -42,7 +43,7 @@ def run(stage: Stage) -> None:
     stage.say("\n[bold]The answer[/], charged to the ledger before it was computed\n")
     stage.plain(str(answer))
     bars = _bars(answer, data)
-    stage.say("\nvisits a year, by per cent of the bill that the person pays\n")
+    stage.say("\nvisits per year, by the percentage of the bill that the person pays\n")
     stage.bars(bars, digits=2)
     stage.say(
         "\n[bold]Asked again[/] the same question is free; another one is refused once the budget is gone:\n"
@@ -54,7 +55,10 @@ def run(stage: Stage) -> None:
             ann.sql(text, epsilon=EPSILON, rows=5)
         except (BudgetExceeded, DiscreetError) as refusal:
             stage.plain(f"{text}\n  -> {refusal}")
-    stage.say("\n[bold]The ledger[/], signed and chained, holds all of it:\n")
+    stage.say(
+        "\n[bold]The ledger[/], signed and chained by hashes, has the opening, the charge and the release. "
+        "Questions that were repeated or refused cost nothing and leave no entry:\n"
+    )
     rows = [
         [str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()
     ]
@@ -64,14 +68,15 @@ def run(stage: Stage) -> None:
     stage.picture(
         "one-budget",
         bars,
-        title="Doctor visits a year, by share of the bill that people pay",
-        caption=f"RAND Health Insurance Experiment, all years; each person protected as a whole, epsilon "
+        title="Doctor visits per year, by share of the bill that people pay",
+        caption=f"RAND Health Insurance Experiment, all years; all rows of a person protected, epsilon "
         f"{EPSILON:g}. "
-        "x: per cent of the bill",
+        "x: percentage of the bill",
     )
 
 
 def _bars(answer: Answer, data: Memory) -> list[Bar]:
+    """Return one bar per insurance plan: the private average, its 95% error, and the true average."""
     table = pa.Table.from_batches(data.batches(["coinsurance", "visits"]))
     true = dict(
         zip(*table.group_by("coinsurance").aggregate([("visits", "mean")]).to_pydict().values(), strict=True)

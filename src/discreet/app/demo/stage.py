@@ -1,5 +1,4 @@
-"""What a chapter of the demo can do: speak, show a table, draw bars with whiskers, save the same as a
-picture."""
+"""The output of the demo's chapters: text, tables and bar charts in the terminal, and pictures as files."""
 
 from __future__ import annotations
 
@@ -14,13 +13,14 @@ from rich.text import Text
 
 from ..._errors import MissingExtra
 
+# The colors of all pictures: text, what a chart is about, and what it is compared with.
 INK, ACCENT, PALE = "#1f2933", "#0b6e99", "#b8c4ce"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a chart: a private value with its error, and the truth beside it where everybody may know
-    it."""
+    """Holds one bar of a chart: a private value, the half-width of its 95% interval (`error`), and the true
+    value where it is public."""
 
     label: str
     value: float
@@ -30,33 +30,46 @@ class Bar:
 
 @dataclass(frozen=True)
 class Stage:
+    """Prints to `console` and saves pictures in the folder `out`."""
+
     console: Console
     out: Path
-    # remarks that were made already: the same one is not made in every chapter
+    # the remarks printed so far: each is printed once, not in every chapter
     remarks: set[str] = field(default_factory=set)
 
     def title(self, number: int, text: str) -> None:
+        """Print the heading of a chapter."""
         self.console.print()
         self.console.rule(f"[bold]{number}. {text}", align="left", style=ACCENT)
 
     def say(self, text: str) -> None:
+        """Print text with rich's markup, such as [bold]. Text with brackets of its own goes to `plain` or
+        `aside`."""
         self.console.print(text, highlight=False, soft_wrap=False)
 
     def plain(self, text: str) -> None:
-        """Print text as it is: brackets are no markup, lines are not joined."""
+        """Print text unchanged: brackets are not markup, and long lines are not wrapped."""
         self.console.print(Text(text), soft_wrap=True)
 
     def aside(self, text: str) -> None:
-        """Print a remark in small letters, once, as it is: the brackets of discreet[plots] are no markup."""
+        """Print a remark dimmed, and only the first time. Brackets are not markup, because the remarks name
+        extras, such as discreet[plots]."""
         if text not in self.remarks:
             self.console.print(Text(text, style="dim"))
         self.remarks.add(text)
+
+    def saved(self, *paths: Path) -> None:
+        """Print where pictures were saved. Brackets in a path are not markup."""
+        noun = "picture" if len(paths) == 1 else "pictures"
+        names = " and ".join(str(path) for path in paths)
+        self.console.print(Text.assemble((f"{noun} saved as ", "dim"), names), highlight=False)
 
     def code(self, sql: str) -> None:
         """Print a question in SQL."""
         self.console.print(Syntax(sql, "sql", theme="ansi_light", background_color="default"))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table; the first column, and columns without a name, are left-aligned."""
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
         for position, name in enumerate(columns):
             table.add_column(name, justify="left" if position == 0 or not name.strip() else "right")
@@ -65,8 +78,8 @@ class Stage:
         self.console.print(table)
 
     def bars(self, bars: Sequence[Bar], *, digits: int = 0) -> None:
-        """Print the chart in the terminal: a bar to the private value, a whisker over its error, a mark at
-        the truth."""
+        """Print a chart: a bar up to each private value, a whisker for its 95% interval, and a mark at the
+        true value. `digits` is the number of decimals of the values."""
         labels = max(len(bar.label) for bar in bars)
         width = max(20, min(64, self.console.width - labels - 12))
         top = max(max(bar.value + bar.error, bar.truth or 0) for bar in bars) or 1.0
@@ -88,18 +101,22 @@ class Stage:
         )
 
     def picture(self, name: str, bars: Sequence[Bar], *, title: str, caption: str) -> Path | None:
-        """Save the same chart as a PNG. Without matplotlib, say how to get it, and go on."""
+        """Save the chart of `bars` as `name`.png and return its path; without matplotlib print how to install
+        it and return None."""
         try:
             path = draw(self.out / f"{name}.png", bars, title, caption)
         except MissingExtra as missing:
             self.aside(str(missing))
             return None
-        self.say(f"[dim]picture saved as[/] {path}")
+        self.saved(path)
         return path
 
 
 def _line(bar: Bar, width: int, top: float) -> Text:
+    """Return one bar as `width` characters, of which the last stands for the value `top`."""
+
     def column(value: float) -> int:
+        """Return the character of a value; values outside the chart are drawn at its ends."""
         return max(0, min(width - 1, round(value / top * (width - 1))))
 
     cells = [(("█", ACCENT) if i <= column(bar.value) and bar.value > 0 else (" ", "")) for i in range(width)]
@@ -144,7 +161,7 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
-    # outside: it never covers a bar
+    # outside the axes, where it covers no bar
     figure.legend(frameon=False, loc="outside lower right", ncols=3)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

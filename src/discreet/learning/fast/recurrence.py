@@ -1,4 +1,7 @@
-"""The steps of an LSTM by hand: one node of torch's graph instead of twenty for each step."""
+"""The steps of an LSTM by hand: one node of torch's graph for all steps, instead of twenty for each.
+
+In shapes T is the steps, B the examples and h the hidden units; i, f, g, o are the gates, by torch's names.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from torch import Tensor
 
 
 class _LstmSteps(torch.autograd.Function):
-    """Runs all steps of an LSTM, forward and backward: [T, B, 4 h] gates' inputs to [T, B, h] outputs and the
-    last cell [B, h].
+    """Runs all steps of an LSTM, forward and backward: the gates' inputs [T, B, 4 h] become outputs [T, B, h]
+    and the last cell [B, h].
 
-    Torch's graph of a step has twenty nodes. The derivatives of the activations are computed for all steps
-    at once; only what depends on the next step is left to the loop. No gradient is given for the recurrent
-    weight: its tap builds it per example from the gradient of `gates`.
+    In the backward pass the derivatives of the activations are computed for all steps at once; only factors
+    that depend on the next step are left to the loop. No gradient is returned for the recurrent weight: its
+    tap builds it per example from the gradient of `gates`.
     """
 
     @staticmethod
@@ -43,8 +46,8 @@ class _LstmSteps(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: Tensor, grad_last_cell: Tensor) -> tuple[Tensor | None, ...]:
         gate_values, cells, tanh_cells, w_hh = ctx.saved_tensors
         i, f, g, o = gate_values.chunk(4, 2)
-        # Before the loop: the derivative of the cell by each gate's input; for gate o, of the output.
-        # The loop multiplies it by the gradient of that cell or output: then it is the gate's gradient.
+        # Before the loop it holds derivatives by each gate's input: of the cell, for gate o of the output.
+        # The loop multiplies them by the gradient of that cell or output, which makes the gates' gradients.
         gradient = (gate_values * (1 - gate_values)).unflatten(2, (4, -1))
         gradient[:, :, 0].mul_(g)
         gradient[:, :, 1].mul_(cells[:-1])
@@ -64,7 +67,7 @@ class _LstmSteps(torch.autograd.Function):
 
 
 def takes_lstm(gates: Tensor, projection: Tensor | None) -> bool:
-    """Return whether `lstm` can run it: in float32 or float64, without a projection of the outputs."""
+    """Return whether `lstm` can run a layer: in float32 or float64, without a projection of its outputs."""
     is_full_precision = gates.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     return is_full_precision and projection is None
 
@@ -72,7 +75,8 @@ def takes_lstm(gates: Tensor, projection: Tensor | None) -> bool:
 def lstm(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, Tensor]:
     """Return the outputs of all steps [T, B, h] and the last cell [B, h].
 
-    `gates` [T, B, 4 h] is W_ih x with both biases, in torch's order i, f, g, o. `w_hh` gets no gradient.
+    `gates` [T, B, 4 h] is W_ih x plus both biases, in torch's order i, f, g, o; `h` and `c` are the state and
+    the cell before the first step. `w_hh`, the recurrent weight, gets no gradient.
     """
     outputs, last = _LstmSteps.apply(gates, h, c, w_hh)  # type: ignore[no-untyped-call]
     return outputs, last

@@ -1,9 +1,9 @@
-"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a
-millisecond, so does everything around it.
+"""Plain stacks of linear layers, run forward and backward by hand: where their arithmetic takes a tenth of a
+millisecond, autograd around it would take as long again.
 
-Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS` and `nn.Linear`,
-without hooks and with every weight used once. Each row of the result is computed from the same row of the
-input, by construction. What it leaves are the same taps as everybody's, with norms by the same bound
+A model is run so if it is a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS`
+and `nn.Linear`, without hooks and with every weight used once. Each row of the result is computed from the
+same row of the input, by construction. The taps are those of other layers, with norms by the same bound
 (`bounds.outer_bound`).
 """
 
@@ -25,8 +25,8 @@ from ..taps import Outer, Rows, Tap, Target
 
 _aten = torch.ops.aten
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Identity)
-# The widest layer: beyond, inner products gain from more than one thread, which torch's way uses, and all
-# that is saved here is little beside them. No measurement on record.
+# The most inputs or outputs of a layer: sums of squares over more gain from several threads, which torch uses
+# and numpy does not, and the time that is saved here is small beside them. No measurement on record.
 _WIDEST = 8192
 
 Sums = npt.NDArray[Any]
@@ -34,7 +34,7 @@ Sums = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class _Layer:
-    """Holds a linear layer and those of its parameters that learn."""
+    """Holds a linear layer and the targets of its parameters, None for one that does not learn."""
 
     module: nn.Linear
     weight: Target | None
@@ -43,24 +43,26 @@ class _Layer:
 
 @dataclass(frozen=True, eq=False)
 class LinearStack:
-    """Runs linear layers and activations in order, forward and backward; what is not linear is stored as its
-    class.
-    """
+    """Runs linear layers and activations in order, forward and backward."""
 
+    # the layers in order; an activation is stored as its class
     parts: tuple[_Layer | type[nn.Module], ...]
-    # the first layer that learns: no gradient is needed before it
+    # the position of the first layer that learns: no gradient is needed before it
     first: int
+    # the number of inputs
     width: int
     dtype: torch.dtype
-    # the row of the sums below for each layer whose weight learns, by the layer's position
+    # by position of a layer whose weight learns: its row in the sums of squares [2, layers, B], which are
+    # those of the layers' inputs (0) and of the gradients of their outputs (1)
     rows: dict[int, int]
-    # of the sums of squares [2, layers, B], of inputs and of gradients
+    # turns these sums, which are rounded, into upper bounds
     widening: Widening
     # [layers, 1]: 1 where the layer's bias learns, too
     biases: Sums
 
     def takes(self, inputs: tuple[Any, ...]) -> bool:
-        """Return whether this batch is one matrix of the right kind. Autocast is left to torch."""
+        """Return whether `forward` can run these inputs: one matrix of the right width and type, without
+        autocast."""
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or torch.is_autocast_enabled("cpu"):
             return False
         x = inputs[0]
@@ -69,10 +71,10 @@ class LinearStack:
     # a warning would leak a fact about the data
     @np.errstate(all="ignore")
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
-        """Return what goes into each part, and at last what comes out; and room for sums of squares [2,
-        layers, B], the first half filled.
+        """Return the input of each part followed by the output of the last, and the array of the sums of
+        squares [2, layers, B], of which `taps` fills the second half.
 
-        Activations work in place, on what a linear layer just made. Squares are added up while their
+        Activations overwrite the output of the linear layer before them. Squares are added up while their
         numbers are in the cache.
         """
         activations, sums = [x], np.empty((2, len(self.rows), len(x)), x.numpy().dtype)
@@ -88,12 +90,13 @@ class LinearStack:
 
     @np.errstate(all="ignore")
     def taps(self, activations: list[Tensor], sums: Sums, g: Tensor) -> tuple[list[Tap], Tensor | None]:
-        """Run backward from the gradient of the outputs, as far as the first layer that learns.
+        """Run backward from g, the gradient of the outputs, as far as the first layer that learns.
 
-        With what all their squares add up to, where that is known.
+        Return the taps, and bounds [B] on the squared norms of all layers together; None for these if a layer
+        has only a bias that learns, whose norm is not computed here.
         """
         outer: list[Outer] = []
-        rest: list[Tap] = []
+        biases_alone: list[Tap] = []
         for position in range(len(self.parts) - 1, self.first - 1, -1):
             part = self.parts[position]
             if not isinstance(part, _Layer):
@@ -103,35 +106,34 @@ class LinearStack:
                 _add_up(g, sums[1, self.rows[position]])
                 outer.append(Outer(part.weight, activations[position], g, part.bias))
             elif part.bias is not None:
-                rest.append(Rows(part.bias, g))
+                biases_alone.append(Rows(part.bias, g))
             if position > self.first:
                 g = g @ part.module.weight
         x, g_bounds = self.widening(sums)
         squares = outer_bound(x, g_bounds, self.biases)
         for tap, squared_norms in zip(outer, squares[::-1], strict=True):
             tap.precomputed = squared_norms
-        return [*outer, *rest], None if rest else torch.from_numpy(squares.sum(0))
+        return [*outer, *biases_alone], None if biases_alone else torch.from_numpy(squares.sum(0))
 
 
 def _add_up(rows: Tensor, into: Sums) -> None:
-    """Write the sum of squares of each row."""
+    """Write the sum of squares of each row to `into`."""
     array = rows.numpy()
     np.vecdot(array, array, out=into)
 
 
 def _activate(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
-    """Apply an activation, in place except on the batch itself."""
+    """Apply an activation, in place except on the batch itself, which must not change."""
     if kind is nn.Identity:
         return x
-    # the batch itself stays as it is
     if is_input:
         return torch.relu(x) if kind is nn.ReLU else torch.tanh(x)
     return torch.relu_(x) if kind is nn.ReLU else torch.tanh_(x)
 
 
 def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
-    """Multiply by the activation's derivative, in place: the gradient comes from a product, or from the
-    loss, and nobody else has it.
+    """Multiply g by the activation's derivative, in place: g was just made by a product or by the loss, and
+    is used by nothing else.
     """
     if kind is nn.ReLU:
         _aten.threshold_backward.grad_input(g, out, 0, grad_input=g)
@@ -141,7 +143,7 @@ def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tenso
 
 
 def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
-    """Return the model as a stack, or None if it is anything else."""
+    """Return the model as a stack, or None if it is anything else; `routes` is `plan.routes(model)`."""
     modules = [model] if type(model) is nn.Linear else list(model) if type(model) is nn.Sequential else []
     linear = [m for m in modules if type(m) is nn.Linear]
     is_supported = all(type(m) is nn.Linear or type(m) in _ACTIVATIONS for m in modules)
@@ -153,7 +155,7 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
     ):
         return None
     parameters = [p for m in linear for p in m.parameters()]
-    # a weight that is used twice has a sum as its gradient
+    # a weight that is used twice has the sum of two gradients, which one tap does not hold
     if len({id(p) for p in parameters}) < len(parameters) or len({id(m) for m in modules}) < len(modules):
         return None
     parts = tuple(_Layer(m, *_targets(m)) if isinstance(m, nn.Linear) else type(m) for m in modules)
@@ -163,6 +165,7 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
     weights = {i: p for i, p in enumerate(parts) if isinstance(p, _Layer) and p.weight}
     if max((max(p.module.weight.shape) for p in weights.values()), default=0) > _WIDEST:
         return None
+    # [layers, 2, 2]: for the input and for the gradient of each, `factor` and `offset` of `Widening`
     bounds = np.array(
         [[widening(p.module.weight.shape[1]), widening(p.module.weight.shape[0])] for p in weights.values()]
     )
@@ -173,7 +176,8 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
 
 
 def _has_adjacent_activations(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
-    """Return whether two activations stand in a row: the second would overwrite what the first needs."""
+    """Return whether two activations follow each other: the second would overwrite the output of the first,
+    which the backward pass needs."""
     return any(not isinstance(a, _Layer) and not isinstance(b, _Layer) for a, b in itertools.pairwise(parts))
 
 
@@ -184,5 +188,5 @@ def _targets(module: nn.Linear) -> tuple[Target | None, Target | None]:
 
 
 def _is_unusual(module: nn.Module) -> bool:
-    """Return whether hooks or parametrizations make this more than a plain layer."""
+    """Return whether hooks or parametrizations are on a module, so that it is more than a plain layer."""
     return not is_bare(module) or (type(module) is nn.Linear and "weight" not in module._parameters)

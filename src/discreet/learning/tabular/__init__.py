@@ -1,7 +1,7 @@
 """Private learning for tables, on numpy and scipy: no torch is needed or loaded.
 
-Mechanisms and the models they release are here; `LogisticRegression` and the other estimators in
-scikit-learn's manner are in `estimators`.
+Mechanisms, and the models that they release, are imported at once. Estimators in scikit-learn's manner, such
+as `LogisticRegression` and `KMeans`, are imported when they are first used, because they need scikit-learn.
 """
 
 from importlib import import_module
@@ -113,7 +113,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import an estimator when it is first used: scikit-learn, which they need, takes a while to load."""
+    """Import an estimator when it is first used, because loading scikit-learn takes a while."""
     if name in _ESTIMATORS:
         return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,9 @@
-"""Features as numbers of bins, for trees and boosting: equal parts of declared bounds, declared values."""
+"""The bins of features, for trees and boosting, from declared facts alone.
+
+A number's bins are `parts` equal parts of its bounds, numbered upwards. A truth value has the bins 0 (false),
+1 (missing) and 2 (true). A category has one bin per declared value, in their order, and a last one for a
+missing or undeclared value.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,7 @@ Codes = npt.NDArray[np.int32]
 
 
 def bin_counts(design: Design, public: Public, parts: int) -> list[int]:
-    """Return the number of bins of each feature: `parts` of a number, three of a truth value, one for each
-    declared value of a category and one for all else."""
+    """Return the number of bins of each feature."""
     result = []
     for name in design.features:
         fact: Any = public.fact(name)
@@ -30,9 +34,9 @@ def numeric_features(design: Design, public: Public) -> list[bool]:
 
 
 def bin_codes(x: Any, design: Design, public: Public, parts: int) -> Codes:
-    """Return the bin of each feature of rows of coordinates in [-1, 1].
+    """Return the bin of each feature (column) for each row of x, whose coordinates are those of `Design`.
 
-    A missing number is in the middle of its bounds, as `Design` reads it.
+    `Design` reads a missing number as 0, so that it is in the bin of the middle of its bounds.
     """
     result, column_index = np.zeros((len(x), len(design.features)), dtype=np.int32), 0
     for i, name in enumerate(design.features):
@@ -44,6 +48,7 @@ def bin_codes(x: Any, design: Design, public: Public, parts: int) -> Codes:
             continue
         column = np.asarray(x[:, column_index], np.float64)
         if isinstance(fact, Boolean):
+            # -1 is false, 0 missing and 1 true
             result[:, i] = np.sign(column).astype(np.int32) + 1
         else:
             result[:, i] = np.clip((column + 1) / 2 * parts, 0, parts - 1).astype(np.int32)

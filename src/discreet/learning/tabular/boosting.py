@@ -34,18 +34,18 @@ from .model import (
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# Equal parts of a number's bounds that are counted, before parts with few rows are put together.
+# Bins of equal width that a number's bounds are cut into, before bins with few rows are merged. Not measured.
+# Model files hold one score for each, so that files written before a change could not be loaded after it.
 PARTS = 256
 
 
 @described("learning.AdditiveModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
-    """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one number for each of
-    its bins.
+    """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
+    of the feature. Bins are numbered as in the module `bins`, with `PARTS` bins of a number.
 
-    One model, or one for each of several classes. A number has `PARTS` bins of equal width, a truth value
-    three (false, missing, true), a category one for each declared value and one for all else.
+    There is one model for a number or two classes, and with more classes one for each against the rest.
     """
 
     design: Design
@@ -78,8 +78,9 @@ class AdditiveModel:
         return result[:, 0] if len(self.shapes) == 1 else result
 
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
-        """Return what a feature adds to the score: pairs of a value (the lower end of a bin of a number) and
-        its score, or scores by class."""
+        """Return what a feature adds to the score: for each bin the pair of its value (of a number, the lower
+        end of the bin; None for a missing or undeclared value) and its score, or a tuple of scores by
+        class."""
         if feature not in self.design.features:
             raise _require.fail("feature", feature, f"one of {list(self.design.features)}")
         index = self.design.features.index(feature)
@@ -94,6 +95,8 @@ class AdditiveModel:
         return list(zip(names, values, strict=True))
 
     def losses(self, x: Any, targets: Array) -> Array:
+        """Return the loss of each row of coordinates, within [0, 1] and a function of that row: 1 for a wrong
+        class, a quarter of the squared error for a number."""
         scores = self._scores(x)
         if not self.classes:
             return quarter_squared_error(scores, targets)
@@ -107,6 +110,8 @@ class AdditiveModel:
         return in_target_unit(scores, self.design, self.public)
 
     def probabilities(self, X: Any) -> Array:
+        """Return the probability of each class: the logistic function of scores, normalized where there are
+        more than two classes."""
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
@@ -120,23 +125,27 @@ class AdditiveBoosting(TableLearner):
     """Learns an additive model by DP-EBM (Nori, Caruana, Bu, Shen & Kulkarni 2021, arXiv:2106.09680,
     Algorithm 2): cyclic boosting of small random trees of one feature each.
 
-    First every feature's histogram is released, for `bin_share` of the price: neighboring parts are put
-    together until they hold enough rows, and their counts serve as the weights of leaves. Then, `rounds`
-    times for every feature, its bins are cut into `leaves` at random, without data; the noisy sum of the
-    residuals of each leaf over its noisy count, times `learning_rate`, is added to the feature's function.
-    With more than two classes one such model is fitted for each against the rest. The default
-    `learning_rate` is larger and `rounds` fewer than the paper's (0.01 and 300): noise depends on their
-    product alone, and 0.1 x 100 scored better than 0.03 x 100 on one split of Adult.
+    First every feature's histogram is released, for the share `bin_share` of rho. Adjacent bins of a number
+    are merged into about `bins` groups that hold enough rows. Then, in each of `rounds` rounds and for every
+    feature, its groups are divided into at most `leaves` leaves at random, independently of the data. The
+    noisy sum of the residuals of each leaf, over its noisy count and times `learning_rate`, is added to the
+    feature's function. With more than two classes one such model is fitted for each class against the rest.
+    The default `learning_rate` is larger and `rounds` fewer than the paper's (0.01 and 300): the noise in the
+    scores depends on their product alone, and 0.1 x 100 scored better than 0.03 x 100 on one split of Adult.
 
     Guarantee: `event`: one vector of counts, and rounds x features x models vectors of sums, each with
                exact discrete Gaussian noise; rho-zCDP in all.
     Proof:     a row is in one bin of each feature, so that it moves as many counts as there are features by 1
                each. In each step it is in one leaf, and moves that leaf's sum by its residual, which is in
-               [-1, 1] and put on a grid before it is summed: at most CELLS. Residuals are a function of the
-               row and of what was released before; cuts are coins. zCDP adds up over all of them. A replaced
-               row moves two leaves, or one by twice as much: squared l2 at most 4 CELLS², counts 4 per
-               feature.
-    Accuracy:  every sum of residuals of a leaf is within `error`, in rows, with the stated probability.
+               [-1, 1] and rounded to a multiple of 1 / CELLS before it is summed: at most CELLS units.
+               Residuals are a function of the
+               row and of what was released before; leaves are drawn independently of the data. zCDP adds up
+               over all releases. A replaced row moves two leaves, or one by twice as much: the squared l2
+               sensitivity is at most 4 CELLS² of a sum, and 4 per feature of the counts.
+    Assumes:   numpy's and scipy's elementwise functions give a number the same value wherever it stands in an
+               array.
+    Accuracy:  the noise moves every sum of residuals of a leaf by at most `error` with the stated
+               probability.
     """
 
     rounds: int = 100
@@ -158,7 +167,7 @@ class AdditiveBoosting(TableLearner):
                 "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Nothing was "
                 "charged or trained. Give delta=1e-6, or take LogisticRegression, which needs none."
             )
-        self.classes, self.noises, self.size  # noqa: B018 - price it now, and refuse what has no size
+        self.classes, self.noises, self.size  # noqa: B018 - price it now, and refuse an undeclared size
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -168,15 +177,18 @@ class AdditiveBoosting(TableLearner):
 
     @property
     def models(self) -> int:
+        """Return the number of additive models: one, or with more than two classes one per class."""
         return 1 if len(self.classes) <= 2 else len(self.classes)
 
     @property
     def steps(self) -> int:
+        """Return the number of releases of noisy sums."""
         return self.rounds * len(self.design.features) * self.models
 
     @cached_property
     def noises(self) -> tuple[IntegerGaussian, IntegerGaussian]:
-        """Return the noises of the histograms and of the sums of a step."""
+        """Return the noise of the histograms, and the noise of the sums of one step."""
+        # 1e-12 less, so that the rounding of the shares cannot add up to more than rho
         rho, k = zcdp_rho(self.epsilon, self.delta) * (1 - 1e-12), len(self.design.features)
         changes = self.changes
         counts = Sensitivity(linf=changes, l0=changes * k, l2_squared=changes**2 * k)
@@ -210,7 +222,8 @@ class AdditiveBoosting(TableLearner):
         )
 
     def _groups(self, codes: Any, entropy: Entropy) -> tuple[list[Any], list[Array]]:
-        """Return which group each bin of each feature is in, and the noisy number of rows of each group."""
+        """Return, for each feature, the group of each of its bins, and the noisy number of rows of each
+        group."""
         sizes = bin_counts(self.design, self.public, PARTS)
         exact = [np.bincount(codes[:, i], minlength=n).astype(np.int64) for i, n in enumerate(sizes)]
         noisy: Any = self.noises[0](np.concatenate(exact), entropy=entropy)
@@ -225,9 +238,14 @@ class AdditiveBoosting(TableLearner):
         return groups, counts
 
     def _boost(self, codes: Any, targets: Array, counts: list[Array], entropy: Entropy) -> list[Array]:
-        """Run all rounds of boosting, and return one function per feature, by group of bins."""
+        """Run all rounds of boosting, and return one function per feature: an array of scores by group.
+
+        `codes` has the group of each feature per row, and `counts` the noisy number of rows of each group.
+        """
         functions = [np.zeros(len(c)) for c in counts]
-        scores, scale = np.zeros(len(codes)), math.sqrt(float(self.noises[1].variance)) / CELLS
+        # the standard deviation of the noise, as a number of rows
+        noise_rows = math.sqrt(float(self.noises[1].variance)) / CELLS
+        scores = np.zeros(len(codes))
         numeric = numeric_features(self.design, self.public)
         columns = [np.ascontiguousarray(codes[:, i], dtype=np.int64) for i in range(len(counts))]
         for leaves in self._cuts(counts, numeric, entropy):
@@ -235,23 +253,27 @@ class AdditiveBoosting(TableLearner):
                 sums = self._sums(columns[i], leaf, scores, targets)
                 noisy: Any = self.noises[1](sums, entropy=entropy)
                 sizes = np.bincount(leaf, weights=counts[i], minlength=len(sums))
-                # a leaf that noise may have emptied moves by what it would with as many rows as the noise
-                step = noisy.astype(np.float64) / CELLS / np.maximum(sizes, max(1.0, scale))
+                # a noisy count may be near 0 or negative: then the noise's deviation takes its place
+                step = noisy.astype(np.float64) / CELLS / np.maximum(sizes, max(1.0, noise_rows))
                 change = self.learning_rate * np.clip(step, -1, 1)[leaf]
                 functions[i] += change
                 scores += change[columns[i]]
         return functions
 
     def _sums(self, column: Any, leaf: Any, scores: Array, targets: Array) -> npt.NDArray[np.int64]:
-        """Return the sum of residuals of each leaf, in whole cells."""
+        """Return the sum of residuals of each leaf, in units of 1 / CELLS."""
         predictions = expit(scores) if self.classes else scores
         residuals = np.rint(np.clip(targets - predictions, -1, 1) * CELLS)
-        # floats add whole numbers exactly below 2^53
+        # float sums of whole numbers are exact below 2^53
         sums = np.bincount(leaf[column], weights=residuals, minlength=self.leaves)
         return np.asarray(sums, dtype=np.int64)
 
     def _cuts(self, counts: list[Array], numeric: list[bool], entropy: Entropy) -> Iterator[list[Any]]:
-        """Yield, for each round, the leaf of each group of each feature: random, without data."""
+        """Yield, for each round, one array per feature: the leaf of each of its groups.
+
+        A number's leaves are intervals between random cuts; groups of any other feature, which have no order,
+        are shuffled first. Draws do not depend on the data.
+        """
         for _ in range(self.rounds):
             leaves = []
             for c, has_order in zip(counts, numeric, strict=True):
@@ -265,12 +287,13 @@ class AdditiveBoosting(TableLearner):
         return self.models * sum(bin_counts(self.design, self.public, PARTS))
 
     def error(self, confidence: float = 0.95) -> float:
+        """Return a bound on the noise of all sums of residuals, which holds with this probability."""
         return float(self.noises[1].error(confidence, entries=self.leaves * self.steps)) / CELLS
 
 
 def _merge_bins(counts: Array, minimum: float, deviation: float) -> npt.NDArray[np.int64]:
-    """Return the group of each bin: neighbors with at least `minimum` rows together, and more than their
-    noise; the last group has what is left."""
+    """Return the group of each bin: adjacent bins are merged until their noisy count is at least `minimum`
+    and two standard deviations of its noise (`deviation` per bin); the last group may have fewer rows."""
     groups, group_count, length, number = np.zeros(len(counts), dtype=np.int64), 0.0, 0, 0
     for i, count in enumerate(counts.tolist()):
         groups[i] = number

@@ -1,10 +1,10 @@
-"""Model files and model cards: a fitted model as JSON that holds nothing that could run, and what it was
-learned from and what that cost.
+"""Model files and model cards. A model file is a fitted model as JSON, and loading it runs no code from it.
+A model card says what a model was learned from, and what that cost.
 
     save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
 
-The file holds the model's numbers, the schema of its columns and its price: all public. It loads for
-prediction without torch and without scikit-learn.
+The file holds the model's numbers, the schema of its columns and its price, which are all public. Loading it
+and predicting with it need neither torch nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
 from ... import _registry, accounting
 from ..._errors import DiscreetError, InvalidInput, Unsupported
+from ..._public import REPLACE
 from ...accounting import Event
 
+# Written into every file; a file with another text is refused.
 FORMAT = "discreet.tabular/1"
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Holds a model that was loaded, and the price it was released for; `predict` is the model's."""
+    """Holds a model that was loaded, the event of its release, and `notes`, the facts that its card shows."""
 
     model: Any
     event: Event
@@ -41,6 +44,17 @@ def save(estimator: Any, path: str | Path) -> None:
 
 def dumps(estimator: Any) -> str:
     """Return a fitted estimator as JSON."""
+    facts = _file_facts(estimator)
+    if not hasattr(estimator.model_, "predict"):
+        raise InvalidInput(
+            f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
+            f"written."
+        )
+    return json.dumps(facts, indent=1)
+
+
+def _file_facts(estimator: Any) -> dict[str, Any]:
+    """Return the contents of the model file of a fitted estimator."""
     model = getattr(estimator, "model_", None)
     if model is None:
         raise InvalidInput(
@@ -51,17 +65,16 @@ def dumps(estimator: Any) -> str:
         "why": getattr(estimator, "why_", None),
         **_mechanism_facts(estimator.mechanism_),
     }
-    facts = {
+    return {
         "format": FORMAT,
         "model": _registry.to_json(model),
         "event": estimator.event_.to_json(),
         "notes": notes,
     }
-    return json.dumps(facts, indent=1)
 
 
 def load(path: str | Path) -> LoadedModel:
-    """Read a model file; raise InvalidInput if it is not one, whatever else it is."""
+    """Read a model file; raise InvalidInput for any other file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -70,7 +83,7 @@ def load(path: str | Path) -> LoadedModel:
 
 
 def loads(text: str, path: str = "this text") -> LoadedModel:
-    """Read the text of a model file."""
+    """Read the text of a model file; `path` names it in error messages."""
     try:
         facts = json.loads(text)
         if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
@@ -86,7 +99,7 @@ def loads(text: str, path: str = "this text") -> LoadedModel:
 
 
 def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
-    """Return what a model file says about the mechanism: price, unit, columns and regularization."""
+    """Return the notes of a model file about the mechanism: price, unit, columns and regularization."""
     public = mechanism.public
     return {
         "mechanism": type(mechanism).__name__,
@@ -106,7 +119,7 @@ def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Card:
-    """Describes a model: data, unit, price, tuning, and what the price says about generalization."""
+    """Describes a model: data, unit, price, tuning, and the bound on its generalization gap."""
 
     facts: dict[str, Any]
 
@@ -122,7 +135,7 @@ class Card:
             "size": "Declared number of units",
             "features": "Features",
             "mechanism": "Mechanism",
-            "why": "Why this one",
+            "why": "Why this mechanism",
             "epsilon": "epsilon",
             "delta": "delta",
             "regularization": "Regularization (lambda)",
@@ -133,7 +146,7 @@ class Card:
             value = self.facts.get(name)
             if value is not None:
                 text = (
-                    ", ".join(value)
+                    ", ".join(map(str, value))
                     if isinstance(value, list)
                     else f"{value:g}"
                     if isinstance(value, float)
@@ -148,30 +161,33 @@ def card(estimator: Any) -> Card:
     if isinstance(estimator, LoadedModel):
         notes, event = dict(estimator.notes), estimator.event
     else:
-        facts = json.loads(dumps(estimator))
-        notes, event = facts["notes"], estimator.event_
+        # through JSON, so that the card of an estimator and that of its file are equal
+        notes, event = json.loads(json.dumps(_file_facts(estimator)["notes"])), estimator.event_
     return Card({**notes, "event": event.to_json(), "generalization": _generalization(event)})
 
 
 def _generalization(event: Event) -> str:
-    """Return what epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most
-    exp(epsilon) - 1.
+    """Return, as a sentence, the bound on the generalization gap that follows from the price alone: for a
+    loss in [0, 1] its expectation differs by at most exp(epsilon) - 1 + delta between training and new rows.
 
     Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al.
-           2016 (arXiv:1511.02513), Lemma 3.3: exp(epsilon) - 1 + delta, for replaced rows; a removed and an
-           added row count as two.
+           2016 (arXiv:1511.02513), Lemma 3.3, both for a replaced row. Under any other relation a replaced
+           row is two steps, such as one removed and one added: group privacy for two gives 2 epsilon and
+           (1 + exp(epsilon)) delta.
     """
     try:
         epsilon, delta = accounting.basic(event)
     except Unsupported:
         return "no pair (epsilon, delta) of its own; ask accounting.epsilon(event, delta=...)."
-    factor = 2 if str(event.neighbors) == "add_remove" else 1
+    factor = 1 if event.neighbors is REPLACE else 2
     bound = (
         math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
     )
     if bound >= 1:
         return f"epsilon = {epsilon:g} alone gives no bound below 1 on the gap between training and new rows."
+    # rounded up, as it is said to be an upper bound
+    shown = Context(prec=3, rounding=ROUND_CEILING).create_decimal(bound)
     return (
-        f"a loss in [0, 1] is expected to be at most {bound:.3g} larger on new rows than on those it was "
+        f"a loss in [0, 1] is expected to be at most {shown:g} larger on new rows than on those it was "
         f"trained on."
     )

@@ -23,12 +23,13 @@ from .model import columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# The typical size of a coordinate of a centroid, over the width of the domain: rho of Su et al. 2016, Section
-# 4 (no price in zCDP).
+# The typical size of a coordinate of a centroid, over the width of the domain: the constant that Su et al.
+# 2016, Section 4, call rho (it has nothing to do with the rho of zCDP).
 _CENTROID_SIZE = 0.225
-# Rows whose distances are held at once: bounds memory.
+# Rows whose distances are computed at once, which bounds memory. Not measured.
 _ROWS = 1 << 14
-# Cells of the grid of centers per cell of that of rows.
+# How many times finer the grid of centers is than the grid of rows (`CELLS`). Not measured; the proof of
+# `_nearest` holds up to 64.
 _FINER = 64
 
 
@@ -58,20 +59,21 @@ class Clusters:
 
 
 def _squared_distances(x: Any, centers: Array) -> Array:
-    """Return the squared distance of each row to each center."""
+    """Return the squared distance of each row to each center; rounding may make it slightly negative."""
     rows = np.asarray(x, np.float64)
     lengths = np.einsum("ij,ij->i", rows, rows)[:, None]
     return np.asarray(lengths - 2 * rows @ centers.T + (centers**2).sum(axis=1))
 
 
 def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
-    """Return the number of the nearest center of each row of the grid, in blocks of rows.
+    """Return the number of the nearest center of each row, whose coordinates are in units of 1 / CELLS.
 
-    Guarantee: the cluster of a row is a function of that row and the centers, the first of several that are
-               equally near.
-    Proof:     with centers on a grid that is _FINER times finer, |c|² - 2 <x, c> is a whole number of its
-               cells squared. All products and sums are whole numbers below 2^53 (for up to 2^19 coordinates),
-               which double precision adds exactly in any order.
+    Guarantee: the number is a function of that row and the centers alone. Of several nearest centers it is
+               the first.
+    Proof:     the nearest center c of a row x is the one with the least |c|² - 2 <x, c>. With centers rounded
+               to a grid that is _FINER times finer, this is a whole number in units of that grid's cell
+               squared. All products and sums are whole numbers below 2^53 (for up to 2^19 coordinates), which
+               double precision adds exactly in any order.
     """
     on_finer_grid = np.rint(centers * (CELLS * _FINER))
     squares = (on_finer_grid**2).sum(axis=1)
@@ -88,17 +90,19 @@ class Lloyd(TableLearner):
     """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
 
-    `rounds` is by default the paper's: the epsilon over what a round needs, between 2 and 7. The count of a
-    cluster has the weight cbrt(4 d 0.225²) beside d sums of weight 1, as in the paper.
+    `rounds` is by default the paper's: epsilon over the least epsilon of a useful round, but between 2 and 7.
+    A row adds its coordinates to the sums of its cluster, and `weight` to the count. Where a coordinate is at
+    most 1, the paper's weight is cbrt(4 d 0.225²), with d the number of features.
 
     Guarantee: `event`: `rounds` integer vectors, chosen adaptively, with exact noise for their `sensitivity`.
-    Proof:     a row is in one cluster, and moves its weighted count, and its sums by its own coordinates: at
-               most CELLS for each feature, since of a category one indicator is 1. Its cluster is a function
-               of that row and the centers alone: distances are compared as whole numbers (`_nearest`). The
-               next centers are a function of what was released before; the first ones of public facts and
-               coins. A replaced row counts twice.
-    Accuracy:  every sum of coordinates is within `error` with the stated probability; for the error of the
-               centers see the paper, Section 4.
+    Proof:     a row is in one cluster. It changes that cluster's count by `weight`, and the sums by its own
+               coordinates, at most CELLS for each feature, since at most one indicator of a category is 1.
+               Its cluster is a function of that row and the centers alone: distances are compared as whole
+               numbers (`_nearest`). The next centers are a function of what was released before; the initial
+               ones are drawn from public facts. A replaced row is one removed and one added, which doubles
+               the sensitivity.
+    Accuracy:  the noise moves every sum of coordinates by at most `error` with the stated probability; for
+               the error of the centers see the paper, Section 4.
     """
 
     clusters: int = 8
@@ -108,23 +112,26 @@ class Lloyd(TableLearner):
         _require.integer(clusters=self.clusters, at_least=1)
         if self.rounds is not None:
             _require.integer(rounds=self.rounds, at_least=1)
+        # bounds time and memory; not measured
         if self.clusters > 10_000:
             raise _require.fail("clusters", self.clusters, "at most 10000")
         self.noise  # noqa: B018 - price it now
 
     @property
     def steps(self) -> int:
+        """Return the number of rounds: `rounds`, or the paper's."""
         if self.rounds is not None:
             return self.rounds
         d = len(self.design.features)
         # the l1 norm of a row of d coordinates and its weighted count
         row_norm = d + float((4 * d * _CENTROID_SIZE**2) ** (1 / 3))
+        # the least epsilon of a round in Su et al. 2016, Section 4; 500 is their constant
         round_epsilon = math.sqrt(500 * self.clusters**3 / self.size**2 * row_norm**3)
-        return max(2, min(7, int(self.epsilon / round_epsilon)))
+        return max(2, int(min(7.0, self.epsilon / round_epsilon)))
 
     @property
     def weight(self) -> int:
-        """Return what a row adds to the count of its cluster, in cells."""
+        """Return what a row adds to the count of its cluster, where a coordinate of 1 adds CELLS."""
         return max(1, round(CELLS * float((4 * len(self.design.features) * _CENTROID_SIZE**2) ** (1 / 3))))
 
     @property
@@ -159,19 +166,22 @@ class Lloyd(TableLearner):
         )
 
     def _update_centers(self, noisy: Array, centers: Array) -> Array:
-        """Return the new centers; one stays where noise alone may have made its count."""
+        """Return the new centers from noisy counts and sums; a center whose noisy count is at most one
+        standard deviation of its noise stays where it is."""
         counts = noisy[:, 0] / self.weight
         exceeds_noise = counts > max(1.0, self.noise.standard_deviation / self.weight)
+        # means of numbers and booleans are in [-1, 1], those of indicators in [0, 1]
         lower = np.zeros(centers.shape[1])
         lower[[*self.layout.numbers, *self.layout.flags]] = -1.0
         means = np.clip(noisy[:, 1:] / CELLS / np.maximum(counts, 1.0)[:, None], lower, 1.0)
         return np.where(exceeds_noise[:, None], means, centers)
 
     def _initial_centers(self, entropy: Entropy) -> Array:
-        """Return centers that keep a distance from each other, without data (sphere packing, Section 4.1 of
-        the paper).
+        """Return centers that are far from each other, independently of the data (sphere packing, Section 4.1
+        of the paper).
 
-        The largest radius is searched at which random points, one after the other, find room.
+        Bisection searches the largest radius for which `_pack_spheres` succeeds. Its 12 steps are not
+        measured.
         """
         low, high = 0.0, math.sqrt(4.0 * len(self.design.features))
         centers = self._points(self.clusters, entropy)
@@ -183,9 +193,10 @@ class Lloyd(TableLearner):
         return centers
 
     def _pack_spheres(self, radius: float, entropy: Entropy) -> Array | None:
-        """Return centers at this distance from each other, or None where random points find no room."""
+        """Return centers at least `radius` from each other, taken one by one from random points; None if
+        there are too few such points."""
         centers = np.zeros((0, self.design.width(self.public)))
-        # Points that are tried at each radius; more pack a little tighter.
+        # 20 points are tried per cluster (not measured); with more, larger radii succeed.
         for point in self._points(20 * self.clusters, entropy):
             if not len(centers) or float(_squared_distances(centers, point[None, :]).min()) >= radius**2:
                 centers = np.concatenate([centers, point[None, :]])
@@ -194,7 +205,8 @@ class Lloyd(TableLearner):
         return None
 
     def _points(self, count: int, entropy: Entropy) -> Array:
-        """Return random rows that the declared columns allow, away from the border by a quarter."""
+        """Return random rows of coordinates: numbers and booleans uniform in [-0.75, 0.75], so that they keep
+        away from the bounds, and one declared value of each category."""
         result, layout = np.zeros((count, self.design.width(self.public))), self.layout
         for column in (*layout.numbers, *layout.flags):
             result[:, column] = 0.75 * (2 * sampling.uniform_below(1 << 32, count, entropy) / 2.0**32 - 1)

@@ -1,8 +1,13 @@
-"""Private empirical risk minimization of linear models: what output and objective perturbation share.
+"""Private empirical risk minimization of linear models: the base class of objective, output and gradient
+perturbation.
 
-All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² + l1 |w|_1, a sum and not a mean, so that
-adding or removing a row changes one summand and no number that depends on the size. `regularization` is this
-lambda; scikit-learn's C is 1 / lambda. The l1 penalty leaves the intercept out.
+All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² + l1 |w|_1 over the weights w, where row i
+has the coordinates x_i, the target y_i and the weight c_i of its class, and f is the loss. J is a sum and not
+a mean, so that adding or removing a row changes one summand only. `regularization` is this lambda;
+scikit-learn's C is 1 / lambda. The l1 penalty leaves the intercept out.
+
+In proofs G is `Facts.gradient_l2`, the bound on the l2 norm of one row's gradient, L is the Lipschitz
+constant of the loss and R the bound on the l2 norm of a row: G = L R.
 """
 
 from __future__ import annotations
@@ -26,36 +31,40 @@ from .losses import Logistic, Loss, Softmax
 from .model import LinearModel, columns_only, target_classes
 from .proximal import minimize_damped, minimize_sparse
 from .rows import Design, Rows
-from .softmax import SoftmaxProblem, rounding_of_chances
+from .softmax import SoftmaxProblem, rounding_of_probabilities
 from .solver import Problem, minimize, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
-# How short the gradient must be where the solver stops, and what rounding may add, over the largest gradient
-# of one row.
+# The length of the gradient at which the solver stops, over G; rounding may hide as much again.
 _TOLERANCE = 2.0**-20
-# What rounding may add per declared row, over the same: it grows with their number (see `Problem.rounding`).
+# The length of the gradient that rounding may hide per declared row, over G: it grows with the number of rows
+# (`Problem.rounding`).
 _PER_ROW = 2.0**-37
-# How many times the declared number of rows a table may have such that rounding leaves room for a
-# certificate.
+# The solver can certify its result for tables of up to this many times the declared number of rows.
 _MAX_TIMES = 2
 # Below this, noise in cells of the grid would not fit 64 bits.
 LEAST_EPSILON = 1e-6
-# Above this, the rho of Gaussian noise is no float.
+# Above this, the rho of Gaussian noise overflows.
 LARGEST_EPSILON = 1e300
-# The largest l1 penalty, over the largest gradient of one row: a larger one leaves no weight in any table of
-# fewer rows, and rounding of it would be more than the solver's tolerance (`proximal`).
+# The largest l1 penalty, over G / sqrt(width). A larger one makes all weights 0 in any table of fewer rows,
+# and its rounding would be above the solver's tolerance (`proximal`).
 LARGEST_L1 = 2.0**28
-# The least and the largest lambda that is taken: beyond them, squares of weights leave the range of floats.
+# The least and the largest lambda that is accepted: beyond them, squares of weights overflow or underflow.
 REGULARIZATIONS = 1e-100, 1e100
-# The largest class weight: beyond it, squares of gradients and noise leave the range of floats.
+# The largest class weight that is accepted: squares of gradients and noise must not overflow.
 LARGEST_CLASS_WEIGHT = 1e9
-# The least lambda that is chosen here, over one row's curvature, where a huge epsilon leaves no noise.
+# The least lambda that is chosen by default, over one row's curvature; a huge epsilon would lead to 0.
 LEAST_STRENGTH = 2.0**-30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Holds the public numbers of a problem, which prices and noise scales are computed from."""
+    """Holds the public numbers of a problem, which prices and noise scales are computed from.
+
+    `width` is the number of weights of a model, `models` the number of models that are fitted one by one,
+    `l1` and `l2` bound the norms of a row, `lipschitz` and `smoothness` the first and the second derivative
+    of a row's loss in its score, class weight included, and `size` is the declared number of units.
+    """
 
     width: int
     models: int
@@ -67,18 +76,21 @@ class Facts:
     lipschitz: float
     smoothness: float
     size: int
-    # of all classes at once (softmax): how many; 1 otherwise
+    # the number of classes of a softmax, whose weights are fitted as one model; 1 for any other loss
     joint: int = 1
 
     @property
     def gradient_l1(self) -> float:
-        """Return a bound on the l1 norm of one row's gradient: for a softmax sqrt(2) times its l2 bound in
-        the scores, as |p - e_y|_1 <= 2.
+        """Return a bound on the l1 norm of one row's gradient.
+
+        For a softmax the gradient in the scores is p - e_y (`Softmax`), with |p - e_y|_1 <= 2, which is
+        sqrt(2) times its `lipschitz`.
         """
         return self.lipschitz * self.l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
 
     @property
     def gradient_l2(self) -> float:
+        """Return G, a bound on the l2 norm of one row's gradient."""
         return self.lipschitz * self.l2
 
     @property
@@ -88,8 +100,8 @@ class Facts:
 
     @property
     def sides(self) -> int:
-        """Return the number of normal variables whose maximum bounds the privacy loss of one row: the score
-        of every other class against its own (`ObjectivePerturbation`).
+        """Return the number of normal variables whose maximum bounds the privacy loss of one row: one for
+        each class other than the row's own (`ObjectivePerturbation`).
         """
         return max(1, self.joint - 1)
 
@@ -100,39 +112,42 @@ class Facts:
 
     @property
     def eigenvalue(self) -> float:
-        """Return a bound on the mean of the nonzero eigenvalues of one row's Hessian, which bounds the
-        product of 1 + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A
-        softmax of k classes has a trace of at most 1 - 1/k and rank k - 1: 1/k, where its largest is 1/2.
+        """Return a bound on the mean of the `rank` largest eigenvalues of one row's Hessian.
+
+        By the inequality of arithmetic and geometric means, the product of 1 + eigenvalue / lambda is largest
+        where all are equal to this mean. For a softmax of k classes the Hessian in the scores has rank k - 1
+        and a trace of at most 1 - 1/k, hence the mean 1/k; `curvature` has its largest eigenvalue, 1/2.
         """
         return self.curvature if self.joint == 1 else self.curvature * 2 / self.joint
 
     def determinant(self, strength: float) -> float:
-        """Return how much the determinant of the Hessian of J can change with a row, in logarithms."""
+        """Return a bound on the change by one row of the logarithm of the determinant of J's Hessian, at
+        lambda = `strength`."""
         return self.rank * math.log1p(self.eigenvalue / strength)
 
     @property
     def least_tolerance(self) -> float:
-        """Return the length of the gradient at which the solver stops, with what rounding hides of it at
-        short weights; `LinearERM.tolerance_at` allows for long ones."""
+        """Return the length of the gradient at which the solver stops, plus the length that rounding may hide
+        where weights are short; `LinearERM.tolerance_at` adds more for long weights."""
         return self.gradient_l2 * (_TOLERANCE + max(_TOLERANCE, _PER_ROW * self.size))
 
     @property
     def expected_norm(self) -> float:
-        """Return the norm of weights that is expected a priori: 1/2 for each coordinate, in root mean
-        square.
+        """Return the norm of weights that defaults are computed for: a root mean square of 1/2 per
+        coordinate. It is an assumption, and affects accuracy only.
         """
         return math.sqrt(self.width) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearERM(ABC):
-    """Shares what learners need that solve a regularized problem: fields, checks, and the fit of one or
-    several models.
+    """Shares fields, checks and the fit of one or several models among learners that minimize J.
 
-    With more than two classes one model is fitted for each class against the rest; every row is in all of
-    them, and the price is the sum. `class_weights`: one weight for each declared class, which multiplies the
-    loss of its rows, and the sensitivity. `rows`: the number of units, declared here where the public facts
-    have none. `l1` is the weight of the l1 penalty; the minimizer of J is sparse, the released one is noisy.
+    With more than two classes, and any loss but a softmax, one model is fitted for each class against the
+    rest; every row is in all of them, and the price is the sum. `class_weights`: one weight for each declared
+    class, which multiplies the loss of its rows, and the sensitivity. `rows`: the number of units, declared
+    here where the public facts have none. `l1` is the weight of the l1 penalty; it makes the minimizer of J
+    sparse, but not the noisy weights that are released.
     """
 
     public: Public
@@ -176,11 +191,11 @@ class LinearERM(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse what has no price."""
+        """Refuse fields for which no price can be computed."""
 
     @abstractmethod
     def _weights(self, problem: Any, entropy: Entropy) -> Array:
-        """Return the private weights of one model."""
+        """Return the private weights of one model: the only method that adds noise."""
 
     @property
     @abstractmethod
@@ -194,8 +209,8 @@ class LinearERM(ABC):
     @property
     @abstractmethod
     def expected_excess(self) -> float:
-        """Return the expected excess of J over its minimum, by bias and noise: a rough figure for choosing a
-        method, from public facts.
+        """Return an estimate of how far regularization and noise raise J above its minimum, from public
+        facts: a rough figure for the choice of a method.
         """
 
     @property
@@ -205,10 +220,12 @@ class LinearERM(ABC):
 
     @property
     def _bias(self) -> float:
+        """Return the part of `expected_excess` that is due to regularization."""
         return self.strength * self.facts.expected_norm**2 / 2
 
     @property
     def asked(self) -> tuple[float, float]:
+        """Return the epsilon and the delta that the caller declared; `event` may cost less."""
         return self.epsilon, self.delta
 
     @property
@@ -297,22 +314,25 @@ class LinearERM(ABC):
 
     @property
     def _longest_noise(self) -> float:
-        """Return a length that the linear part of the objective exceeds with probability 2 e^-60 at most."""
+        """Return a length that the linear part b of the objective exceeds with probability 2 e^-60 at most; 0
+        where there is no linear part."""
         return 0.0
 
     @property
     def tolerance(self) -> float:
-        """Return the length of the gradient at which the solver stops, with what rounding may have hidden."""
+        """Return the length of the gradient at which the solver stops, plus the length that rounding may
+        hide."""
         return self.tolerance_at(self.strength)
 
     def tolerance_at(self, strength: float) -> float:
-        """Return the tolerance for this lambda, such that rounding leaves room for a certificate.
+        """Return the tolerance for lambda = `strength`, large enough that the solver can certify its result.
 
-        Guarantee: at the minimizer of any table of at most `_MAX_TIMES` the declared number of rows,
-                   rounding (`Problem.rounding`) takes no more of it than is left beside the solver's 2^-20.
-        Proof:     the minimizer w of J + <b, .> has no larger an objective than 0, and losses are not
-                   negative: lambda |w|² / 2 <= |b| |w| + the losses at 0, which bounds |w|. What rounding
-                   adds grows with |w|.
+        Guarantee: at the minimizer of any table of at most `_MAX_TIMES` times the declared number of rows,
+                   the bound `Problem.rounding` is at most the tolerance minus G 2^-20, which the solver
+                   needs.
+        Proof:     let w minimize J + <b, .>, b the linear part. Its objective is at most that of weights 0,
+                   and losses are not negative, so that lambda |w|² / 2 <= |b| |w| + the losses at 0. This
+                   bounds |w|, with which the bound on rounding grows.
         """
         facts, rows = self.facts, _MAX_TIMES * self.facts.size
         noise, least = self._longest_noise, facts.least_tolerance
@@ -320,22 +340,23 @@ class LinearERM(ABC):
         heaviest = max(self.class_weights, default=1.0)
         slope = rounding_of_slopes(
             facts.width // facts.joint, length, facts.l2, facts.lipschitz, facts.smoothness
-        ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_chances(facts.joint))
+        ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_probabilities(facts.joint))
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
         rounding = rounding_of_gradient(rows, facts.l2, slope, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
 
     @property
     def _loss_at_zero(self) -> float:
-        """Return the largest loss of a row at weights of zero: targets are in [-1, 1], and losses convex."""
+        """Return the largest loss of a row at weights 0. It is that of a target -1 or 1, as targets are in
+        [-1, 1] and losses convex in them."""
         heaviest = max(self.class_weights, default=1.0)
         if self.facts.joint > 1:
             return heaviest * math.log(self.facts.joint)
         return heaviest * float(self.loss.value(np.zeros(2), np.array([-1.0, 1.0])).max())
 
     def _solve(self, problem: Problem) -> Array:
-        """Return a point with a certificate, which the price rests on: where the quick solvers end without
-        one, the damped solver goes on."""
+        """Return a point whose gradient is certified to be at most `tolerance` long, which privacy rests on.
+        Where the fast solver ends without a certificate, the damped one, which is slower, starts anew."""
         tolerance = self.tolerance
         if self.l1 > 0:
             point, certified = minimize_sparse(problem, self.penalties, tolerance)
@@ -357,11 +378,11 @@ def check_price(epsilon: float, delta: float) -> None:
 
 
 def grid_sensitivity(cells: float, width: int) -> Sensitivity:
-    """Return the sensitivity of points of `width` coordinates that are rounded to a grid, where neighbors'
-    are within `cells` of each other in l2 before they are rounded.
+    """Return the sensitivity, in cells, of a point of `width` coordinates that is rounded to a grid, where
+    the points of neighbors are within `cells` of each other in l2 before they are rounded.
 
-    Proof: rounding moves each coordinate of either by at most half a cell, so that the difference grows by at
-           most sqrt(width) in l2 and by 1 in each coordinate; l1 is at most sqrt(width) times l2.
+    Proof: rounding moves each coordinate of either point by at most half a cell, so that the difference grows
+           by at most sqrt(width) in l2 and by 1 in each coordinate; l1 is at most sqrt(width) times l2.
     """
     l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
     return Sensitivity(
@@ -373,6 +394,6 @@ def grid_sensitivity(cells: float, width: int) -> Sensitivity:
 
 
 def power_of_two(value: float) -> float:
-    """Return the largest power of two that is not above a positive number: grids of these make floats
-    exact."""
+    """Return the largest power of two that is not above a positive number. A grid with such cells makes the
+    products with the cell exact in floats."""
     return 2.0 ** (math.frexp(value)[1] - 1)

@@ -1,14 +1,14 @@
 """Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
 
-    # through a session: charged first; bounds, classes and size are those of the schema
+    # through a session, which charges first and takes bounds, classes and size from its schema
     model = people.fit(LogisticRegression(epsilon=1), target="income")
     model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
 
-    # without a session: declare what is public
+    # without a session: the public facts are arguments
     LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
 
-What scikit-learn would read off the data is declared: the classes, the number of rows, the bounds. Each `fit`
-is a release of its own.
+The classes, the number of rows and the bounds, which scikit-learn would take from the data, are declared.
+Each `fit` is a release of its own, and its `event_` is the price.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ try:
 except ImportError:
     raise MissingExtra.of("learn", "estimators in scikit-learn's manner need scikit-learn") from None
 
+# The column of the target in the table that `fit` makes of arrays; features are x0, x1, ...
 TARGET = "y"
-# Where messages of scikit-learn and numpy quote values: an array without two dimensions, a complex one, a
-# text that is no number.
+# The parts of messages of scikit-learn and numpy that quote values: of an array without two dimensions, of
+# complex numbers, and of a text that is no number.
 _VALUES = re.compile(r"array=.*?(?=Reshape|$)|(?<=Complex data not supported).*|(?<=to float).*", re.DOTALL)
 
 
 def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.float64]:
     """Check the shape and the type of an array by scikit-learn's `validate_data`, and return it as floats.
 
-    What is refused is refused in its words, without the values that some of its messages quote.
+    An error has scikit-learn's message, without the values that some of its messages quote.
     """
     try:
         return validate_data(  # type: ignore[no-any-return]
@@ -59,15 +60,16 @@ def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.floa
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """Shares what estimators of tables need: builds the mechanism from public facts, reads arrays as a table
-    of declared bounds, and holds the released model.
+    """Builds the mechanism from public facts, reads arrays as a table with declared bounds, and holds the
+    released model: the base class of estimators of tables.
     """
 
-    # whether it learns without a target
+    # whether the estimator learns without a target
     unsupervised = False
 
     def __sklearn_tags__(self) -> Any:
-        """Say what scikit-learn must not expect: missing values are no error, each fit has fresh noise."""
+        """Tell scikit-learn's checks that missing values are no error, and that noise differs from fit to fit
+        and lowers scores."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan, tags.non_deterministic = True, True
         for subtags in (tags.classifier_tags, tags.regressor_tags):
@@ -86,8 +88,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
         yet. For `Session.fit`.
 
-        `features` are by default all columns that can be: numbers with bounds, categories, booleans. `delta`
-        is what a session would spend; the estimator's own goes first.
+        `features` are by default all columns that can be features: numbers with bounds, categories, booleans.
+        `delta` is the session's, for an estimator without a delta of its own.
         """
         raise NotImplementedError
 
@@ -96,7 +98,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return next((d for d in (self.delta, delta) if d is not None), 0.0)
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
-        """Become the model that the mechanism released."""
+        """Take over the model that the mechanism released, and return the estimator, which is fitted now."""
         self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
         self.feature_names_in_ = np.array(mechanism.design.features, dtype=object)
         self.n_features_in_ = len(mechanism.design.features)
@@ -104,8 +106,10 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_arrays(self, X: Any, y: Any, target: Any) -> Any:
-        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row per
-        person."""
+        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row per person.
+
+        `target` is the declared fact of the target y, or None where there is no target.
+        """
         _refuse_repetition()
         _require_declared(self.n)
         X = self._validate_array(X)
@@ -120,15 +124,16 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _use_arrays(self, names: Any) -> None:
-        """Take arrays for predictions, with the names of columns that the data frame had, if it was one."""
+        """Predict from arrays from now on. `names` are the column names of the data frame that was fitted, or
+        None for a plain array."""
         self._arrays = True
         del self.feature_names_in_
         if names is not None:
             self.feature_names_in_ = names
 
     def _validate_array(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
-        """Check shapes and types only: that some value is missing or infinite is a fact about people, and no
-        reason to stop."""
+        """Check shapes and types only. Missing or infinite values are accepted, because an error would tell
+        that some person has one."""
         return validate_rows(self, X, reset=reset, ensure_min_samples=0 if reset else 1)
 
     def _bounds(self, width: int) -> dict[str, Bounds]:
@@ -146,7 +151,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         }
 
     def _inputs(self, X: Any) -> Any:
-        """Return new rows as columns by name."""
+        """Return new rows as columns by name; refuse them before the estimator is fitted."""
         check_is_fitted(self, "model_")
         if not self._arrays:
             return X
@@ -155,10 +160,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """Shares what classifiers need: declared classes, and predictions from the scores of a model."""
+    """Fits arrays with declared classes, and predicts from the scores of a model: the base class of
+    classifiers."""
 
+    # the declared classes while arrays are fitted, whose table holds their numbers; None otherwise
     _labels: list[Any] | None = None
-    # whether scores are chances
+    # whether the model has probabilities of classes
     _has_probabilities = True
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -202,7 +209,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Shares what regressions need: a target with declared bounds, and predictions in its unit."""
+    """Fits arrays with declared bounds of the target, and predicts in its unit: the base class of
+    regressions."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
@@ -215,9 +223,10 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Linear(TableEstimator):
-    """Shares what linear models need, which are fitted by private empirical risk minimization."""
+    """Builds the mechanism of linear models, private empirical risk minimization: their base class."""
 
     model_: LinearModel
+    # how `Design` bounds the norms of rows
     _clip = "typical"
 
     def _loss(self) -> Loss:
@@ -251,10 +260,11 @@ class Linear(TableEstimator):
         return learner
 
     def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        """Return the weights of classes; none where all are 1."""
         return ()
 
     def _joint(self, public: Public, target: str) -> bool:
-        """Return whether one softmax of all classes is fitted."""
+        """Return whether one softmax over all classes is fitted, and not one model per class."""
         return False
 
     @property
@@ -274,14 +284,15 @@ class Linear(TableEstimator):
 
 
 class LogisticRegression(Classifier, Linear):
-    """Fits logistic regression privately: `method` is "objective", "output", "gradient", or "auto", which
-    picks from public facts; `why_` says why.
+    """Fits logistic regression privately: `method` is "objective", "output", "gradient" (perturbation), or
+    "auto", which chooses from public facts; `why_` gives the reason.
 
-    `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
-    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts; `l1` the weight of an l1
-    penalty beside it (elastic net). `class_weight`: weights by class, which the noise grows with. Several
-    classes: `multi_class` "softmax", one model of all, or "ovr", one for each against the rest, which share
-    epsilon. DP-SGD is `DPClassifier`.
+    `delta`: by default the session's, and 0 without a session; a method that is pure does not spend it.
+    `regularization` is lambda, the 1 / C of scikit-learn, and by default computed from public facts; `l1` is
+    the weight of an l1 penalty in addition (elastic net). `class_weight`: a dictionary of weights by class;
+    the noise grows with the largest. For more than two classes `multi_class` is "softmax", one model of all
+    classes, or "ovr", one model for each class against the rest, which share epsilon. For DP-SGD use
+    `DPClassifier`.
 
     Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
@@ -327,7 +338,7 @@ class LogisticRegression(Classifier, Linear):
             if isinstance(fact, Boolean)
             else ()
         )
-        # arrays are fitted with the numbers of their classes
+        # arrays are fitted with the numbers of their classes in place of the classes
         values = list(declared_classes) if self._labels is None else self._labels
         if self.classes is not None and set(_require.listed(classes=self.classes)) != set(values):
             raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
@@ -351,11 +362,11 @@ class LinearSVC(LogisticRegression):
     def _loss(self) -> Loss:
         return HuberHinge()
 
-    # scores of a margin are no chances
+    # margins are no probabilities
     _has_probabilities = False
 
 
-# What fits an estimator many times, or to chosen parts of the data, and adds up no price.
+# Packages that fit an estimator many times, or to parts of the data, and do not add up the prices.
 _REPEATING = (
     "sklearn.model_selection",
     "sklearn.ensemble",
@@ -365,7 +376,7 @@ _REPEATING = (
 
 
 def _refuse_repetition() -> None:
-    """Refuse a fit that scikit-learn repeats by itself."""
+    """Refuse a fit that a package of `_REPEATING` calls, as the call stack shows."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
@@ -378,8 +389,8 @@ def _refuse_repetition() -> None:
 
 
 def sorted_classes(classes: Any) -> list[Any]:
-    """Return declared classes in the order of scikit-learn; refuse what is no list of at least two different
-    values that can be compared."""
+    """Return declared classes sorted, as scikit-learn has them; refuse anything but a list of at least two
+    different values that can be compared."""
     try:
         labels: list[Any] = np.array(sorted(classes)).tolist()
         different = len(set(labels)) == len(labels) and all(label == label for label in labels)
@@ -406,7 +417,7 @@ def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
 
 
 def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
-    """Return the targets of a regression; what is no number is refused without quoting it."""
+    """Return the targets of a regression as floats; an error never quotes a value that is no number."""
     try:
         return column_of(y, X).astype(np.float64)
     except (TypeError, ValueError) as error:

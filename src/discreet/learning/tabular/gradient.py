@@ -23,9 +23,10 @@ from .proximal import soft_threshold
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# Cells of the grid per gradient norm and square root of the width: rounding adds 1/512 to the sensitivity.
+# The grid's cell is G over this and the square root of the width, so that rounding adds at most 1/512 to the
+# sensitivity.
 _CELLS = 256
-# Rows whose gradients are held at once: bounds memory.
+# Rows whose gradients are held at once, which bounds memory. Not measured.
 _ROWS = 1 << 14
 
 
@@ -35,20 +36,22 @@ class GradientPerturbation(LinearERM):
     """Fits a linear model by noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section
     2, with all rows in every step), and releases the mean of the last half of the iterates.
 
-    Every row's gradient is put on a grid before it is summed, so that sums are exact integers. Steps have
-    length 1 / (lambda + n curvature), n the declared number of rows. An l1 penalty is a proximal step after
-    each: post-processing.
+    Every row's gradient is rounded to a grid before it is summed, so that sums are exact integers. The step
+    size is 1 / (lambda + n curvature), n the declared number of rows. An l1 penalty is a proximal step after
+    each gradient step, which is post-processing. J, lambda and G: see `erm`.
 
     Guarantee: `event`: `steps` discrete Gaussian releases per model, each of an integer vector with noise for
                its `sensitivity`, chosen adaptively.
     Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
                differ, and the gradient of every other row is the same (`solver.exact_scores`). The next
-               iterate is a function of what was released before. Composition of zCDP; nothing else is read.
+               iterate is a function of what was released before. zCDP composes; nothing else is read.
     Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array, and
                the sum over the classes of a row (softmax) does not depend on other rows.
-    Accuracy:  for a step of at most 1 / (largest curvature of J), with s the noise's deviation per
-               coordinate, the mean of the iterates has J - min J <= |w*|² / (2 step T) + step width s² / 2 in
-               expectation (stochastic gradient descent for convex functions).
+    Accuracy:  let w* be the minimizer of J, T the number of averaged iterates, w_0 the iterate before them
+               and s the standard deviation of the noise per coordinate. Without an l1 penalty, and for a step
+               size of at most 1 / (largest curvature of J), J(mean) - J(w*) is at most
+               |w_0 - w*|² / (2 step T) + step width s² / 2 in expectation (stochastic gradient descent for
+               convex functions); rounding to the grid is not included.
     """
 
     steps: int = 100
@@ -65,7 +68,8 @@ class GradientPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Return lambda: the norm of the noise on the mean gradient over the expected norm of weights."""
+        """Return the lambda that is used: by default the norm of the noise of the mean of all gradients over
+        the expected norm of weights."""
         if self.regularization is not None:
             return float(self.regularization)
         deviation = math.sqrt(float(self.noise.variance) / self.steps) * self.cell
@@ -74,6 +78,7 @@ class GradientPerturbation(LinearERM):
 
     @property
     def cell(self) -> float:
+        """Return the width of a cell of the grid that gradients are rounded to."""
         return power_of_two(self.facts.gradient_l2 / (_CELLS * math.sqrt(self.facts.width)))
 
     @property
@@ -93,6 +98,7 @@ class GradientPerturbation(LinearERM):
 
     @property
     def step(self) -> float:
+        """Return the step size."""
         return 1 / (self.strength + self.facts.size * self.facts.curvature)
 
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
@@ -105,13 +111,13 @@ class GradientPerturbation(LinearERM):
         return total / (self.steps - self.steps // 2)
 
     def _integer_gradient(self, problem: Problem, w: Array) -> npt.NDArray[np.int64]:
-        """Return the sum of all rows' gradients on the grid, as exact integers."""
+        """Return the sum of all rows' gradients, each rounded to whole cells, as exact integers."""
         slopes = problem.slopes(w)
         total = np.zeros(self.facts.width, dtype=np.int64)
         chunk = max(1, _ROWS // self.facts.joint)
         for start in range(0, len(problem.x), chunk):
             rows = np.asarray(problem.x[start : start + chunk], np.float64)
-            # a row's gradient is its slope times its coordinates, or of several classes each one's slope
+            # a row's gradient is its slope times its coordinates; with a softmax, one such part per class
             slope = slopes[start : start + chunk].reshape(len(rows), -1, 1) / self.cell
             total += np.rint(slope * rows[:, None, :]).astype(np.int64).sum(axis=0).ravel()
         return total
@@ -126,10 +132,10 @@ class GradientPerturbation(LinearERM):
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the released weights from those of the same descent without
-        noise, where rounding to the grid is left out of account.
+        noise, which holds with this probability; rounding to the grid is not included.
 
-        Proof: with at most twice the declared number of rows a step does not expand distances; each adds at
-               most its length times its noise.
+        Proof: with at most twice the declared number of rows a gradient step does not increase the distance
+               of two points; each adds at most the step size times the norm of its noise.
         """
         entry_error = self.noise.error(confidence, entries=self.facts.width * self.facts.models * self.steps)
         return self.step * self.steps * math.sqrt(self.facts.width) * float(entry_error) * self.cell

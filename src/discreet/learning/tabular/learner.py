@@ -1,7 +1,8 @@
-"""Base of learners of sums and counts: fields, checks, and exact noise for a declared sensitivity.
+"""The base class of learners that release noisy sums and counts: fields, checks, and exact noise for a
+declared sensitivity.
 
 Naive Bayes, k-means, additive boosting and trees read a table as coordinates in [-1, 1] (`Design` with clip
-"never" and no intercept), put them on a grid, and release noisy whole numbers.
+"never" and no intercept), round them to a grid, and add discrete noise to sums of whole numbers.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-# Coordinates are rounded to 1 / CELLS before they are added: sums are exact integers.
+# Coordinates are rounded to multiples of 1 / CELLS before they are added, so that sums are exact integers.
+# The value is not measured.
 CELLS = 1 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableLearner(ABC):
-    """Shares what learners need that release noisy sums and counts of rows."""
+    """Shares fields, checks and the call among learners that release noisy sums and counts of rows.
+
+    `rows`: the number of units, declared here where the public facts have none.
+    """
 
     public: Public
     design: Design
@@ -46,8 +51,8 @@ class TableLearner(ABC):
         check_price(self.epsilon, self.delta)
         if self.design.intercept or self.design.clip != "never":
             raise InvalidInput(
-                f"{type(self).__name__} reads rows as they are: Design(..., intercept=False, "
-                f'clip="never"). Nothing was charged or trained.'
+                f"{type(self).__name__} needs rows without an intercept that are not scaled down. Give "
+                f'Design(..., intercept=False, clip="never"). Nothing was charged or trained.'
             )
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
@@ -56,7 +61,7 @@ class TableLearner(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse what has no price."""
+        """Refuse fields for which no price can be computed."""
 
     @property
     @abstractmethod
@@ -80,15 +85,18 @@ class TableLearner(ABC):
 
     @property
     def asked(self) -> tuple[float, float]:
+        """Return the epsilon and the delta that the caller declared; `event` may cost less."""
         return self.epsilon, self.delta
 
     @property
     def changes(self) -> int:
-        """Return how many rows' summands differ between neighbors."""
+        """Return how many rows' summands differ between neighbors: a replaced row is one removed and one
+        added."""
         return 1 if self.public.neighbors is ADD_REMOVE else 2
 
     @property
     def size(self) -> int:
+        """Return the declared number of units."""
         return self.public.declared_size(type(self).__name__) if self.rows is None else self.rows
 
     @property
@@ -102,7 +110,7 @@ class TableLearner(ABC):
 
 
 class Classifying(TableLearner):
-    """Shares what learners of a target with declared classes need."""
+    """Shares the classes of a target, and their check, among classifiers."""
 
     def _check(self) -> None:
         if self.design.target is None:
@@ -117,11 +125,12 @@ class Classifying(TableLearner):
 
 @dataclass(frozen=True)
 class CoordinateLayout:
-    """Says which coordinates belong to numbers, to booleans, and to the indicators of categories."""
+    """Says which coordinates belong to numbers, to booleans (`flags`), and to the indicators of categories
+    (`groups`)."""
 
     numbers: tuple[int, ...]
     flags: tuple[int, ...]
-    # first coordinate and number of values
+    # for each category its first coordinate and its number of declared values
     groups: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -149,8 +158,10 @@ def exact_noise(
 
     Guarantee: `times` of its events are within (epsilon, delta).
     Proof:     basic composition of pure events; zCDP adds up (Bun & Steinke 2016, Lemma 1.7), and `zcdp_rho`
-               is what (epsilon, delta) allows. Which distribution it is depends on public facts alone.
+               is the rho that (epsilon, delta) allows. Which distribution it is depends on public facts
+               alone.
     """
+    # the factor 1 - 1e-12 leaves room for the rounding of the division and of the sum over `times`
     pure = IntegerLaplace.for_epsilon(
         epsilon / times * (1 - 1e-12), sensitivity=sensitivity, neighbors=public.neighbors
     )
@@ -162,12 +173,15 @@ def exact_noise(
 
 
 def on_grid(x: Any) -> Integers:
-    """Return coordinates as whole numbers of 1 / CELLS."""
+    """Return coordinates rounded to whole multiples of 1 / CELLS, as these integers."""
     return np.asarray(np.rint(np.asarray(x, np.float64) * CELLS), dtype=np.int64)
 
 
 def by_group(values: Integers, groups: Any, count: int) -> Integers:
-    """Return the exact sums of rows by the number of their group."""
+    """Return one row for each of `count` groups: the exact sum of the rows of `values` in that group.
+
+    `groups` has the number of each row's group.
+    """
     result = np.zeros((count, values.shape[1]), dtype=np.int64)
     for group in range(count):
         result[group] = values[groups == group].sum(axis=0)

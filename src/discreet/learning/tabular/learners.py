@@ -4,12 +4,12 @@
     people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
     people.fit(ExplainableBoostingClassifier(epsilon=1), target="income").model_.shape("age")
 
-Called with arrays, as `fit(X, y)`, the public facts are arguments, as for the linear models: `n` (about how
-many rows there are), `lower` and `upper` (bounds of the features), `classes`. A table of a session has them
-declared.
+For arrays, as in `fit(X, y)`, the public facts are arguments of the estimator, as for the linear models: `n`
+(about how many rows there are), `lower` and `upper` (bounds of the features), `classes`, or `target_lower`
+and `target_upper`. For a table of a session they are in its schema.
 
-Names of the arguments of `__init__` are promised: scikit-learn's `get_params` and `clone` use them. No
-measurement is recorded for their defaults (rounds, bins, depth).
+The names of the arguments of `__init__` are promised, because scikit-learn's `get_params` and `clone` use
+them. No measurement is recorded for their defaults (rounds, bins, depth).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .trees import PrivateTree
 
 
 class _LearnerEstimator(TableEstimator):
-    """Builds the mechanism of all estimators whose mechanism is a `TableLearner`."""
+    """Builds the mechanism of all estimators whose mechanism is a `TableLearner`: their base class."""
 
     _mechanism_type: type[TableLearner]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
@@ -50,7 +50,7 @@ class _LearnerEstimator(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(
             features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
         )
@@ -106,8 +106,8 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     pure epsilon-DP.
 
     `criterion`: the score of a split, "gini" (impurity) or "max" (rows of each side's most frequent class). A
-    number may be split at the borders of `bins` parts of equal width of its bounds. A `delta` is accepted,
-    as by all estimators, and not used.
+    number is split at a border between two of `bins` parts of equal width of its bounds. A `delta` is
+    accepted, as by all estimators, and not used.
 
     Guarantee: `event_`. Proof: `PrivateTree`.
     """
@@ -138,8 +138,8 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     """Fits a regression tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy means
     in its leaves; pure epsilon-DP.
 
-    A number may be split at the borders of `bins` parts of equal width of its bounds. A `delta` is accepted,
-    as by all estimators, and not used.
+    A number is split at a border between two of `bins` parts of equal width of its bounds. A `delta` is
+    accepted, as by all estimators, and not used.
 
     Guarantee: `event_`. Proof: `PrivateRegressionTree`.
     """
@@ -168,10 +168,10 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
 
 
 class _BoostingEstimator(_LearnerEstimator):
-    """Passes the options that additive boosting has for classes and for numbers alike.
+    """Passes the options that both boosting estimators have in common to their mechanism.
 
-    `rounds` of boosting over all features, with trees of `leaves` leaves; `bins` at most per feature;
-    `bin_share`: the share of the price that goes into choosing the bins.
+    `rounds`: rounds of boosting over all features; `leaves`: leaves of a tree; `bins`: about how many groups
+    of rows a number is divided into; `bin_share`: the share of the price for choosing these groups.
     """
 
     _mechanism_type = AdditiveBoosting
@@ -245,11 +245,11 @@ class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _LearnerEstimator):  # type: ignore[misc]
-    """Fits k-means clusters privately (DPLloyd, Su et al. 2016); `rounds` None takes the paper's number.
+    """Fits k-means clusters privately (DPLloyd, Su et al. 2016); with `rounds` None, their number is the
+    paper's.
 
-    Which cluster a row of the data is in is private: there is no `labels_`. `predict`, and `fit_predict`,
-    return the clusters of the rows that they are given, which the caller has anyway: labels of private rows
-    must not be published.
+    The cluster of a row of the data is private, so that there is no `labels_`. `predict` and `fit_predict`
+    return the clusters of the rows that the caller passes: labels of private rows must not be published.
 
     Guarantee: `event_`. Proof: `Lloyd`.
     """
@@ -329,7 +329,7 @@ class EmpiricalCovariance(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(features=names, target=None)
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 

@@ -11,11 +11,11 @@ from .losses import Huber, Loss, Squared
 
 class ElasticNet(Regressor, Linear):
     """Fits a linear regression privately with the squared loss and the penalty l1 |w|_1 + regularization |w|²
-    / 2, of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
+    / 2 on the weights w, of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
 
-    `reach`: the squared loss is continued linearly for scores above it in size, which gives it a Lipschitz
-    constant; 1 covers all predictions inside the target's bounds. `l1` = 0 is ridge regression; with
-    sufficient statistics that is `Ridge`, whose one release serves every penalty.
+    `reach`: beyond scores of this absolute value the squared loss is continued linearly, which gives it a
+    Lipschitz constant; 1 covers all predictions inside the target's bounds. `l1` = 0 is ridge regression;
+    `Ridge` fits it from sufficient statistics instead, and its one release serves every penalty.
 
     Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
@@ -49,8 +49,8 @@ class ElasticNet(Regressor, Linear):
 
 
 class HuberRegressor(Regressor, Linear):
-    """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the target's
-    declared width.
+    """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the width of
+    the target's declared bounds; the other arguments are those of `ElasticNet`.
 
     Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.

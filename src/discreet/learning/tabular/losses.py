@@ -15,12 +15,24 @@ from ... import _require
 from ..._registry import described
 
 Array = npt.NDArray[np.float64]
+# Parameters of losses are between these: squares of gradients and noise must neither overflow nor underflow.
+_SMALLEST, _LARGEST = 1e-9, 1e9
+
+
+def _require_moderate(**named: Any) -> None:
+    """Require numbers between `_SMALLEST` and `_LARGEST`."""
+    _require.positive(**named)
+    for name, value in named.items():
+        if not _SMALLEST <= value <= _LARGEST:
+            raise _require.fail(name, value, f"between {_SMALLEST:g} and {_LARGEST:g}")
 
 
 @runtime_checkable
 class Loss(Protocol):
     """Computes a loss f(score, y), convex in the score: |f'| is at most `lipschitz`, and f'' at most
-    `smoothness`.
+    `smoothness`. `slope` is f' and `curvature` f''.
+
+    Privacy rests on these bounds and on convexity.
     """
 
     @property
@@ -31,8 +43,8 @@ class Loss(Protocol):
 
     @property
     def classifies(self) -> bool:
-        """Return whether y is a label, -1 or 1, and f' never has the sign of y: a higher score for the label
-        is never worse.
+        """Return whether y is a label, -1 or 1, and f' never has the sign of y: a score further on the side
+        of the label never has a larger loss. (For `Softmax` y is the number of a class.)
         """
         ...
 
@@ -77,7 +89,7 @@ class Logistic:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
     """Computes the smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic
-    within `width` of margin 1.
+    where the margin y score is within `width` of 1.
 
     |f'| <= 1 and f'' <= 1 / (2 width).
     """
@@ -85,7 +97,7 @@ class HuberHinge:
     width: float = 0.5
 
     def __post_init__(self) -> None:
-        _require.positive(width=self.width)
+        _require_moderate(width=self.width)
 
     @property
     def lipschitz(self) -> float:
@@ -121,10 +133,10 @@ class HuberHinge:
 @described("learning.Huber")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
-    """Computes the Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <=
-    threshold and f'' <= 1.
+    """Computes the Huber loss of a residual r = score - y: r²/2 up to |r| = `threshold`, linear beyond; |f'|
+    <= threshold and f'' <= 1.
 
-    It is the squared loss with the gradient of each row clipped: with a threshold above every residual it is
+    It is the squared loss with its slope clipped to `threshold`: with a threshold above every residual it is
     the squared loss itself. Targets are scaled to [-1, 1], so that a threshold of 2 covers every residual of
     predictions inside the declared bounds.
     """
@@ -132,7 +144,7 @@ class Huber:
     threshold: float = 1.0
 
     def __post_init__(self) -> None:
-        _require.positive(threshold=self.threshold)
+        _require_moderate(threshold=self.threshold)
 
     @property
     def lipschitz(self) -> float:
@@ -161,24 +173,24 @@ class Huber:
 @described("learning.Squared")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Squared:
-    """Computes the squared loss (score - y)² / 2 of scores up to `reach` in size, continued linearly beyond:
-    |f'| <= reach + 1 and f'' <= 1.
+    """Computes the squared loss (score - y)² / 2 of scores up to `reach` in absolute value, continued
+    linearly beyond: |f'| <= reach + 1 and f'' <= 1.
 
-    The squared loss has no Lipschitz constant but on a bounded set. With rows of norm R, scores of weights in
-    the ball |w| <= reach / R stay within `reach`, and there this is the squared loss: if its minimizer is in
-    the ball, it is the minimizer of both, as both are convex. Targets are scaled to [-1, 1], and a reach of 1
-    covers every prediction inside the declared bounds.
+    The squared loss itself has a Lipschitz constant on bounded sets only. With rows of norm at most R, the
+    scores of weights w with |w| <= reach / R are within `reach`, where both losses are equal: if one
+    objective's minimizer has |w| < reach / R, it minimizes the other one, too, as both are convex. Targets
+    are scaled to [-1, 1], and a reach of 1 covers every prediction inside the declared bounds.
     """
 
     reach: float = 1.0
 
     def __post_init__(self) -> None:
         _require.finite(reach=self.reach)
-        if self.reach > 1e9:
-            raise _require.fail("reach", self.reach, "at most 1e9")
+        if self.reach > _LARGEST:
+            raise _require.fail("reach", self.reach, f"at most {_LARGEST:g}")
         if not self.reach >= 1:
             raise _require.fail(
-                "reach", self.reach, "at least 1, the size of a target: below, the loss falls for ever"
+                "reach", self.reach, "at least 1, the largest target: below, the loss is not bounded below"
             )
 
     @property
@@ -210,17 +222,18 @@ class Squared:
 @described("learning.Softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """Computes the multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, all models at
-    once.
+    """Computes the multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, where w_c are
+    the weights of class c, x is the row and y the number of its class.
 
-    With p the chances of the classes, the gradient is (p - e_y) (x) x: |p - e_y|_1 <= 2, |p - e_y|_2 <=
-    sqrt(2). The Hessian is A (x) x x' with A = diag(p) - p p': positive, of rank at most k - 1 because A 1 =
-    0, with eigenvalues of at most 1/2 and a trace 1 - |p|² <= 1 - 1/k.
+    With p the probabilities of the classes, e_y the y-th unit vector and (x) the Kronecker product, the
+    gradient is (p - e_y) (x) x: |p - e_y|_1 <= 2, |p - e_y|_2 <= sqrt(2). The Hessian is A (x) x x' with
+    A = diag(p) - p p': positive semidefinite, of rank at most k - 1 because A times the vector of ones is 0,
+    with eigenvalues of at most 1/2 and a trace 1 - |p|² <= 1 - 1/k.
     """
 
     @property
     def lipschitz(self) -> float:
-        """Return the l2 norm of the gradient in the scores."""
+        """Return a bound on the l2 norm of the gradient in the scores."""
         return math.sqrt(2)
 
     @property

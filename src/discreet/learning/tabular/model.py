@@ -61,7 +61,7 @@ class LinearModel:
         Guarantee: one row changes the sum of losses by at most 1.
         Proof:     a row's loss is a function of that row (`exact_scores`), within [0, 1].
         """
-        # coordinates are in [-1, 1]
+        # no coordinate is above 1 in size
         scores = exact_scores(x, np.array(self.weights).T, 1.0)
         scores = scores[:, 0] if len(self.weights) == 1 else scores
         if not self.classes:
@@ -83,6 +83,7 @@ class LinearModel:
             return np.stack([expit(-scores), expit(scores)], axis=1)
         if self.joint:
             return np.asarray(softmax(scores, axis=1))
+        # at least the smallest normal float, so that no row has only zeros to normalize
         one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
         result: Array = one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True)
         return result
@@ -113,7 +114,8 @@ def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:
 
 
 def columns_only(public: Public, design: Design) -> Public:
-    """Return the facts of the model's columns alone: what prediction needs, and what a model file may say."""
+    """Return the public facts of the model's columns alone: prediction needs no others, and no others are
+    written to a model file."""
     names = (*design.features, *([] if design.target is None else [design.target]))
     return Public(schema=tuple((name, public.fact(name)) for name in names), table=public.table)
 

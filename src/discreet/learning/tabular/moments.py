@@ -2,7 +2,7 @@
 covariances follow from them.
 
 `SecondMoments` adds exact discrete noise to the matrix sum_i z_i z_i' of rows z = (coordinates, target).
-AdaSSP (Wang 2018), ridge paths and PCA are functions of what it released: they cost nothing more.
+AdaSSP (Wang 2018), ridge paths and PCA are functions of the released matrix, and cost nothing more.
 """
 
 from __future__ import annotations
@@ -30,17 +30,22 @@ from .model import LinearModel, columns_only, target_classes
 from .rows import Design
 
 Array = npt.NDArray[np.float64]
-# Coordinates are rounded to 1 / CELLS before they are multiplied: products are whole numbers of 1 / CELLS².
+# Coordinates are rounded to multiples of 1 / CELLS before they are multiplied, so that products are whole
+# multiples of 1 / CELLS². The value is not measured.
 CELLS = 1 << 10
-# Rows that are multiplied at once: products of a block stay far below 2^53, so that floats are exact.
+# Rows that are multiplied at once: their sums of products, at most _ROWS CELLS² = 2^34, are exact floats.
 _ROWS = 1 << 14
 
 
 @described("learning.Moments")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Holds noisy second moments of the coordinates of a design, target last where there is one; `deviation`
-    is the noise's, per entry."""
+    """Holds noisy second moments of the coordinates of a design, with the target as last coordinate where
+    there is one.
+
+    `upper` is the upper triangle of the matrix, row by row; `deviation` the standard deviation of the noise
+    of an entry.
+    """
 
     design: Design
     public: Public
@@ -58,10 +63,11 @@ class Moments:
     def ridge(self, penalty: float | None = None, failure: float = 0.05) -> LinearModel:
         """Return the ridge regression of the target; any number of penalties cost nothing more.
 
-        Without a penalty it is that of AdaSSP (Wang 2018, arXiv:1803.02596, Algorithm 2): as much as the
-        noise's spectral norm, d = width: deviation sqrt(d log(2 d² / failure)), above the smallest
-        eigenvalue. That one is taken from the noisy matrix, which is already paid for (Weyl: it is off by at
-        most that norm), where the paper buys it separately.
+        Without a penalty AdaSSP chooses it (Wang 2018, arXiv:1803.02596, Algorithm 2): it is the bound
+        deviation sqrt(d log(2 d² / failure)) on the spectral norm of the noise, which fails with probability
+        `failure`, minus the smallest eigenvalue, and at least 0; d is the number of coordinates. The paper
+        releases that eigenvalue separately. Here it is the noisy matrix's, which costs nothing more, and
+        differs from the true one by at most the spectral norm of the noise (Weyl).
         """
         if self.design.target is None:
             raise InvalidInput("these moments have no target: measure them with one. Nothing was fitted.")
@@ -73,14 +79,16 @@ class Moments:
             penalty = max(0.0, spectral_norm - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
         _require.non_negative(penalty=penalty)
         values, vectors = np.linalg.eigh(gram)
-        # the true matrix has no negative eigenvalue; one that noise pushed below the penalty says nothing
+        # the true matrix has no negative eigenvalue: where noise made one negative, the divisor is the
+        # penalty
         floor = max(penalty, self.deviation * math.sqrt(len(gram)), 1e-12)
         weights = vectors @ ((vectors.T @ cross) / np.maximum(values + penalty, floor))
         return LinearModel(design=self.design, public=self.public, weights=(tuple(weights.tolist()),))
 
     @property
     def _matrix_with_count(self) -> Array:
-        """Return the matrix if its last coordinate is the intercept, which holds the count and the sums."""
+        """Return the matrix, whose last row must be the intercept's: it holds the sums, and last the
+        count."""
         if self.design.target is not None or not self.design.intercept:
             raise InvalidInput(
                 "means, covariances and principal components need moments with an intercept and without a "
@@ -124,8 +132,8 @@ class SecondMoments:
     Proof:     a row's coordinates are rounded to whole cells q; its products q_j q_k are whole numbers and
                sums are exact. The upper triangle of q q' has l1 norm (|q|_1² + |q|_2²) / 2, and l2 norm at
                most |q|_2²; rounding moves each coordinate by half a cell, so
-               |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row
-               counts twice.
+               |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row is
+               one removed and one added, which doubles the sensitivity.
     Accuracy:  noise moves every entry by at most `error` with the stated probability; AdaSSP's excess risk is
                in Wang 2018, Theorem 3.
     """
@@ -144,10 +152,12 @@ class SecondMoments:
 
     @property
     def asked(self) -> tuple[float, float]:
+        """Return the epsilon and the delta that the caller declared."""
         return self.epsilon, self.delta
 
     @property
     def width(self) -> int:
+        """Return the number of rows of the matrix: coordinates, and the target."""
         return self.design.width(self.public) + (self.design.target is not None)
 
     @property
@@ -179,12 +189,12 @@ class SecondMoments:
         return self.noise.event
 
     def _sums(self, source: Source, entropy: Entropy) -> npt.NDArray[Any]:
-        """Return the exact upper triangle of sum_i z_i z_i', in cells."""
+        """Return the exact upper triangle of sum_i z_i z_i', in units of 1 / CELLS²."""
         x, y = self.design.read(source, entropy)
         rows = x if self.design.target is None else np.concatenate([x, y[:, None]], axis=1)
         total = np.zeros((self.width, self.width), dtype=object)
         for start in range(0, len(rows), _ROWS):
-            # products of a block stay far below 2^53: floats multiply and add them exactly, and quickly
+            # all numbers stay far below 2^53, where floats are exact; Python integers hold the total
             cells = np.rint(rows[start : start + _ROWS].astype(np.float64) * CELLS)
             total = total + (cells.T @ cells).astype(np.int64).astype(object)
         return np.asarray(total[np.triu_indices(self.width)])
@@ -201,6 +211,7 @@ class SecondMoments:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the noise of every entry; rounding of coordinates to the grid comes on top."""
+        """Return a bound on the noise of all entries, which holds with this probability; the rounding of
+        coordinates to the grid is not included."""
         entries = self.width * (self.width + 1) // 2
         return float(self.noise.error(confidence, entries=entries)) / CELLS**2

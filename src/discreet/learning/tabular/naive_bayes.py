@@ -24,17 +24,18 @@ from .model import class_array, columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# No variance of a coordinate in [-1, 1] is taken as smaller: 1/30 of the width of the bounds, squared.
+# The least variance of a coordinate in [-1, 1]: a standard deviation of 1/30 of the width. Not measured.
 _LEAST_VARIANCE = (2 / 30) ** 2
 
 
 @described("learning.NaiveBayesModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveBayesModel:
-    """Holds the probabilities of classes; for each class mean and variance of each number, and the
-    probabilities of the values of each category.
+    """Holds the probabilities of classes (`priors`) and, for each class, the mean and variance of each number
+    and the probabilities of the values of each truth value and category (`chances`).
 
-    `chances` has two entries for a truth value (false, true), and one for each declared value of a category.
+    A row of `chances` has two entries for each truth value (false, true), then one for each declared value of
+    each category. The fields' names are stored in model files.
     """
 
     design: Design
@@ -61,10 +62,10 @@ class NaiveBayesModel:
         if len(self.priors) != len(self.classes) or not all(
             p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
         ):
-            raise InvalidInput("chances and variances must be positive. Nothing was made.")
+            raise InvalidInput("probabilities and variances must be positive. Nothing was made.")
 
     def scores(self, X: Any) -> Array:
-        """Return the logarithm of the joint chance of each row with each class."""
+        """Return the logarithm of the joint density of each row and each class, up to a constant."""
         return self._joint(self.design.encode(X, self.public))
 
     def _joint(self, x: Any) -> Array:
@@ -72,7 +73,7 @@ class NaiveBayesModel:
 
         Guarantee: a row's scores are a function of that row.
         Proof:     they are added up column by column. numpy's elementwise operations round an entry the same
-                   way wherever it stands; a matrix product, or a sum over columns, need not.
+                   way at every position of an array; a matrix product, or a sum over columns, need not.
         """
         layout = CoordinateLayout.of(self.design, self.public)
         rows = np.asarray(x, np.float64)
@@ -103,7 +104,8 @@ class NaiveBayesModel:
 
 
 def _indicators(x: Any, layout: CoordinateLayout) -> Array:
-    """Return 0 and 1 for each value of each truth value and category; all 0 where it is missing."""
+    """Return an indicator (0 or 1) for false and true of each truth value, and for each declared value of
+    each category; all are 0 where the value is missing or undeclared."""
     columns = [np.zeros((len(x), 0))]
     for index in layout.flags:
         columns.append(np.stack([x[:, index] < 0, x[:, index] > 0], axis=1))
@@ -115,15 +117,18 @@ def _indicators(x: Any, layout: CoordinateLayout) -> Array:
 @dataclass(frozen=True, kw_only=True)
 class NaiveBayes(Classifying):
     """Releases, for each class, the noisy number of rows, the sums of x and of x² - 1/2 of each number x in
-    [-1, 1], and the counts of each value of each category: all that Gaussian naive Bayes needs.
+    [-1, 1], and the counts of each value of each truth value and category: all that Gaussian naive Bayes
+    needs.
 
     Guarantee: `event`: one integer vector with exact noise for its `sensitivity`. The model is
                post-processing.
     Proof:     a row counts in the entries of its own class only: 1 for the row, 1 for each category or truth
                value, and for each number |x| + |x² - 1/2| <= 3/2 in l1 and x² + (x² - 1/2)² = x⁴ + 1/4 <= 5/4
                in squared l2, in units of CELLS; rounding to whole cells adds at most 1/2 to each entry of a
-               number. (The sum of x² itself would move by x² + x⁴ <= 2.) A replaced row counts twice.
-    Accuracy:  every entry is within `error`, as a number of rows, with the stated probability.
+               number. (With x² in place of x² - 1/2 the squared l2 norm would be x² + x⁴ <= 2.) A replaced
+               row is one removed and one added, which doubles the sensitivity.
+    Accuracy:  the noise moves every entry by at most `error`, as a number of rows, with the stated
+               probability.
     """
 
     @property
@@ -131,7 +136,7 @@ class NaiveBayes(Classifying):
         layout = self.layout
         numbers, discrete = len(layout.numbers), len(layout.flags) + len(layout.groups)
         l1 = self.changes * (CELLS * (1 + discrete) + numbers * (3 * CELLS // 2 + 1))
-        # (C + 1/2)² + (C/2 + 1/2)² bounds the two entries of a number
+        # with C = CELLS, (C + 1/2)² + (C/2 + 1/2)² bounds the squares of the two entries of a number
         squared = CELLS**2 * (1 + discrete) + numbers * (5 * CELLS**2 // 4 + 2 * CELLS + 1)
         entries = 1 + 2 * numbers + discrete
         return Sensitivity(
@@ -151,7 +156,8 @@ class NaiveBayes(Classifying):
         return self.noise.event
 
     def _statistics(self, x: Rows) -> npt.NDArray[np.int64]:
-        """Return the numbers of each row whose sums by class are released, in cells."""
+        """Return the entries of each row whose sums by class are released, in units of 1 / CELLS: 1, all x,
+        all x² - 1/2, all indicators. `_model` reads them in this order."""
         numbers = np.asarray(x[:, self.layout.numbers], np.float64)
         columns = [
             np.full((len(x), 1), CELLS, dtype=np.int64),
@@ -167,13 +173,13 @@ class NaiveBayes(Classifying):
         return self._model(noisy.astype(np.float64) / CELLS)
 
     def _model(self, noisy: Array) -> NaiveBayesModel:
-        """Return the model of noisy sums: post-processing."""
+        """Return the model of noisy sums, one row per class, in rows; this is post-processing."""
         layout = self.layout
         numbers, noise_deviation = len(layout.numbers), self.noise.standard_deviation / CELLS
         counts = np.maximum(noisy[:, 0], max(1.0, noise_deviation))
         means = np.clip(noisy[:, 1 : 1 + numbers] / counts[:, None], -1, 1)
         squares = np.clip(noisy[:, 1 + numbers : 1 + 2 * numbers] / counts[:, None] + 0.5, 0, 1)
-        # what noise may have taken from a variance is given back
+        # noise may have made a variance too small: none is below two deviations of the noise of a mean square
         smallest_variance = np.minimum(1.0, np.maximum(_LEAST_VARIANCE, 2 * noise_deviation / counts))
         return NaiveBayesModel(
             design=self.design,
@@ -182,11 +188,12 @@ class NaiveBayes(Classifying):
             priors=tuple((counts / counts.sum()).tolist()),
             means=_tuples(means),
             variances=_tuples(np.maximum(squares - means**2, smallest_variance[:, None])),
-            chances=_tuples(self._chances(np.maximum(noisy[:, 1 + 2 * numbers :], 0.0))),
+            chances=_tuples(self._value_probabilities(np.maximum(noisy[:, 1 + 2 * numbers :], 0.0))),
         )
 
-    def _chances(self, counts: Array) -> Array:
-        """Return the probabilities of values, smoothed by the noise that an empty count would have."""
+    def _value_probabilities(self, counts: Array) -> Array:
+        """Return the probabilities of values in each class, after one standard deviation of the noise is
+        added to every count."""
         result, start = np.ones_like(counts), 0
         smoothing = max(1.0, self.noise.standard_deviation / CELLS)
         for values in [2] * len(self.layout.flags) + [values for _, values in self.layout.groups]:
@@ -202,9 +209,11 @@ class NaiveBayes(Classifying):
         return width * len(self.classes)
 
     def error(self, confidence: float = 0.95) -> float:
+        """Return a bound on the noise of all entries, in rows, which holds with this probability."""
         return float(self.noise.error(confidence, entries=self.numbers)) / CELLS
 
 
 def _tuples(matrix: Array) -> tuple[tuple[float, ...], ...]:
+    """Return a finite matrix as a tuple of rows."""
     assert math.isfinite(float(matrix.sum()))
     return tuple(tuple(row) for row in matrix.tolist())

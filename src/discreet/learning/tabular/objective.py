@@ -1,5 +1,5 @@
-"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and a little exact
-noise on the output."""
+"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and exact noise of
+a small share of epsilon on the output."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# The share of epsilon for the noise on the output: that noise is of the size of the solver's tolerance, and
-# stays below the objective's.
+# The share of epsilon for the noise on the output. That noise is proportional to the solver's tolerance, so
+# that even with a small share it is below the noise inside the objective. The value is not measured.
 _OUTPUT_SHARE = 1 / 256
-# Cells of the grid per distance of two neighbors' points and square root of the width.
+# The grid's cell is the distance of two neighbors' points over this and the square root of the width, so that
+# rounding adds at most 1/8 to the sensitivity.
 _CELLS = 8
 
 
 def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) -> float:
-    """Return delta at epsilon where the privacy loss is at most A / m + 1 / 2m², m = `multiplier`.
+    """Return delta at epsilon where the privacy loss is at most A / m + 1 / (2m²), with m = `multiplier`.
 
-    A is the positive part of a standard normal variable, or with two sides its absolute value.
+    A is the largest of `sides` standard normal variables, of any dependence, or 0 where all are negative.
+    With two sides this includes the absolute value of one variable.
 
-    Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss. With u =
-           1/m and e = epsilon - u²/2 >= 0 it is sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail;
-           1 where e < 0.
+    Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss, and for a
+           maximum is at most the sum over its variables. With u = 1/m and e = epsilon - u²/2 >= 0 it is
+           sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the upper tail of a standard normal variable. Where
+           e < 0, 1 is returned. 1e-13 covers rounding.
     """
     u = 1 / multiplier
     e = epsilon - u * u / 2
@@ -53,29 +56,36 @@ class ObjectivePerturbation(LinearERM):
     """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid
     with discrete noise.
 
-    b has independent Laplace coordinates, for the l1 norm of a row's gradient: for sparse rows, such as
+    b has independent Laplace coordinates, scaled to the l1 norm of a row's gradient. For sparse rows, such as
     indicators of categories, its l2 norm is below that of the spherical noise of Chaudhuri, Monteleoni &
-    Sarwate 2011 (Algorithm 2). With a delta it is Gaussian, for the l2 norm (Kifer, Smith & Thakurta 2012,
-    Algorithm 1), if that is expected to be shorter; otherwise the delta is not used.
+    Sarwate 2011 (Algorithm 2). With a delta, b is Gaussian, scaled to the l2 norm (Kifer, Smith & Thakurta
+    2012, Algorithm 1), if its expected length is smaller; otherwise the delta is not used.
+
+    Symbols: J, f, lambda, G, L: see `erm`. epsilon_m, delta_m are the price of one model, d its number of
+    weights, H(t) the Hessian of the sum of losses at t, f' and f'' the derivatives of the differing row's
+    loss in its score, class weight included, p the density of b, s the standard deviation of Gaussian noise,
+    (x) the Kronecker product.
 
     Guarantee: for each model epsilon_m-DP, or (epsilon_m, delta_m)-DP with Gaussian noise; together `event`.
-    Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, of neighbors that differ in one
-               row (x, y), weight included. b = -grad J(t) is a bijection of t and b that is Lipschitz both
-               ways, so t has density p(b(t)) det(H(t) + lambda I) (area formula; f'' may jump). (1) The two
-               b's differ by v = f' x, so with Laplace noise their densities differ by a factor of at most
-               exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is <b, v> / s² + |v|² / 2s², and
-               <b, v> = f' <b, x> with x fixed and b independent of it, so that <b, x> is normal; f' depends
-               on b, but is at most L in size, and of one sign for a label (`Loss.classifies`). So <b, v> / s
-               is at most G times the positive part of a normal variable, or of its size where f' has two
-               signs: see `gaussian_objective_delta`. The other direction is the same with -v. (2) The
+    Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, for two neighboring tables that
+               differ in one row (x, y). b = -grad J(t) is a bijection of t and b that is Lipschitz both
+               ways, so t has density p(b(t)) det(H(t) + lambda I) (area formula; f'' may jump). (1) The b and
+               b' that give the same t in the two tables differ by v = f' x, so with Laplace noise their
+               densities differ by a factor of at most exp(|v|_1 / scale). With Gaussian noise
+               log p(b) - log p(b') is <b, v> / s² + |v|² / 2s². Here <b, v> = f' <b, x>, where <b, x> is
+               normal because x is fixed and b independent of it; f' depends on b, but |f'| <= L, and f' has
+               one sign for a label (`Loss.classifies`). So <b, v> / s is at most G times the positive part
+               of a standard normal variable, or times its absolute value where f' can have both signs: see
+               `gaussian_objective_delta`. The other direction is the same with -v. (2) The
                determinants differ by a factor 1 + f'' x' (H + lambda)^-1 x between 1 and 1 + curvature /
                lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 = noise part + log(1 + curvature /
                lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
                (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from
-               independent coins; its gradient for the ideal objective is at most `tolerance` plus how far the
-               drawn b is rounded, so it is within that / lambda of t, in both tables. Released in place of t
-               it is a second mechanism on the same table, of l2 sensitivity twice this distance, with exact
-               discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE
+               independent randomness. Its gradient for the ideal objective is at most `tolerance` plus the
+               distance of the drawn b from the ideal one, so the point is within this sum over lambda of t,
+               in both tables. The release of the point is a second mechanism, which is given t: its l2
+               sensitivity is twice this distance (`_distance`), and with exact discrete Laplace noise it is
+               epsilon_2-DP, epsilon_m = epsilon_1 + epsilon_2 by basic composition (Iyengar et al. 2019, IEEE
                S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for two. Several
                models: basic composition.
                An l1 penalty (Kifer, Smith & Thakurta 2012, Theorem 2, takes any convex one as a limit of
@@ -83,22 +93,23 @@ class ObjectivePerturbation(LinearERM):
                On the points t with given signs on a set S and 0 elsewhere, (t_S, u outside S) is a bijection
                of b, Lipschitz both ways, with determinant l1^(d - |S|) det((H(t) + lambda I)_SS). For the
                same (t, u) the two b's differ by v again, and (2) holds for the rows and columns S: x_S is
-               shorter, and of a softmax the eigenvalues of a principal part are at most the whole's, in
-               order. So the pair (t, u) has the loss that t had, and t is a function of it. (3) A point at
-               which some subgradient is at most `tolerance` long is within that / lambda of t, by strong
-               convexity.
-               A softmax of k classes (`Softmax`): v = (p - e_y) (x) x. Of Gaussian noise <b, v> is
-               <p - e_y, z> with z_c = <b_c, x> independent normal variables; whatever p is, at most the
-               largest of z_j - z_y, each normal of deviation sqrt(2) s |x| = s G: of the k - 1 of them the
-               sum of their deltas is charged (`Facts.sides`). The determinants differ by
-               det(I + M^-1/2 B M^-1/2) with M = H + lambda I and B = A (x) x x': its eigenvalues are at most
-               those of B over lambda, in order (Weyl), at most k - 1 of B's are not 0, and their sum is at
-               most (1 - 1/k) |x|², so that the product is at most (1 + |x|² / (k lambda))^(k - 1)
-               (`Facts.determinant`).
-    Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer
-               of J| <= |b| / lambda + d, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
-    Assumes:   the solver ends with a certificate, for which rounding leaves room where the table has at most
-               twice the declared number of rows (`tolerance_at`).
+               shorter, and for a softmax the eigenvalues of a principal submatrix are at most those of the
+               matrix, in order. So the pair (t, u) has the privacy loss that t alone had without the penalty,
+               and t is a function of the pair. (3) A point at which some subgradient is at most `tolerance`
+               long is within `tolerance` / lambda of t, by strong convexity.
+               A softmax of k classes, with q the probabilities of the classes, e_y and A as in `Softmax`:
+               v = (q - e_y) (x) x. With Gaussian noise <b, v> is <q - e_y, z>, where z_c = <b_c, x> are
+               independent normal variables and b_c is the part of b for class c. Whatever q is, this is at
+               most the largest of z_j - z_y over j != y, each normal of standard deviation
+               sqrt(2) s |x| <= s G: the sum of the deltas of these k - 1 is charged (`Facts.sides`). The
+               determinants differ by the factor det(I + M^-1/2 B M^-1/2) with M = H + lambda I and
+               B = A (x) x x'. The eigenvalues of this product are at most those of B over lambda, in order
+               (Weyl), at most k - 1 of B's are not 0, and their sum is at most (1 - 1/k) |x|², so that the
+               factor is at most (1 + |x|² / (k lambda))^(k - 1) (`Facts.determinant`).
+    Accuracy:  with r the distance of the released weights from the perturbed minimizer, |released - minimizer
+               of J| <= |b| / lambda + r, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
+    Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
+               twice the declared number of rows.
     """
 
     def _check(self) -> None:
@@ -115,46 +126,52 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def _model_epsilon(self) -> float:
+        """Return epsilon_m for one added or removed row; 1e-12 less covers rounding."""
         return self.epsilon / (self.facts.models * self.facts.changes) * (1 - 1e-12)
 
     @property
     def _model_delta(self) -> float:
-        """Return the delta of one model: for two rows that change one after the other, group privacy makes of
-        (e, d) the pair (2e, (1 + exp(e)) d).
+        """Return delta_m for one added or removed row.
+
+        For two rows that change one after the other, group privacy turns (e, d)-DP into
+        (2e, (1 + exp(e)) d)-DP.
         """
         group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
 
     @property
     def _objective_epsilon(self) -> float:
+        """Return epsilon_1, the share of the noise inside the objective and of the determinant."""
         return self._model_epsilon * (1 - _OUTPUT_SHARE)
 
     def _remaining_epsilon(self, strength: float) -> float:
-        """Return what remains of epsilon for the noise after the determinant is paid."""
+        """Return the part of epsilon_1 that is left for the noise after the determinant's cost."""
         return self._objective_epsilon - self.facts.determinant(strength) * (1 + 1e-12)
 
     @cached_property
     def strength(self) -> float:
         """Return the lambda that is used: by default the expected norm of b over the expected norm of
-        weights, and enough to keep half of epsilon for the noise.
+        weights, and at least so large that the determinant costs at most half of epsilon_1.
         """
         if self.regularization is not None:
             return float(self.regularization)
         half = self._objective_epsilon / 2 / self.facts.rank
         for_determinant = self.facts.eigenvalue / math.expm1(min(700.0, half))
         smallest = strength = max(for_determinant, LEAST_STRENGTH * self.facts.curvature)
+        # the noise depends on lambda in turn; 30 steps of this fixed-point iteration, not measured
         for _ in range(30):
             strength = max(smallest, self._expected_noise(strength) / self.facts.expected_norm)
         return strength
 
     def _laplace_scale(self, strength: float) -> float:
+        """Return the scale that is enough for Laplace noise."""
         return self.facts.gradient_l1 / self._remaining_epsilon(strength) * (1 + 1e-12)
 
     def _deviation(self, strength: float) -> float:
-        """Return the least standard deviation, to 1e-6, that is enough for Gaussian noise; infinity without a
-        delta."""
+        """Return the least standard deviation that is enough for Gaussian noise, or up to 1e-6 of it more;
+        infinity without a delta."""
         epsilon, delta = self._remaining_epsilon(strength), self._model_delta
-        # below this the failure of `inside.gaussian` would count
+        # below this, the probability with which `inside.gaussian` fails would not be negligible
         if delta < 1e-40:
             return math.inf
         sides = self.facts.sides if self.loss.classifies else 2
@@ -171,6 +188,7 @@ class ObjectivePerturbation(LinearERM):
         return self.facts.gradient_l2 * high * (1 + 1e-12)
 
     def _expected_noise(self, strength: float) -> float:
+        """Return the root mean square of |b|, for the better of the two distributions."""
         return math.sqrt(self.facts.width) * min(
             math.sqrt(2) * self._laplace_scale(strength), self._deviation(strength)
         )
@@ -187,9 +205,10 @@ class ObjectivePerturbation(LinearERM):
     def _longest_noise(self) -> float:
         """Return a length that b exceeds with probability 2 e^-60 at most.
 
-        Proof: Laplace: |b|_2² <= |b|_inf |b|_1; the largest of d coordinates is above ln d + 60 scales with
-               chance e^-60, and their sum, which has the Gamma distribution, above d + sqrt(120 d) + 60 with
-               chance e^-60. Gaussian: the length is above sqrt(d) + 11 deviations with chance e^(-11² / 2).
+        Proof: Laplace, in units of the scale: |b|_2² <= |b|_inf |b|_1. |b|_inf is above ln d + 60 with
+               probability at most e^-60, and |b|_1, which has the Gamma distribution, is above
+               d + sqrt(120 d) + 60 with probability at most e^-60. Gaussian: |b| is above sqrt(d) + 11
+               standard deviations with probability at most e^(-11² / 2).
         """
         kind, scale = self.noise_distribution
         d = self.facts.width
@@ -199,8 +218,8 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def _distance(self) -> float:
-        """Return how far the computed points of two neighbors can be from each other, given the exact
-        minimizer.
+        """Return a bound on the distance of the computed points of two neighbors from each other, given the
+        same exact minimizer t.
         """
         kind, scale = self.noise_distribution
         precision = (
@@ -210,11 +229,12 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def cell(self) -> float:
+        """Return the width of a cell of the grid that the point is rounded to."""
         return power_of_two(self._distance / (_CELLS * math.sqrt(self.facts.width)))
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Return how far the minimizers of two neighbors can be from each other, in cells of the grid."""
+        """Return the sensitivity of the computed point, given t, in cells of the grid."""
         return grid_sensitivity(self._distance / self.cell, self.facts.width)
 
     @cached_property
@@ -238,15 +258,15 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def expected_excess(self) -> float:
-        """Return the expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for
-        choosing a method, from public facts.
+        """Return an estimate of how far regularization and noise raise J above its minimum; the noise's part
+        is |b|² / (2 (lambda + typical curvature)), the mean over the coordinates.
         """
         typical = self.facts.size * self.facts.curvature / self.facts.width
         return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on |b| / lambda plus the distance of the output, each with half of the failure
-        probability, in the worst of the models."""
+        """Return a bound on |b| / lambda plus the distance of the output from the perturbed minimizer, for
+        all models at once; each summand has half of the failure probability."""
         facts, (kind, scale) = self.facts, self.noise_distribution
         failure = (1 - confidence) / 2 / facts.models
         if kind == "laplace":

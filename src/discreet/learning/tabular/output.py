@@ -20,7 +20,8 @@ from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# Cells of the grid per l2 sensitivity and square root of the width: rounding adds 1/64 to the sensitivity.
+# The grid's cell is the distance of two neighbors' points over this and the square root of the width, so that
+# rounding adds at most 1/64 to the sensitivity.
 _CELLS = 64
 
 
@@ -30,24 +31,24 @@ class OutputPerturbation(LinearERM):
     """Releases the minimizer of J on a grid, with discrete noise on every coordinate (Chaudhuri, Monteleoni &
     Sarwate 2011, Algorithm 1).
 
-    Without a delta the noise is discrete Laplace for the l1 sensitivity, at most sqrt(width) times that in
-    l2: its l2 norm is 1.4 times that of the paper's spherical noise, and it is exact. With a delta it is
-    discrete Gaussian for the l2 sensitivity.
+    Without a delta the noise is discrete Laplace for the l1 sensitivity, which is at most sqrt(width) times
+    the l2 sensitivity. Its l2 norm is about sqrt(2) times that of the paper's spherical noise, but it can be
+    sampled exactly. With a delta it is discrete Gaussian for the l2 sensitivity. J, lambda and G: see `erm`.
 
     Guarantee: `event`, for each model an integer vector with exact discrete noise for its `sensitivity`.
     Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
                gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
                arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). An l1 penalty changes
-               nothing: with t, t' the minimizers and v the gradient of what differs at t', 0 and -v are
-               subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>. The solver's
-               point has a gradient of at most `tolerance`, so it is within tolerance / lambda of the
+               nothing: with t, t' the minimizers and v the gradient at t' of the summands that differ, 0 and
+               -v are subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>. The
+               solver's point has a gradient of at most `tolerance`, so it is within tolerance / lambda of the
                minimizer, in both tables. Rounding to the grid moves each coordinate of either by at most half
                a cell.
-    Accuracy:  |released - minimizer| <= `error`; J(released) - J(minimizer) <= (lambda + n curvature) / 2
-               times its square.
-    Assumes:   the solver ends with a certificate, for which rounding leaves room where the table has at most
-               twice the declared number of rows (`tolerance_at`).
+    Accuracy:  |released - minimizer| <= `error`; without an l1 penalty and for a table of n rows,
+               J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
+    Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
+               twice the declared number of rows.
     """
 
     def _check(self) -> None:
@@ -55,19 +56,20 @@ class OutputPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Return the lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature /
-        (2 width) |noise|² are smallest together, B the expected norm.
+        """Return the lambda that is used: by default the one with the least sum of the bias lambda B² / 2 and
+        the excess n curvature / (2 width) |noise|², with n the declared size and B `Facts.expected_norm`.
         """
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts
         typical_curvature = facts.size * facts.curvature / facts.width
-        # the noise's norm is inverse to lambda: this is its squared norm at lambda 1
+        # the noise's norm is inversely proportional to lambda: this is its squared norm at lambda = 1
         unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
         balanced = float((2 * typical_curvature * unit / facts.expected_norm**2) ** (1 / 3))
         return max(balanced, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:
+        """Return a bound on the l2 distance of the solver's points of two neighbors."""
         facts = self.facts
         return (facts.changes * facts.gradient_l2 + 2 * self.tolerance_at(strength)) / strength * (1 + 1e-12)
 
@@ -80,15 +82,17 @@ class OutputPerturbation(LinearERM):
     def _noise_at(self, strength: float) -> IntegerLaplace | IntegerGaussian:
         sensitivity, models = self._sensitivity(strength), self.facts.models
         if self.delta == 0:
+            # 1e-12 less, so that the rounded sum over several models is not above epsilon
+            model_epsilon = self.epsilon if models == 1 else self.epsilon / models * (1 - 1e-12)
             return IntegerLaplace.for_epsilon(
-                self.epsilon / models, sensitivity=sensitivity, neighbors=self.public.neighbors
+                model_epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
             )
         rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
         return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Return how far one unit moves the minimizer, in cells of the grid."""
+        """Return the sensitivity of the solver's point, in cells of the grid."""
         return self._sensitivity(self.strength)
 
     @cached_property
@@ -97,6 +101,7 @@ class OutputPerturbation(LinearERM):
 
     @property
     def cell(self) -> float:
+        """Return the width of a cell of the grid that the point is rounded to."""
         return self._cell(self.strength)
 
     @property

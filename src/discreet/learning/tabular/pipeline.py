@@ -1,9 +1,9 @@
-"""Preprocessing that learns from the data before the model does, and pays for it: narrower bounds, then the
-model.
+"""Private preprocessing: steps that release narrower bounds of columns, and then a learner that uses them.
 
 A step replaces declared bounds by narrower ones: two noisy quantiles (`QuantileBounds`), or three noisy
-deviations around the noisy mean (`PrivateScaler`). Columns are scaled to [-1, 1] by their bounds and clipped
-to them, so that this is quantile clipping and standardization. Declared bounds that fit are free, and better.
+standard deviations on both sides of the noisy mean (`PrivateScaler`). Learners clip columns to their bounds
+and scale these to [-1, 1], so that the steps have the effect of quantile clipping and of standardization.
+Declared bounds that are close to the data cost nothing, and are better.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from .erm import LinearERM
 from .learner import TableLearner
 from .moments import SecondMoments
 
-# Points of a column's bounds that quantiles are searched on: new bounds are right to 1 in 4,096 of the old.
+# Quantiles are searched on a grid of so many steps across the declared bounds. Not measured.
 _POINTS = 1 << 12
 
 
 @described("learning.QuantileBounds")
 @dataclass(frozen=True, kw_only=True)
 class QuantileBounds:
-    """Releases two quantiles of each column, `low` and `high`, as its new bounds.
+    """Releases the quantiles of order `low` and `high` of each column, as its new bounds: triples of column,
+    lower and upper bound.
 
     Guarantee: `event`, the composition of one `ApproximateQuantiles` for each column.
-    Proof:     theirs; basic composition of their events.
+    Proof:     `ApproximateQuantiles`, and basic composition.
     """
 
     public: Public
@@ -63,7 +64,9 @@ class QuantileBounds:
         self._quantile_mechanisms()
 
     def _quantile_mechanisms(self) -> list[ApproximateQuantiles]:
-        column_epsilon = Fraction(self.epsilon) / len(self.columns)
+        # 1e-12 less, so that the rounded sum over several columns is not above epsilon
+        share = Fraction(1) if len(self.columns) == 1 else (1 - Fraction(1, 10**12)) / len(self.columns)
+        column_epsilon = Fraction(self.epsilon) * share
         return [
             ApproximateQuantiles(
                 public=self.public,
@@ -98,15 +101,14 @@ class QuantileBounds:
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how many ranks a quantile may be off, all at once with this probability."""
+        """Return a bound on the rank error of all quantiles, which holds with this probability."""
         column_confidence = 1 - (1 - confidence) / len(self.columns)
         return max(max(mechanism.error(column_confidence)) for mechanism in self._quantile_mechanisms())
 
 
 @dataclass(frozen=True)
 class NarrowedSource:
-    """Reads a source whose columns are declared with other bounds, which were released before and are
-    public."""
+    """Reads a source with other public facts: bounds that were released before."""
 
     source: Source
     public: Public
@@ -118,12 +120,14 @@ class NarrowedSource:
 @described("learning.Piped")
 @dataclass(frozen=True, kw_only=True)
 class Piped:
-    """Runs steps that narrow bounds, one after the other, and the learner with the bounds they released.
+    """Runs steps that narrow bounds, one after the other, and then the learner with the bounds they released.
+
+    `epsilon` and `delta` are the price that the caller declared; `event` is what is charged.
 
     Guarantee: `event`: the composition of the steps' events and the learner's.
-    Proof:     the steps' releases are public to what follows (adaptive composition). The learner's price
-               does not depend on the bounds of a column, which it scales to [-1, 1]: that it is the declared
-               one is checked before it reads a row.
+    Proof:     steps and learner compose adaptively: each may depend on the releases before it. The learner's
+               event does not depend on the bounds of columns, which it scales to [-1, 1]. That it is the same
+               with the new bounds is checked before the learner reads a row.
     """
 
     public: Public
@@ -138,7 +142,9 @@ class Piped:
             raise _require.fail("learner", type(self.learner).__name__, "a learner of a table, not a search")
         for mechanism in (*self.steps, self.learner):
             if mechanism.public != self.public:
-                raise InvalidInput("all parts must be priced for the same table. Nothing was charged.")
+                raise InvalidInput(
+                    "all steps and the learner must be priced for the same table. Nothing was charged."
+                )
 
     @property
     def design(self) -> Any:
@@ -168,7 +174,7 @@ class Piped:
 
 
 def _bounds_around_mean(scaling: Any) -> tuple[tuple[str, float, float], ...]:
-    """Return bounds of three deviations around the mean of each column."""
+    """Return, for each column, the bounds three standard deviations below and above its mean."""
     return tuple(
         (name, mean - 3 * deviation, mean + 3 * deviation)
         for name, mean, deviation in zip(scaling.columns, scaling.means, scaling.deviations, strict=True)
@@ -176,12 +182,15 @@ def _bounds_around_mean(scaling: Any) -> tuple[tuple[str, float, float], ...]:
 
 
 def narrow_bounds(public: Public, bounds: Sequence[tuple[str, float, float]]) -> Public:
-    """Return the facts with these bounds of some columns, within the declared ones and never empty."""
+    """Return the facts with new bounds of some columns, given as triples of column, lower and upper bound.
+
+    New bounds stay within the declared ones. Where they would be empty, the declared ones stay.
+    """
     facts: dict[str, Any] = dict(public.schema)
     for name, lower, upper in bounds:
         declared = public.bounds(name)
         declared_lower, declared_upper = float(declared.lower), float(declared.upper)
-        # a column that is nearly constant keeps a thousandth of its width
+        # the new bounds of a nearly constant column have at least about a thousandth of the declared width
         margin = max(0.0, (declared_upper - declared_lower) / 1000 - (upper - lower)) / 2
         new_lower, new_upper = max(declared_lower, lower - margin), min(declared_upper, upper + margin)
         if math.isfinite(new_lower) and math.isfinite(new_upper) and new_lower < new_upper:

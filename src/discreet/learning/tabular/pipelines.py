@@ -1,9 +1,9 @@
-"""`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
+"""`PrivatePipeline`: private preprocessing and a model within one price.
 
     pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
     people.fit(pipeline, target="ill")
 
-It is fitted through a session, whose schema declares the bounds that it narrows.
+It is fitted through a session, whose schema declares the bounds that the pipeline narrows.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from .estimators import TableEstimator
 from .pipeline import Piped, QuantileBounds
 from .rows import features_of
 
-# Bisection steps for the factor, between 1 and 2, by which both shares grow as long as they fit the price.
+# Bisection steps for the factor, between 1 and 2, by which both shares of epsilon can grow within the price.
+# Not measured.
 _HALVINGS = 5
 
 
 class PrivatePipeline(TableEstimator):
     """Narrows the bounds of numbers privately, and fits an estimator with the new bounds, within one price.
 
-    `clip` is a pair of quantiles that become the bounds of each number; `scale=True` takes three deviations
-    around the mean instead (needs a delta). `columns` are the numbers to do this for, by default all. The
-    parts get shares of epsilon by `weights`, (for the step, for the model). Where there is a delta, both
-    shares are enlarged as far as their composition stays within (epsilon, delta). Categories are declared and
-    one-hot by themselves; that is free.
+    `clip` is a pair of orders of quantiles, which become the bounds of each number; with `scale=True` the
+    bounds are three standard deviations on both sides of the mean instead, which needs a delta. `columns` are
+    the numbers whose bounds are narrowed, by default all. `weights` divides epsilon between the two parts, as
+    (for the narrowing of bounds, for the model). With a delta both shares are enlarged as far as their
+    composition stays within (epsilon, delta). Categories need no preprocessing: their declared values are
+    one-hot encoded, at no cost.
 
     Guarantee: `event_`. Proof: `Piped`.
     """
@@ -65,11 +67,12 @@ class PrivatePipeline(TableEstimator):
     ) -> Mechanism:
         _require.positive(epsilon=self.epsilon)
         total_delta = self._delta_or(delta)
-        step_weight, model_weight = (float(w) for w in _require.listed(weights=self.weights))
-        _require.positive(weights=min(step_weight, model_weight))
+        step_weight, model_weight = _pair(weights=self.weights)
+        _require.positive(**{"weights[0]": step_weight, "weights[1]": model_weight})
         shares = step_weight / (step_weight + model_weight), model_weight / (step_weight + model_weight)
 
         def build(growth: float) -> Piped:
+            """Return the mechanism in which both parts have `growth` times their share of epsilon."""
             step_epsilon, model_epsilon = (growth * self.epsilon * share * (1 - 1e-9) for share in shares)
             model = clone(self.estimator).set_params(epsilon=model_epsilon, delta=total_delta / 2)
             learner: Any = model.mechanism(public, target=target, features=features)
@@ -91,13 +94,15 @@ class PrivatePipeline(TableEstimator):
         return pipeline
 
     def _step(self, public: Public, target: str, features: Any, epsilon: float, delta: float) -> Any:
-        names = features_of(public, target) if features is None else tuple(features)
+        """Return the mechanism that narrows the bounds."""
+        names = features_of(public, target, features)
         columns = [name for name in names if isinstance(public.fact(name), Bounds)]
         if self.columns is not None:
-            missing = [name for name in self.columns if name not in columns]
+            chosen = list(_require.listed(columns=self.columns))
+            missing = [name for name in chosen if name not in columns]
             if missing:
                 raise _require.fail("columns", missing[0], f"numbers among the features: {columns}")
-            columns = list(self.columns)
+            columns = chosen
         if not columns:
             raise InvalidInput("no feature is a number: there is nothing to scale. Nothing was charged.")
         if self.scale:
@@ -106,11 +111,11 @@ class PrivatePipeline(TableEstimator):
                     "scale=True adds Gaussian noise, which needs a delta. Nothing was charged. Take clip=."
                 )
             return PrivateScaler.for_privacy(public=public, columns=columns, epsilon=epsilon, delta=delta)
-        low, high = _require.listed(clip=self.clip)
+        low, high = _pair(clip=self.clip)
         return QuantileBounds(public=public, columns=tuple(columns), epsilon=epsilon, low=low, high=high)
 
     def fit(self, X: Any, y: Any) -> PrivatePipeline:
-        """Refuse arrays: their columns have no names to narrow the bounds of."""
+        """Refuse arrays: a pipeline reads a schema's columns by name, and is charged by a session."""
         raise InvalidInput(
             "a pipeline is fitted through a session, people.fit(PrivatePipeline(...), target=...). Nothing "
             "was trained."
@@ -139,3 +144,12 @@ class PrivatePipeline(TableEstimator):
     def score(self, X: Any, y: Any) -> float:
         check_is_fitted(self, "model_")
         return float(self.estimator_.score(X, y))
+
+
+def _pair(**named: Any) -> tuple[Any, Any]:
+    """Return the two entries of an argument; refuse another number of them."""
+    ((name, value),) = named.items()
+    entries = _require.listed(**named)
+    if len(entries) != 2:
+        raise _require.fail(name, value, "a pair of numbers")
+    return entries[0], entries[1]

@@ -1,9 +1,10 @@
-"""A certified minimizer of an objective with an l1 penalty: it stops where a subgradient is provably short.
+"""Certified minimization of an objective with an l1 penalty: it stops where a subgradient is provably short.
 
-Proximal Newton steps (Lee, Sun & Saunders 2014, arXiv:1206.1623): the quadratic model with the penalty is
-minimized by coordinate descent, then exactly on the weights that stay. Privacy rests on the length of the
-shortest subgradient at the returned point: an objective that is lambda-strongly convex has its minimizer
-within that length / lambda.
+Proximal Newton steps (Lee, Sun & Saunders 2014, arXiv:1206.1623): the quadratic model of the objective, plus
+the penalty, is minimized by coordinate descent, and then exactly over the weights that are not 0. Privacy
+rests on the length of the shortest subgradient at the returned point alone: an objective that is
+lambda-strongly convex has its minimizer within that length over lambda. So constants of the search may be
+changed; `shortest_subgradient` and `_is_certified` may not.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ import numpy.typing as npt
 from .solver import STEPS, Problem
 
 Array = npt.NDArray[np.float64]
+# Half the distance from 1 to the next float: the relative error of one rounding.
 _UNIT = 2.0**-53
-# Sweeps of coordinate descent in one model, at most; it stops earlier where a sweep changes little.
+# The largest number of sweeps of coordinate descent per Newton step; it stops earlier where a sweep changes
+# little. Not measured.
 _SWEEPS = 60
-# Steps of the damped method, at most: a run must end.
+# The largest number of steps of the damped method, so that every run ends. Not measured.
 _DAMPED = 3000
 
 
 def soft_threshold(values: Array, by: Array) -> Array:
-    """Return the proximal point of the l1 norm: numbers drawn towards 0, and 0 where that is nearer."""
+    """Return the proximal point of the l1 norm: numbers moved towards 0 by `by`, and 0 where they are below
+    it in absolute value."""
     result: Array = np.sign(values) * np.maximum(np.abs(values) - by, 0.0)
     return result
 
 
 def shortest_subgradient(gradient: Array, w: Array, penalties: Array) -> Array:
-    """Return the subgradient of the objective that is shortest, from the gradient of its smooth part.
+    """Return the shortest subgradient of the objective at w, from the gradient of its smooth part.
 
-    Where a weight is 0, the penalty's is any number within +- penalty.
+    Where a weight is 0, the penalty's subgradients are all numbers between -penalty and penalty.
     """
     return np.where(w == 0, soft_threshold(gradient, penalties), gradient + penalties * np.sign(w))
 
@@ -38,8 +42,11 @@ def shortest_subgradient(gradient: Array, w: Array, penalties: Array) -> Array:
 def minimize_sparse(
     problem: Problem, penalties: Array, tolerance: float, start: Array | None = None
 ) -> tuple[Array, bool]:
-    """Return a point at which the shortest subgradient of problem + sum_j penalties_j |w_j| is at most
-    `tolerance` in l2, rounding included, and whether that is certified."""
+    """Return a point, and whether it is certified that the shortest subgradient there of
+    problem + sum_j penalties_j |w_j| is at most `tolerance` long, rounding included.
+
+    Where there are many rows, the minimizer of a sample of them is the start.
+    """
     stride = problem.stride
     if start is None and stride > 1:
         sample_tolerance = 1e-6 * problem.row_norm * problem.lipschitz * len(problem.x) / stride
@@ -55,12 +62,13 @@ def minimize_sparse(
 
 
 def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tuple[Array, bool]:
-    """Return what `minimize_sparse` does, by damped steps that lower the objective each: slower, and sure
-    where curvature jumps (smoothed hinge, Huber) and lambda is small.
+    """Return what `minimize_sparse` returns, by damped steps, each of which lowers the objective. They are
+    slower, but reliable where the curvature jumps (smoothed hinge, Huber) and lambda is small.
 
-    Levenberg's and Marquardt's rule: a multiple of the identity is added to Newton's matrix, more of it after
-    a step that lowered the objective by less than the model said, less after any other. Where the values of
-    two points cannot be told apart any more, the length of the subgradient decides.
+    The rule is Levenberg's and Marquardt's: `damping` times the identity is added to Newton's matrix. It
+    grows after a step that lowered the objective by less than a tenth of what the quadratic model predicts,
+    and such a step is not taken; it shrinks after any other. Where the objective's values at two points
+    differ by rounding only, the length of the subgradient decides.
     """
     w = np.zeros(problem.size)
     gradient, scores = problem.gradient(w)
@@ -91,7 +99,8 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
 
 
 def _is_certified(problem: Problem, penalties: Array, w: Array, gradient: Array, tolerance: float) -> bool:
-    """Return whether the shortest subgradient at w, with what rounding may hide, is within the tolerance."""
+    """Return whether the shortest subgradient at w is within the tolerance, whatever rounding did to the
+    computed one."""
     shortest = float(np.linalg.norm(shortest_subgradient(gradient, w, penalties)))
     rounding = problem.rounding(w) + 4 * _UNIT * float(np.linalg.norm(penalties))
     return shortest + rounding <= tolerance
@@ -100,9 +109,12 @@ def _is_certified(problem: Problem, penalties: Array, w: Array, gradient: Array,
 def _line_search(
     problem: Problem, penalties: Array, w: Array, gradient: Array, scores: Array, target: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the next point on the way to `target`, with its gradient and scores: where the objective falls
-    or the subgradient gets shorter; a proximal gradient step with the inverse of the largest curvature stands
-    in where no halving helps."""
+    """Return the next point between w and `target`, with its gradient and scores.
+
+    The step is halved until the objective falls enough, or the subgradient gets shorter without a larger
+    objective. Where no step down to 1/512 helps, a proximal gradient step is taken, whose size is the inverse
+    of the largest curvature.
+    """
     length = float(np.linalg.norm(shortest_subgradient(gradient, w, penalties)))
     value_before = problem.value(w, scores) + float(penalties @ np.abs(w))
     slope = float(gradient @ (target - w) + penalties @ (np.abs(target) - np.abs(w)))
@@ -112,7 +124,7 @@ def _line_search(
         next_gradient, next_scores = problem.gradient(candidate)
         value = problem.value(candidate, next_scores) + float(penalties @ np.abs(candidate))
         shorter = float(np.linalg.norm(shortest_subgradient(next_gradient, candidate, penalties)))
-        # a shorter subgradient alone may be that of a far point beyond a valley
+        # a shorter subgradient alone is not enough: a point far beyond the minimizer may have one
         is_lower = value < value_before + 1e-4 * share * slope
         if is_lower or (
             shorter <= (1 - share / 4) * length and value <= value_before + 1e-9 * abs(value_before)
@@ -126,7 +138,11 @@ def _line_search(
 
 
 def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array) -> Array:
-    """Return the minimizer z of <gradient, z - w> + (z - w)' matrix (z - w) / 2 + sum_j penalties_j |z_j|."""
+    """Return the minimizer z of <gradient, z - w> + (z - w)' matrix (z - w) / 2 + sum_j penalties_j |z_j|.
+
+    Without penalties it solves a linear system; with them it is found by coordinate descent, in which
+    `slopes` is the gradient of the quadratic part at z, and `_polish`.
+    """
     if not penalties.any():
         try:
             return np.asarray(w - np.linalg.solve(matrix, gradient))
@@ -134,12 +150,12 @@ def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array)
             return w - gradient / float(np.trace(matrix))
     z, slopes = w.copy(), gradient.copy()
     diagonal = np.maximum(np.diagonal(matrix), 1e-300)
-    sizes, curvatures = penalties.tolist(), diagonal.tolist()
+    penalty_list, curvatures = penalties.tolist(), diagonal.tolist()
     for _ in range(_SWEEPS):
         largest = 0.0
         for j, curvature in enumerate(curvatures):
             numerator = float(z[j]) * curvature - float(slopes[j])
-            shrunk = max(abs(numerator) - sizes[j], 0.0)
+            shrunk = max(abs(numerator) - penalty_list[j], 0.0)
             change = (shrunk if numerator > 0 else -shrunk) / curvature - float(z[j])
             if change:
                 z[j] += change
@@ -152,8 +168,8 @@ def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array)
 
 
 def _polish(matrix: Array, gradient: Array, w: Array, penalties: Array, z: Array) -> Array:
-    """Return the exact minimizer of the model among points with the signs of z, where that has these
-    signs."""
+    """Return the exact minimizer of the quadratic model plus penalty over weights with the signs of z, which
+    is a linear system; return z itself where the solution has other signs."""
     support = z != 0
     if not support.any():
         return z

@@ -18,7 +18,7 @@ from ...sampling import Entropy
 from .learner import CELLS
 from .model import columns_only, in_target_unit, quarter_squared_error, target_classes
 from .rows import Design, Rows
-from .trees import GreedyTree, leaf_of
+from .trees import GreedyTree, check_splits, leaf_of
 
 Array = npt.NDArray[np.float64]
 
@@ -26,8 +26,8 @@ Array = npt.NDArray[np.float64]
 @described("learning.RegressionTreeModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTreeModel:
-    """Predicts a number by a full binary tree with one number in each leaf, scaled to [-1, 1]; splits as in
-    `TreeModel`."""
+    """Predicts a number by a full binary tree with one number in each leaf, on the target's scale of [-1, 1];
+    splits are those of `TreeModel`."""
 
     design: Design
     public: Public
@@ -42,26 +42,27 @@ class RegressionTreeModel:
         count = len(self.splits) + 1
         if count & (count - 1) or len(self.leaves) != count:
             raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
-        if any(not 0 <= feature < len(self.design.features) for feature, _ in self.splits):
-            raise InvalidInput("a split names a feature that the tree does not have. Nothing was made.")
+        check_splits(self.splits, self.design, self.public, self.parts)
 
     @property
     def classes(self) -> tuple[Any, ...]:
+        """Return no classes, as a regression has none."""
         return ()
 
     def scores(self, X: Any) -> Array:
-        """Return the number of each row, scaled to [-1, 1]."""
+        """Return the prediction for each row, on the scale [-1, 1]."""
         return self._values(self.design.encode(X, self.public))
 
     def _values(self, x: Any) -> Array:
         return np.array(self.leaves)[leaf_of(x, self.design, self.public, self.parts, self.splits)]
 
     def losses(self, x: Any, targets: Array) -> Array:
-        """Return a quarter of the squared error of rows as `design` reads them, within [0, 1]."""
+        """Return a quarter of the squared error of each row of coordinates, within [0, 1] and a function of
+        that row."""
         return quarter_squared_error(self._values(x), targets)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the number in the target's own unit."""
+        """Return the prediction for each row, in the target's own unit."""
         return in_target_unit(self.scores(X), self.design, self.public)
 
 
@@ -75,12 +76,15 @@ class PrivateRegressionTree(GreedyTree):
     Breiman et al. 1984).
 
     Guarantee: `event`.
-    Proof:     `GreedyTree`; a row with target y adds n / (n + 1) (y - mean)² to the squared error of its
-               side, n the rows there: between 0 and 4, as y and the mean are in [-1, 1]. Sums of cells and of
-               their squares are exact in floats up to 2^33 rows, and what division then rounds stays below
-               2^-8 cells of quality, which rounding to whole cells does not turn into a second cell. In its
-               leaf a row adds at most CELLS to the sum, and CELLS to the count, in cells: 2 CELLS in l1.
-    Accuracy:  sums of leaves are within `error` with the stated probability.
+    Proof:     `GreedyTree`; a row with target y that joins n rows of a side adds n / (n + 1) (y - mean)² to
+               their squared error: between 0 and 4, as y and the mean are in [-1, 1]. Targets are rounded to
+               multiples of 1 / CELLS. Their sums and sums of squares are exact in floats up to 2^33 rows, and
+               the rounding error of the divisions is below 2^-8 cells of quality. The change of the rounded
+               quality is a whole number, so that such an error does not raise its bound. In its leaf a row
+               adds at most CELLS to the sum, and CELLS to the count, both in units of 1 / CELLS: 2 CELLS in
+               l1.
+    Accuracy:  the noise moves all sums and counts of leaves by at most `error` with the stated
+               probability.
     """
 
     def _check(self) -> None:
@@ -103,6 +107,7 @@ class PrivateRegressionTree(GreedyTree):
         )
 
     def _cells(self, targets: Array) -> Array:
+        """Return targets in units of 1 / CELLS, rounded."""
         return np.rint(np.clip(targets, -1, 1) * CELLS)
 
     def _columns(self, targets: Array) -> Array:
@@ -127,10 +132,10 @@ class PrivateRegressionTree(GreedyTree):
         )  # fmt: skip
 
     def _means(self, noisy: Array) -> tuple[float, ...]:
-        """Return the means of leaves, shrunk towards the mean of all where a leaf has few rows for its
-        noise."""
+        """Return the means of leaves, from their noisy sums (first row) and counts: shrunk towards the mean
+        of all rows the more, the fewer rows a leaf has compared with the noise."""
         sums, counts = noisy
-        # Never zero, as the noise of a very large epsilon is: an empty leaf has the mean of all rows.
+        # Above 0 even where a very large epsilon leaves no noise: an empty leaf has the mean of all rows.
         prior_weight = max(self.noise.standard_deviation, 1e-9)
         mean = float(np.clip(sums.sum() / max(counts.sum(), prior_weight), -1, 1))
         means = (sums + prior_weight * mean) / (np.maximum(counts, 0.0) + prior_weight)

@@ -22,10 +22,10 @@ from .rows import Design, features_of
 
 
 class Ridge(Regressor):
-    """Fits ridge regression privately by sufficient statistics: one release serves every penalty (`path`),
-    and AdaSSP's by default.
+    """Fits ridge regression privately from noisy second moments, its sufficient statistics: one release
+    serves every penalty (`path`).
 
-    `penalty` is lambda for coordinates scaled to [-1, 1]; None is AdaSSP's choice (Wang 2018).
+    `penalty` is lambda for coordinates scaled to [-1, 1]; with None, AdaSSP chooses it (Wang 2018).
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
@@ -57,7 +57,7 @@ class Ridge(Regressor):
     ) -> Mechanism:
         if self.penalty is not None:
             _require.non_negative(penalty=self.penalty)
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
@@ -68,7 +68,7 @@ class Ridge(Regressor):
         return self
 
     def path(self, penalties: Sequence[float]) -> list[LinearModel]:
-        """Return the model of each penalty, from what was released: free."""
+        """Return the model of each penalty, from the moments that `fit` released, at no further cost."""
         check_is_fitted(self, "moments_")
         return [self.moments_.ridge(penalty) for penalty in penalties]
 
@@ -128,14 +128,13 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        """Return the release of second moments of the features; `target` is left out of them where one is
-        given."""
-        names = features_of(public, target) if features is None else tuple(features)
+        """Return the mechanism that releases second moments of the features; a `target` is none of them."""
+        names = features_of(public, target, features)
         design = Design(features=names, target=None)
         _require.integer(n_components=self.n_components, at_least=1)
         if self.n_components > (width := len(replace(design, intercept=False).names(public))):
             raise _require.fail(
-                "n_components", self.n_components, f"at most {width}, the coordinates there are"
+                "n_components", self.n_components, f"at most {width}, the number of coordinates"
             )
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 

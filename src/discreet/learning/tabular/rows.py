@@ -1,9 +1,9 @@
-"""Rows of a table as vectors of numbers, by what the schema declares and nothing else, with norms that are
-bounded by public facts.
+"""Rows of a table as vectors of coordinates, from the declared schema alone, with norms that are bounded by
+public facts.
 
 A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value;
-what is missing or not declared is 0. Rows above the declared norms are scaled down to them. Of a unit with
-several rows one counts, drawn at random.
+a missing or undeclared value is 0. Rows above the bounds on the norms are scaled down to them. Of a unit with
+several rows one is used, drawn at random.
 """
 
 from __future__ import annotations
@@ -27,27 +27,31 @@ from ...sampling import Entropy
 from ...tables import Memory, Source
 
 Array = npt.NDArray[np.float64]
-# Rows are kept in single precision, half the memory, and are what they are after that rounding.
+# Rows are held in single precision, which takes half the memory. All sensitivities are those of rows after
+# this rounding.
 Rows = npt.NDArray[np.float32]
-# Norms are declared this much larger than what rows are scaled to: more than scaling them in floating point
-# adds, and rounding to single precision, 2^-24 of each coordinate.
+# The bounds of `norms` are this factor above the norms that rows are scaled down to. It covers the rounding
+# errors of scaling, and of single precision, which is at most 2^-24 of each coordinate.
 _MARGIN = 1 + 2.0**-20
 CLIPS = ("typical", "never")
-# Rows that are converted together: with 50 columns 1.6 MB, which a second-level cache holds.
+# Rows that are converted together: with 50 columns 1.6 MB, so that they fit a second-level cache. Not
+# measured.
 _CHUNK = 1 << 12
-# Numbers that memory is reserved for at once, at most; more are read, too.
+# The largest number of coordinates that memory is reserved for in advance; it grows where a table has more.
 _RESERVED = 1 << 28
 
 
 @described("learning.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """Says which columns are the coordinates of a row, which one is the target, and how long a row may be.
+    """Says which columns are the coordinates of a row, which one is the target, and which norms rows may
+    have.
 
-    `clip`: "never" takes the longest row that the declared bounds allow. "typical" takes the norm of a row
-    whose numbers spread evenly over their bounds (1/3 of a squared coordinate, 1/2 of an absolute one), and
-    scales longer rows down: less noise for a little bias. The intercept is a coordinate that is always 1, and
-    counts in the norms.
+    `clip`: with "never" the bounds on the norms are those of the longest row that the declared bounds allow,
+    and no row is scaled down. With "typical" they are the norms of a row whose numbers are uniform in their
+    bounds (a squared coordinate is 1/3 and an absolute one 1/2 on average), and longer rows are scaled down:
+    less noise for a little bias. The intercept is a last coordinate that is 1 before scaling, and counts in
+    the norms.
     """
 
     features: tuple[str, ...]
@@ -70,7 +74,7 @@ class Design:
             )
 
     def check(self, public: Public) -> None:
-        """Refuse columns that nothing usable is declared of."""
+        """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as one."""
         for name in self.features:
             if not isinstance(public.fact(name), Bounds | Categories | Boolean):
                 raise InvalidInput(
@@ -79,7 +83,7 @@ class Design:
                 )
         if public.unit.column in self.features:
             raise InvalidInput(
-                f"{public.unit.column!r} tells people apart and cannot be a feature. Nothing was "
+                f"{public.unit.column!r} identifies people and cannot be a feature. Nothing was "
                 f"charged or trained."
             )
 
@@ -95,7 +99,8 @@ class Design:
         return len(self.names(public))
 
     def norms(self, public: Public) -> tuple[float, float]:
-        """Return bounds on the l1 and the l2 norm of a row."""
+        """Return bounds on the l1 and the l2 norm of a row: a truth value, a category and the intercept count
+        1 each, and a number 1 or its typical share."""
         numbers = sum(isinstance(public.fact(name), Bounds) for name in self.features)
         discrete = len(self.features) - numbers + self.intercept
         l1, squared = (0.5, 1 / 3) if self.clip == "typical" else (1.0, 1.0)
@@ -108,7 +113,8 @@ class Design:
         return result
 
     def _fill(self, result: Any, columns: Mapping[str, pa.Array], public: Public, *, clipped: bool) -> None:
-        """Write the coordinates of rows into `result`, as many at a time as a cache holds."""
+        """Write the coordinates of rows into `result`, in blocks of `_CHUNK` rows; with `clipped`, scaled
+        down to `norms`."""
         numbers, discrete, column = [], [], 0
         norms = self.norms(public) if clipped else None
         for name in self.features:
@@ -118,6 +124,7 @@ class Design:
             else:
                 discrete.append((column, _coordinates(columns[name], fact)))
             column += len(fact.values) if isinstance(fact, Categories) else 1
+        # one pass over all numbers of a block; low and high are columns, one entry per number
         number_columns = np.array([start_column for start_column, _, _ in numbers], dtype=np.int64)
         low, high = (np.array([[float(end)] for end in ends]) for ends in _ends(numbers))
         for start in range(0, len(result), _CHUNK):
@@ -134,17 +141,17 @@ class Design:
             result[start:stop] = block if norms is None else self._clip_rows(block, norms)
 
     def read(self, source: Source, entropy: Entropy) -> tuple[Rows, Array]:
-        """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
+        """Return the rows, scaled down to `norms`, and their targets; one row of each unit.
 
-        Guarantee: neighboring tables give the same rows but for one unit's, in distribution.
-        Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
+        Guarantee: neighboring tables give the same rows, in distribution, except for one unit's row.
+        Proof:     a row's coordinates are a function of that row; which row of a unit is used depends on that
                    unit's rows only.
         Assumes:   numpy adds up each row of a contiguous block in an order that depends on its width alone.
         """
         return self.load(source).pick_rows(entropy)
 
     def load(self, source: Source) -> Loaded:
-        """Return all rows, scaled down to `norms`, their targets, and whose they are."""
+        """Return all rows, scaled down to `norms`, their targets, and the units that they belong to."""
         public, unit = source.public, source.public.unit.column
         column_names = [
             *self.features,
@@ -152,7 +159,7 @@ class Design:
             *([] if unit is None else [unit]),
         ]
         width, count = self.width(public), 0
-        # Memory for the declared number of rows, which is only taken as it is filled.
+        # Reserve memory for the declared number of rows; the system assigns it only as it is written.
         x = np.empty((min(public.size or 0, _RESERVED // width), width), dtype=np.float32)
         targets, owners = [np.zeros(0)], []
         for batch in source.batches(list(dict.fromkeys(column_names))):
@@ -170,13 +177,16 @@ class Design:
         return Loaded(x[:count], np.concatenate(targets), None if unit is None else owners)
 
     def _clip_rows(self, x: Array, norms: tuple[float, float]) -> Array:
-        """Scale rows down to the norms, a little below them: rounding stays inside the margin."""
+        """Scale rows down, in place, to norms a factor `_MARGIN` below `norms`, which leaves room for
+        rounding."""
         if self.clip == "never":
-            # every coordinate is in [-1, 1], and of a category one is 1: nothing is longer
+            # every coordinate is in [-1, 1], and at most one indicator of a category is 1: no row is longer
             return x
         l1, l2 = (norm / _MARGIN for norm in norms)
-        longest = np.maximum(np.abs(x).sum(axis=1) / l1, np.sqrt(np.einsum("ij,ij->i", x, x)) / l2)
-        x /= np.maximum(longest, 1.0)[:, None]
+        # Not einsum, which adds up a row of more than 8192 coordinates in an order that depends on where the
+        # row stands: then one person would change how the rows of others are scaled.
+        ratio = np.maximum(np.abs(x).sum(axis=1) / l1, np.sqrt(np.square(x).sum(axis=1)) / l2)
+        x /= np.maximum(ratio, 1.0)[:, None]
         return x
 
     def encode(self, X: Any, public: Public) -> Array:
@@ -203,15 +213,17 @@ class Design:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Holds all rows of a table as a design reads them; `pick_rows` draws the one of each unit that
-    counts."""
+    """Holds all rows of a table as a design reads them; `pick_rows` draws one row of each unit.
+
+    `owners` has the column of units, batch by batch; None where every row is a unit of its own.
+    """
 
     x: Rows
     y: Array
     owners: list[Any] | None
 
     def pick_rows(self, entropy: Entropy) -> tuple[Rows, Array]:
-        """Return the rows and targets of one random row of each unit."""
+        """Return the coordinates and the targets of one random row of each unit."""
         if self.owners is None:
             return self.x, self.y
         positions = one_row_each(self.owners, entropy)
@@ -219,7 +231,8 @@ class Loaded:
 
 
 def _as_arrow(values: Any, name: str) -> Any:
-    """Return a column of new rows as an Arrow array; what is wrong with these may be said."""
+    """Return a column of new rows as an Arrow array. Rows to predict are not protected, so that an error may
+    quote them."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     try:
@@ -229,11 +242,11 @@ def _as_arrow(values: Any, name: str) -> Any:
 
 
 def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np.int64]:
-    """Return the positions of one random row of each unit, sorted; rows of nobody (a missing unit) are left
-    out.
+    """Return the positions of one random row of each unit, sorted; rows whose unit is missing are left out.
 
-    Guarantee: each of a unit's rows is equally likely, independently of all other units.
-    Proof:     every row has a uniform number of its own; the one with the smallest counts.
+    Guarantee: each of a unit's rows is equally likely (up to ties of 62-bit numbers), independently of all
+               other units.
+    Proof:     every row draws a uniform number, its ticket; the unit's row with the smallest ticket is used.
     """
     column = pa.chunked_array(owners, type=None if owners else pa.null()).combine_chunks()
     encoded = one_name_each(column).dictionary_encode()
@@ -247,7 +260,8 @@ def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np
 
 
 def encode_target(values: pa.Array, fact: Any) -> Array:
-    """Return targets: the number of the class (0 where it is not declared), or a number scaled to [-1, 1]."""
+    """Return targets: the position of the class among the declared ones (0 for a missing or undeclared
+    class), or a number scaled to [-1, 1] (0 where it is missing)."""
     if isinstance(fact, Categories):
         return np.maximum(_category_codes(values, fact), 0).astype(np.float64)
     if isinstance(fact, Boolean):
@@ -272,8 +286,11 @@ def classes_of(public: Public, target: str) -> list[Any]:
     return values
 
 
-def features_of(public: Public, target: str | None) -> tuple[str, ...]:
-    """Return all columns that can be features: whoever a row belongs to is none, and the target is none."""
+def features_of(public: Public, target: str | None, features: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the chosen features, and by default all columns that can be features; neither the target nor the
+    unit's column can."""
+    if features is not None:
+        return _require.listed(features=features)
     excluded = (target, public.unit.column)
     names = tuple(
         name
@@ -282,23 +299,27 @@ def features_of(public: Public, target: str | None) -> tuple[str, ...]:
     )
     if not names:
         raise InvalidInput(
-            "no column is declared as a number with bounds, as categories or as boolean: nothing to "
-            "learn from."
+            "there is no feature: no column besides target and unit has declared Bounds, Categories or "
+            "Boolean. Nothing was charged or trained."
         )
     return names
 
 
 def _ends(numbers: Sequence[tuple[int, Array, Bounds]]) -> tuple[list[float], list[float]]:
+    """Return the lower and the upper bounds of numbers, given as (first coordinate, values, bounds)."""
     return [float(fact.lower) for *_, fact in numbers], [float(fact.upper) for *_, fact in numbers]
 
 
 def _scale_to_unit(numbers: Array, low: Any, high: Any) -> Array:
-    """Clip numbers to their bounds and scale these to [-1, 1], in place; 0 where there is none."""
+    """Clip numbers to their bounds and scale these to [-1, 1], in place; a missing number (NaN) becomes 0."""
     np.clip(numbers, low, high, out=numbers)
-    # in halves: no overflow for any declared bounds
+    # halves and quarters, so that no difference of declared bounds overflows
     numbers /= 2
     numbers -= low / 2
-    numbers /= high / 4 - low / 4
+    # bounds so near to 0 that their quarters are equal make every number NaN; a warning would tell whether
+    # there are any
+    with np.errstate(invalid="ignore", divide="ignore"):
+        numbers /= high / 4 - low / 4
     numbers -= 1
     np.clip(numbers, -1, 1, out=numbers)
     numbers[np.isnan(numbers)] = 0.0
@@ -306,8 +327,8 @@ def _scale_to_unit(numbers: Array, low: Any, high: Any) -> Array:
 
 
 def _coordinates(values: pa.Array, fact: Any) -> Array:
-    """Return the coordinates of one column: a scaled number, -1 or 1 of a boolean, indicators of a
-    category."""
+    """Return the coordinates of one column, one row per value: a scaled number, -1 or 1 of a boolean, or the
+    indicators of a category; a missing or undeclared value has 0."""
     if isinstance(fact, Bounds):
         return _scale_to_unit(np.array(_floats(values)), float(fact.lower), float(fact.upper))[:, None]
     if isinstance(fact, Boolean):
@@ -321,7 +342,7 @@ def _coordinates(values: pa.Array, fact: Any) -> Array:
 
 
 def _category_codes(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
-    """Return the number of each value among the declared ones, -1 for any other."""
+    """Return the position of each value among the declared ones, -1 for any other."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     try:
@@ -332,13 +353,14 @@ def _category_codes(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]
     if is_lossless:
         positions = pc.fill_null(pc.index_in(values, value_set=declared), -1)
         return np.asarray(positions.to_numpy(zero_copy_only=False), dtype=np.int64)
+    # reversed, so that of declared values that are equal the first counts
     code_of = {value: i for i, value in reversed(list(enumerate(fact.values)))}
     return np.array([code_of.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
 
 
 def _floats(values: pa.Array) -> Array:
-    """Return numbers, NaN where there is none: a view of the column's own memory where that is possible,
-    never to be written to."""
+    """Return a column as floats, NaN for a missing value. The result may be a view of the column's own
+    memory: never write to it."""
     if (
         pa.types.is_boolean(values.type)
         or pa.types.is_integer(values.type)

@@ -1,4 +1,4 @@
-"""`PrivateSearch`: private tuning in scikit-learn's manner.
+"""`PrivateSearch`: private hyperparameter tuning in scikit-learn's manner.
 
     search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
     people.fit(search, target="income")
@@ -29,16 +29,16 @@ from .estimators import TableEstimator, column_of, numbers_of, sorted_classes
 from .selection import RandomTrials, rho_of
 from .trial_distributions import TrialDistribution, gamma_of
 
-# The shape of the negative binomial distribution of the number of trials; None is Poisson.
+# For each `law` the shape of the negative binomial distribution of the number of trials; None is Poisson.
 TRIAL_SHAPES = {"logarithmic": 0, "geometric": 1, "poisson": None}
-# Each candidate is a mechanism with a price of its own, which takes some milliseconds.
+# The largest number of candidates. For each a mechanism is built and priced, which takes some milliseconds.
 _MAX_CANDIDATES = 10_000
-# A run takes several times as many rounds, each a fit.
+# The largest mean number of trials. A search may take several times as many, each of them a fit.
 _MAX_TRIALS = 1_000_000
 
 
 def trial_distribution(name: str, mean: float) -> TrialDistribution:
-    """Return the distribution of this name whose mean number of trials is this."""
+    """Return the distribution of the number of trials with this name (a key of `TRIAL_SHAPES`) and mean."""
     shape = TRIAL_SHAPES[name]
     if shape is None:
         return PoissonTrials(mean=mean)
@@ -46,7 +46,10 @@ def trial_distribution(name: str, mean: float) -> TrialDistribution:
 
 
 def run_rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
-    """Return the largest zCDP parameter of a run, nearly, at which the search is (epsilon, delta)-DP."""
+    """Return nearly the largest zCDP parameter rho of one run with which the search is (epsilon, delta)-DP.
+
+    `calibrate` searches the least x that is enough, so that x is 1 / rho.
+    """
     inverse = accounting.calibrate(
         lambda x: RepeatAndSelect(event=ZCDP(rho=1 / x, neighbors=neighbors), trials=trials),
         epsilon=epsilon,
@@ -57,17 +60,18 @@ def run_rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: 
 
 
 class PrivateSearch(TableEstimator):
-    """Tunes an estimator over all combinations of `space`, within one epsilon, and is the best model
-    afterwards.
+    """Tunes an estimator over all combinations of the values in `space`, within one epsilon; fitted, it
+    predicts with the best model.
 
-    `trials` is the mean number of runs, `law` their distribution: "logarithmic", "geometric" or "poisson"
-    (which needs a delta). One run gets the same price however many candidates there are: where all candidates
-    have Gaussian noise and there is a `delta`, by Rényi accounting nearly the whole; otherwise pure, half of
-    epsilon with the logarithmic distribution and a third with the geometric. `holdout` is the share of units
-    that scores.
+    A run draws a combination, and fits and scores it. `trials` is the mean number of runs, `law` the
+    distribution of their number: "logarithmic", "geometric" or "poisson" (which needs a delta). The price of
+    one run does not depend on the number of combinations. Where all candidates have Gaussian noise and there
+    is a `delta`, Rényi accounting gives a run nearly the whole epsilon. Otherwise a run is pure, with half of
+    epsilon for the logarithmic distribution and a third for the geometric. `holdout` is the share of units
+    that a run is scored on.
 
-    Through a session the number of runs is sealed; `pace` in seconds, as `Curator.run` has it, hides running
-    times.
+    Through a session the number of runs stays secret: the running search is stored encrypted. `pace` in
+    seconds, as in `Curator.run`, hides running times.
 
     Guarantee: `event_`. Proof: `RandomTrials`.
     """
@@ -87,17 +91,19 @@ class PrivateSearch(TableEstimator):
         self.estimator, self.space, self.epsilon, self.delta = estimator, space, epsilon, delta
         self.trials, self.law, self.holdout, self.pace = trials, law, holdout, pace
 
+    # the declared classes while arrays are fitted, as in `Classifier`
     _labels: list[Any] | None = None
 
     @property
     def _settings(self) -> list[dict[str, Any]]:
-        """Return all combinations of parameters; refuse a space that is empty or varies the price."""
+        """Return all combinations of parameters; refuse a space that is empty, or varies the price or public
+        facts."""
         if not isinstance(self.space, Mapping) or not self.space:
             raise _require.fail(
                 "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
             )
         for name, values in self.space.items():
-            # space is gone through again when the best candidate is known, after the charge
+            # `adopt` reads the space again, after the charge
             if isinstance(values, Iterator):
                 raise _require.fail(str(name), values, "a list, not an iterator that ends after one use")
         lists = [_require.listed(**{str(name): values}) for name, values in self.space.items()]
@@ -117,8 +123,8 @@ class PrivateSearch(TableEstimator):
             name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")
         ):
             raise InvalidInput(
-                f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which "
-                f"no search may. Nothing was charged."
+                f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which a search "
+                f"must not do. Nothing was charged."
             )
         return settings
 
@@ -164,7 +170,13 @@ class PrivateSearch(TableEstimator):
         )
 
     def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
-        """Return the mechanism of each setting, all for one price."""
+        """Return the mechanism of each combination, for this price of one run."""
+        if "n" not in self.estimator.get_params():
+            raise _require.fail(
+                "estimator",
+                type(self.estimator).__name__,
+                "an estimator of one table with n=, not a pipeline",
+            )
         rows = max(1, round(public.declared_size("tuning") * (1 - self.holdout)))
         candidates = []
         for parameters in self._settings:
@@ -176,6 +188,7 @@ class PrivateSearch(TableEstimator):
     def _trials(
         self, candidates: list[Any], trials: TrialDistribution, public: Public, **price: Any
     ) -> RandomTrials:
+        """Return the search over candidates; `price` has score_epsilon, or score_rho and delta."""
         return RandomTrials(
             public=public,
             candidates=tuple(candidates),
@@ -197,8 +210,8 @@ class PrivateSearch(TableEstimator):
         return self
 
     def fit(self, X: Any, y: Any) -> PrivateSearch:
-        """Fit to arrays; what is public of them is declared at the estimator: `n`, `lower`, `upper`, and
-        `classes` or target bounds."""
+        """Fit to arrays, whose public facts are arguments of the estimator: `n`, `lower`, `upper`, and
+        `classes` or the bounds of the target."""
         base = self.estimator
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
@@ -210,7 +223,7 @@ class PrivateSearch(TableEstimator):
                 "Nothing was trained."
             )
         else:
-            # numbered by the sorted order, as the estimator does
+            # classes are numbered in sorted order, as in `Classifier.fit`
             labels = sorted_classes(classes)
             numbers_by_label = {value: i for i, value in enumerate(labels)}
             numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
@@ -224,13 +237,14 @@ class PrivateSearch(TableEstimator):
         return self
 
     def carried_over(self, X: Any, y: Any, *, folds: int = 5) -> Any:
-        """Return the estimator with the parameters that do best on a PUBLIC table of the same kind, about as
-        large, for `epsilon`: free, and not fitted yet.
+        """Return the estimator, not fitted yet, with the parameters that score best on a PUBLIC table of the
+        same kind and about the same size, for `epsilon`. This costs nothing.
 
-        Every candidate is fitted privately to all but one of `folds` parts and scored on that part, as the
-        noise decides which parameters are good. The rows are read as they are: never give protected ones.
+        Cross-validation in `folds` parts: every candidate is fitted with its noise to all parts but one, and
+        scored on that part, because good parameters depend on the noise. The scores are exact: never pass
+        protected rows.
 
-        Guarantee: what is fitted afterwards costs its own price and no more.
+        Guarantee: a later fit of the returned estimator costs its own price and no more.
         Proof:     the choice does not depend on protected data.
         """
         _require.integer(folds=folds, at_least=2)
@@ -264,9 +278,10 @@ class PrivateSearch(TableEstimator):
         return float(self.best_estimator_.score(X, y))
 
     def comparison(self) -> dict[str, float]:
-        """Return what this search cost (by Rényi divergences, as it is charged; alone it may be proved to
-        cost less, by Koskela, Redberg & Wang 2024), what trying every candidate once by plain composition
-        would, and what hiding the trials would claim, which is no guarantee."""
+        """Return epsilons to compare: of this search as it is charged, by Rényi divergences; of trying every
+        candidate once, by plain composition; of the best run as if no other had been tried, which is no
+        guarantee; and of this search if nothing else is released, by the tighter bound of Koskela, Redberg &
+        Wang 2024."""
         check_is_fitted(self, "best_estimator_")
         search = self.mechanism_
         run_event, count = search.run_event, len(search.candidates)

@@ -1,5 +1,5 @@
-"""Private hyperparameter tuning: the best of a secret random number of trials, each a candidate drawn at
-random, trained and scored privately."""
+"""Private hyperparameter tuning: the best of a secret random number of trials. A trial, also called a run,
+draws a candidate at random, and trains and scores it privately."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from .learner import TableLearner
 from .rows import Loaded
 from .trial_distributions import TrialDistribution, cap_of, number_of_trials
 
-# A row's score is a whole number of this part of 1: exact sums, and a sensitivity that is exact too.
+# A row's score in [0, 1] is rounded to a multiple of 1 / CELLS, so that sums and their sensitivity are exact.
+# The value is not measured.
 CELLS = 1 << 10
 
 
 def rho_of(event: Event) -> float:
-    """Return the zCDP parameter of an event; infinity where it has none without a delta."""
+    """Return the zCDP parameter of an event; infinity where its zCDP bound needs a delta."""
     cost = accounting.zcdp(event)
     return float("inf") if cost.delta > 0 else float(cost.value)
 
@@ -40,20 +41,24 @@ def rho_of(event: Event) -> float:
 @described("learning.Selected")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """Holds what tuning released: the best model, which candidate it was, and its noisy score, the share of
-    held-out rows it got right (of a number, 1 minus the mean of a quarter of the squared error)."""
+    """Holds the release of a search: the best model, the number of its candidate, and its noisy score: the
+    share of held-out rows it predicted right (for a number, 1 minus the mean of a quarter of the squared
+    error)."""
 
     model: Any
     candidate: int
     score: float
 
     def predict(self, X: Any) -> Any:
+        """Return the best model's predictions."""
         return self.model.predict(X)
 
 
 class TrialRun:
-    """Runs a search: how many trials are left, and the best one so far. All of it is secret."""
+    """Runs a search, one trial per step. Its `state` is secret: the number of trials `left`, the number of
+    `rounds` taken, and the `best` trial so far as [score, candidate, packed model]."""
 
+    # A training run counts its steps and reports progress (`Curator.run`); here both would be secret.
     steps_taken, progress = 0, None
 
     def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
@@ -70,8 +75,8 @@ class TrialRun:
         return bool(self.state["left"] <= 0)
 
     def step(self) -> None:
-        """Run one trial; in the last round all that are left, so that the distribution of their number is
-        exact."""
+        """Run one trial; in the last round run all trials that are left, so that the distribution of their
+        number is exact."""
         self.state["rounds"] += 1
         is_last_round = self.state["rounds"] >= self.search.length
         for _ in range(self.state["left"] if is_last_round else 1):
@@ -82,10 +87,11 @@ class TrialRun:
                 self.state["best"] = [score, candidate, self.search.pack_model(model)]
 
     def dump(self) -> bytes:
+        """Return the state, which the caller must encrypt."""
         return json.dumps(self.state).encode()
 
     def release(self) -> Release:
-        """Release the best run; of none at all, a candidate that was trained on no rows."""
+        """Release the best trial; where there was none, a model that was trained on no rows."""
         if self.state["best"] is None:
             packed_model = self.search.pack_model(self.search.untrained_model(self.entropy))
             self.state["best"] = [0, 0, packed_model]
@@ -106,8 +112,8 @@ class TrialRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedTrials(ABC):
-    """Shares what private searches need (Liu & Talwar 2019; Papernot & Steinke 2022): a secret number of
-    independent runs of one mechanism, and the best of them by its noisy score.
+    """Runs one mechanism a secret number of times, independently, and releases the run with the best noisy
+    score: the base class of private searches (Liu & Talwar 2019; Papernot & Steinke 2022).
     """
 
     public: Public
@@ -139,7 +145,7 @@ class RepeatedTrials(ABC):
     @property
     @abstractmethod
     def blob_size(self) -> int:
-        """Return the public number of bytes that a sealed run takes."""
+        """Return a public bound on the bytes of a dumped state, to which it is padded before it is stored."""
 
     @abstractmethod
     def load_data(self, source: Any) -> Any:
@@ -180,10 +186,12 @@ class RepeatedTrials(ABC):
 
     @property
     def asked(self) -> tuple[float, float]:
+        """Return the epsilon and the delta of the search."""
         return self.epsilon, self.delta
 
     @property
     def length(self) -> int:
+        """Return the public largest number of rounds."""
         return cap_of(self.trials)
 
     @property
@@ -193,14 +201,17 @@ class RepeatedTrials(ABC):
 
     @property
     def tuning(self) -> str:
+        """Return the line about tuning on a model card."""
         return f"best of a random number of private trials of {len(self.candidates)} candidates; in the price"
 
     def start(self, source: Source, *, entropy: Entropy) -> TrialRun:
+        """Return a new search on a source, with its secret number of trials drawn."""
         check_source(self.public, source, examples=True)
         state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
         return TrialRun(self, self.load_data(source), state, entropy)
 
     def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrialRun:
+        """Return the search whose state `TrialRun.dump` returned; `steps_taken` is not needed."""
         return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -214,7 +225,8 @@ class RepeatedTrials(ABC):
         return int(sampling.uniform_below(len(self.candidates), 1, entropy)[0])
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far the noise may have moved one run's score, as a share of the held-out rows."""
+        """Return a bound on the noise of one run's score, as a share of the expected number of held-out rows,
+        which holds with this probability."""
         return float(self.noise.error(confidence)) / CELLS / self.held_out
 
 
@@ -224,24 +236,25 @@ class RandomTrials(RepeatedTrials):
     """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
     Talwar 2019; Papernot & Steinke 2022).
 
-    In a run every unit is held out with probability `holdout`, by a fresh coin of its own; the rest trains.
-    One of `candidates` is drawn uniformly, trained for its price, and the scores of held-out rows are added
-    up with noise: discrete Laplace for `score_epsilon` where candidates are pure, discrete Gaussian for
-    `score_rho` where they are not. The number of runs has the distribution `trials`; through a curator it is
-    sealed.
+    In a run every unit is held out with probability `holdout`, independently of all others; the other units
+    are the training part. One of `candidates` is drawn uniformly and trained for its price, and the scores of
+    held-out rows are added up with noise: discrete Laplace for `score_epsilon` where candidates are pure,
+    discrete Gaussian for `score_rho` where they are not. The number of runs has the distribution `trials`;
+    a curator stores it encrypted only.
 
     Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
                and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.
-    Proof:     given its coins, a unit is in the training part or in the held-out part of a run: in the first
-               case only the training touches it and the score is post-processing, in the second only the
-               score does (parallel composition). Coins and the choice of the candidate do not depend on the
-               data, and of mixtures with the same weights divergences are at most the largest of the parts'
-               (quasi-convexity; van Erven & Harremoes 2014, Theorem 13). So a run has this price. Runs are
-               independent and alike: coins and candidate are drawn anew. A run's output is model, candidate
-               and noisy score; the best by that score is shown. Papernot & Steinke 2022 (arXiv:2110.03620),
-               Theorems 2 and 6. A row's score is in [0, 1] and depends on that row and the model alone (a
+    Proof:     given the draws of held-out units, a unit is in the training part or in the held-out part of a
+               run. In the first case only the training reads it, and the score is post-processing; in the
+               second only the score reads it (parallel composition). These draws and the choice of the
+               candidate do not depend on the data, and the divergence of two mixtures with the same weights
+               is at most the largest divergence of their components (quasi-convexity; van Erven & Harremoes
+               2014, Theorem 13). So a run has this price. Runs are independent and have the same
+               distribution, as all draws are made anew. A run's output is model, candidate and noisy score;
+               the run with the best score is released: Papernot & Steinke 2022 (arXiv:2110.03620), Theorems 2
+               and 6. A row's score is in [0, 1] and depends on that row and the model alone (a
                model's `losses`), so that one unit moves the sum of scores by at most 1. Where there is no run
-               (Poisson), what is released was trained on no rows.
+               (Poisson), the released model was trained on no rows.
     """
 
     score_epsilon: float | None = None
@@ -288,7 +301,7 @@ class RandomTrials(RepeatedTrials):
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
-        # a replaced row's score moves from one end to the other; an added one's from 0
+        # a replaced row's score changes by at most 1, as does an added one's: CELLS under both relations
         if self.score_rho is None:
             assert self.score_epsilon is not None
             return IntegerLaplace.for_epsilon(
@@ -300,7 +313,7 @@ class RandomTrials(RepeatedTrials):
     def blob_size(self) -> int:
         numbers = max(int(candidate.numbers) for candidate in self.candidates)
         facts = len(json.dumps([_registry.to_json(self.public), _registry.to_json(self.design)]))
-        # a float takes at most 24 characters and its comma
+        # a float takes at most 24 characters and its comma; 4096 bytes are for names, score and punctuation
         return 4096 + 2 * facts + 32 * numbers
 
     def load_data(self, source: Source) -> Loaded:

@@ -1,5 +1,5 @@
-"""The objective of a softmax of several classes, for the certified solver: the weights of all classes at
-once."""
+"""The objective of a softmax of several classes for the certified solver (`solver`): one problem in the
+weights of all classes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ import numpy.typing as npt
 from .solver import BLOCK, Problem, exact_scores, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
-# Weights up to which Newton's matrix is exact; above, a bound on it needs one class's matrix only. It sets
-# time alone.
+# Up to so many weights Newton's matrix is exact; for more, a bound on it is used, which needs the matrix of
+# one class only. The value affects time alone, and is not measured.
 _MAX_EXACT = 700
 
 
-def rounding_of_chances(classes: int) -> int:
-    """Return what computing the chances of so many classes rounds, in units of 2^-53."""
+def rounding_of_probabilities(classes: int) -> int:
+    """Return a bound on the rounding error of computing the probabilities of so many classes from their
+    scores, in units of 2^-53."""
     return classes + 20
 
 
 @dataclass(frozen=True)
 class SoftmaxProblem(Problem):
-    """Computes the objective J for weights of `classes` x features, one class after the other; `y` are the
-    numbers of classes.
+    """Computes the objective of `Problem` for a softmax. The weights are those of the first class, then those
+    of the second, and so on; `y` has the number of each row's class.
     """
 
     classes: int = 2
@@ -38,6 +39,7 @@ class SoftmaxProblem(Problem):
         return np.asarray(slopes if self.weights is None else slopes * self.weights[:, None])
 
     def gradient(self, w: Array) -> tuple[Array, Array]:
+        """Return the gradient, and the scores (rows x classes) that it was computed from."""
         n, d = self.x.shape
         scores, sums = np.empty((n, self.classes)), np.zeros((-(-n // BLOCK), self.classes * d))
         matrix = w.reshape(self.classes, d).T
@@ -56,9 +58,10 @@ class SoftmaxProblem(Problem):
     def rounding(self, w: Array) -> float:
         """Return a bound on the l2 distance of the computed from the true gradient at w.
 
-        Proof: as `Problem.rounding`: the scores of a row are off by at most (d + 2) u R |w| in l2, the
-               chances by half of that (the largest eigenvalue of their derivative) and by (k + 20) u for
-               their own computation; sums by (BLOCK + 64) u times n R L.
+        Proof: as in `Problem.rounding`, with its symbols and k classes: the scores of a row are off by at
+               most (d + 2) u R |w| in l2; the probabilities by half of that (1/2 is the largest eigenvalue of
+               their derivative) and by (k + 20) u for their own computation; sums by (BLOCK + 64) u times n R
+               L.
         """
         n, d = self.x.shape
         length = float(np.linalg.norm(w))
@@ -67,15 +70,16 @@ class SoftmaxProblem(Problem):
         return rounding_of_gradient(
             n,
             self.row_norm,
-            slope + heaviest * rounding_of_chances(self.classes),
+            slope + heaviest * rounding_of_probabilities(self.classes),
             self.strength * length + float(np.linalg.norm(self.linear)),
         )
 
     def hessian(self, scores: Array) -> Array:
-        """Return Newton's matrix, from every k-th row where there are many.
+        """Return Newton's matrix, from every `stride`-th row.
 
-        Of many weights it is the bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992), which the solver's
-        corrections make up for.
+        For more than `_MAX_EXACT` weights it is the upper bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992),
+        with k classes, X the matrix of rows and (x) the Kronecker product; the solver corrects its steps by
+        the gradients (`_Directions`).
         """
         k, stride, sample = self.classes, self.stride, self.sampled
         d = sample.x.shape[1]

@@ -1,9 +1,10 @@
-"""A certified minimizer of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|²: it stops where the gradient is
-provably short.
+"""Certified minimization of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|², the objective of `erm` with a
+linear part b: it stops where the gradient is provably short.
 
-Privacy rests on the length of the gradient at the returned point and on nothing else, so the solver may be
-any: Newton's method, whose matrix comes from a part of the rows where there are many. The sums that decide
-are taken in blocks, and what floating point can have added to them is bounded and counted.
+Privacy rests on the length of the gradient at the returned point and on nothing else, so that any solver
+would do, and its constants may be changed. This one is Newton's method, whose matrix is computed from a
+sample of the rows where there are many. The sums of the gradient, which decide, are computed in blocks, and
+their rounding error is bounded (`Problem.rounding`) and added to the length.
 """
 
 from __future__ import annotations
@@ -20,48 +21,50 @@ from scipy.linalg import cho_factor, cho_solve
 from .losses import Loss
 
 Array = npt.NDArray[np.float64]
-# Rows that one BLAS product sums up: its rounding error grows with this number.
+# Rows that one BLAS product sums up: its rounding error grows with this number, and proofs use it.
 BLOCK = 1024
+# Half the distance from 1 to the next float: the relative error of one rounding.
 _UNIT = 2.0**-53
-# Bits of a coordinate that a score on the grid keeps; what is left of 52 is for the weights. At 18 and a
-# thousand columns the weights have 24.
+# Bits that `exact_scores` rounds a coordinate to. Of 52 bits the others are for the weights and for the sum:
+# with 18, and a thousand columns, weights have 24.
 _SCORE_BITS = 18
-# Weights below this are taken for 0: their grid would end below the smallest double.
+# If all weights are below this, `exact_scores` takes them for 0: the cell of their grid would underflow.
 _SMALLEST_WEIGHT = 2.0**-900
-# Rows whose coordinates on the grid are held at once: bounds memory.
+# Rows whose rounded coordinates are held at once, which bounds memory.
 _SCORE_ROWS = 1 << 14
-# Rows that Newton's matrix is computed from, at least and per feature; more rows make fewer, slower steps.
+# Newton's matrix is computed from at least so many rows, and so many per feature; with more rows steps are
+# fewer, but slower. Not measured.
 _MIN_ROWS, _PER_FEATURE = 1 << 15, 200
-# No table was seen to take more than 40 steps where it ended certified; a run that takes all of them did not,
-# and `proximal.minimize_damped` starts anew.
+# The largest number of Newton steps. No certified run was seen to take more than 40; after a run that is not
+# certified, `proximal.minimize_damped` starts anew.
 STEPS = 60
 
 
 def rounding_of_slopes(
     features: int, length: float, row_norm: float, lipschitz: float, smoothness: float
 ) -> float:
-    """Return what rounding adds to the slope of a row and to the sums of slopes, in units of 2^-53, at
-    weights of this length (`Problem.rounding`)."""
+    """Return a bound on the rounding error of the slope of a row and of the sums of slopes, in units of
+    2^-53, at weights of this length. Proof: `Problem.rounding`."""
     return (BLOCK + 80) * lipschitz + smoothness * (features + 2) * row_norm * length
 
 
 def rounding_of_gradient(rows: int, row_norm: float, slope: float, penalty: float) -> float:
-    """Return a bound on what rounding adds to a gradient, for a slope that is off by so many units of 2^-53
-    and a penalty and linear part of this length (`Problem.rounding`)."""
+    """Return a bound on the rounding error of a gradient, where that of a row's slope is `slope` units of
+    2^-53 and `penalty` bounds the length of the other summands, lambda w + b. Proof: `Problem.rounding`."""
     return float(1.01 * _UNIT * (rows * row_norm * slope + 4 * penalty))
 
 
 def exact_scores(x: Any, columns: Array, row_norm: float) -> Array:
-    """Return x @ columns on grids so coarse that nothing is rounded on the way.
+    """Return x @ columns, with both factors rounded to grids so coarse that the product itself is exact.
 
-    BLAS may sum up a row in another order where it stands elsewhere in the table, and a sum that differs in
-    its last bit may fall on the other side when it is rounded later: then one person would change what other
-    people's rows add.
+    The order in which BLAS sums up a row may depend on the row's position in the table. Sums that differ in
+    their last bit may be rounded to different cells later, and then the presence of one person would change
+    the summands of other people's rows.
 
     Guarantee: a row's scores are a function of that row, `columns` and `row_norm`.
-    Proof:     coordinates, at most `row_norm`, are rounded to multiples of a power of two that are below 2^18
-               of them; the columns to so many bits that a sum of `width` products stays below 2^52 units.
-               Sums of whole numbers below 2^53 are exact in double precision, in any order.
+    Proof:     coordinates, which are at most `row_norm` in size, are rounded to at most 2^18 multiples of a
+               power of two, and the columns to so few bits that a sum of `width` products is at most 2^52
+               units. Sums of whole numbers below 2^53 are exact in double precision, in any order.
     """
     width = columns.shape[0]
     largest = float(np.abs(columns).max(initial=0.0))
@@ -78,15 +81,16 @@ def exact_scores(x: Any, columns: Array, row_norm: float) -> Array:
 
 
 def _unit_below(largest: float, bits: int) -> float:
-    """Return the power of two of which numbers up to `largest` are at most 2^bits multiples."""
+    """Return a power of two such that numbers up to `largest` are at most 2^bits times it."""
     return 2.0 ** (math.ceil(math.log2(largest)) - bits)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Computes the perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
+    """Computes the perturbed, regularized objective on rows `x` with targets `y` and the `weights` of rows.
 
-    Rows may be in single precision; sums are not.
+    `linear` is b, `strength` lambda, `row_norm` bounds the l2 norm of a row, and `lipschitz` the slope of a
+    row's loss in its score, weight included. Rows may be in single precision; sums are in double.
     """
 
     x: Any
@@ -109,7 +113,7 @@ class Problem:
         n, d = self.x.shape
         scores, sums = np.empty(n), np.zeros((-(-n // BLOCK), d))
         for start in range(0, n, BLOCK):
-            # while these rows are in the cache, they are read for their scores and for their gradients
+            # scores and gradients in one pass, while the rows of a block are in the cache
             block = slice(start, start + BLOCK)
             rows = self.x[block].astype(np.float64, copy=False)
             scores[block] = rows @ w
@@ -124,11 +128,13 @@ class Problem:
     def rounding(self, w: Array) -> float:
         """Return a bound on the l2 distance of the computed from the true gradient at w.
 
-        Proof: with u = 2^-53, a score is off by at most (d + 2) u sum_j |x_ij w_j| <= (d + 2) u R |w|, its
-               slope by `smoothness` times that plus a few u; a block of BLOCK products and the pairwise sum
-               of blocks add at most (BLOCK + 64) u times the sum of absolute values (Higham 2002, Sections
-               3.1 and 4.2), which coordinate by coordinate is at most that of |x_ij| L. The vector of these
-               has norm at most sum_i |x_i| L <= n R L. The last two summands add 4 u (lambda |w| + |b|).
+        Proof: let u = 2^-53, n the number of rows, d of coordinates, R = `row_norm` and L = `lipschitz`. A
+               score is off by at most (d + 2) u sum_j |x_ij w_j| <= (d + 2) u R |w|, where 2 is for the
+               difference of score and target, and its slope by `smoothness` times that plus at most 16 u L. A
+               block of BLOCK products and the pairwise sum of blocks add at most (BLOCK + 64) u times the sum
+               of absolute values (Higham 2002, Sections 3.1 and 4.2), which for coordinate j is at most sum_i
+               |x_ij| L. The vector of these sums has norm at most sum_i |x_i| L <= n R L. The last two
+               summands of the gradient add 4 u (lambda |w| + |b|).
         """
         n, d = self.x.shape
         length = float(np.linalg.norm(w))
@@ -139,7 +145,8 @@ class Problem:
         )
 
     def value(self, w: Array, scores: Array) -> float:
-        """Return the objective at w, from its scores: to choose steps, never to certify a point."""
+        """Return the objective at w, from its scores. Its rounding error is not bounded: it may choose steps,
+        but never certify a point."""
         losses = self.loss.value(scores, self.y)
         total = float(losses.sum() if self.weights is None else losses @ self.weights)
         return total + float(self.linear @ w) + self.strength / 2 * float(w @ w)
@@ -164,8 +171,8 @@ class Problem:
 
     @cached_property
     def sampled(self) -> Problem:
-        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good
-        start.
+        """Return the problem of every `stride`-th row, with b and lambda divided by `stride`, so that its
+        minimizer is a good start.
         """
         stride = self.stride
         return replace(
@@ -178,7 +185,7 @@ class Problem:
         )
 
     def hessian(self, scores: Array) -> Array:
-        """Return Newton's matrix, from every k-th row where there are many."""
+        """Return Newton's matrix, from every `stride`-th row."""
         d, stride, sample = self.x.shape[1], self.stride, self.sampled
         curvature = self.loss.curvature(scores[::stride], sample.y) * stride
         if sample.weights is not None:
@@ -201,7 +208,8 @@ class _Directions:
         try:
             self.factor = cho_factor(matrix, lower=True)
         except np.linalg.LinAlgError:
-            # rounding left no positive matrix: the gradient itself, for no table may end in an error
+            # Rounding made the matrix indefinite. Gradient steps take its place, because an error would tell
+            # something about the table.
             self.factor = None
 
     def __call__(self, gradient: Array) -> Array:
@@ -217,19 +225,21 @@ class _Directions:
         return np.asarray(result)
 
     def learn(self, step: Array, change: Array) -> None:
-        """Keep how the gradient changed over a step, where rounding left that its sign."""
+        """Keep a step and the change of the gradient over it, unless rounding may have changed the sign of
+        their product, which is positive for a convex objective."""
         if step @ change > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             self.pairs.append((step, change))
 
 
 def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> tuple[Array, bool]:
-    """Return a point whose gradient is at most `tolerance` in l2, rounding included, and whether that is
-    certified.
+    """Return a point, and whether it is certified that its gradient is at most `tolerance` long, rounding
+    included.
 
-    Newton steps, halved until the gradient gets shorter: for a strongly convex objective its length is a
-    merit function that the Newton direction descends. The matrix is computed anew where a step did not make
-    the gradient four times shorter. A gradient step with the inverse of the largest curvature stands in where
-    no halving helps.
+    Newton steps are halved until the gradient gets shorter: for a strongly convex objective its length is a
+    merit function that decreases along the Newton direction. The matrix is computed anew where a step did not
+    make the gradient four times shorter. Where no step down to 1/512 helps, a gradient step is taken, whose
+    size is the inverse of the largest curvature. Where there are many rows, the minimizer of a sample of them
+    is the start.
     """
     n = len(problem.x)
     if start is None and problem.stride > 1:

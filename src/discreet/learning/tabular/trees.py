@@ -1,5 +1,5 @@
-"""Decision trees whose splits are chosen by the exponential mechanism; for classes, with noisy counts in
-their leaves."""
+"""Decision trees whose splits are chosen by the exponential mechanism: their base class `GreedyTree`, and
+classification trees, which have noisy counts of classes in their leaves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
 CRITERIA = ("gini", "max")
-# Qualities of splits are rounded to whole multiples of 1/1024, so that the exponential mechanism is exact.
+# Qualities of splits are rounded to multiples of 1 / _CELLS, so that the exponential mechanism is exact. The
+# value is not measured.
 _CELLS = 1 << 10
 
 
 @described("learning.TreeModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeModel:
-    """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2; leaves
-    hold class probabilities.
+    """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2 (right);
+    leaves hold class probabilities.
 
-    A split is (feature, bin): of a number, rows in bins up to this one go left; of a category or boolean,
-    rows in this bin.
+    A split is (feature, bin). Bins are numbered as in the module `bins`, with `parts` bins of a number. For a
+    number, rows in bins up to this one go left; for a category or boolean, the rows in this bin.
     """
 
     design: Design
@@ -56,13 +57,13 @@ class TreeModel:
         is_full = count & (count - 1) == 0 and len(self.leaves) == count
         if not is_full or any(len(row) != len(self.classes) for row in self.leaves):
             raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
-        if any(not 0 <= feature < len(self.design.features) for feature, _ in self.splits):
-            raise InvalidInput("a split names a feature that the tree does not have. Nothing was made.")
+        check_splits(self.splits, self.design, self.public, self.parts)
 
     def _leaf(self, x: Any) -> npt.NDArray[np.int64]:
         return leaf_of(x, self.design, self.public, self.parts, self.splits)
 
     def probabilities(self, X: Any) -> Array:
+        """Return the probability of each class for each row."""
         return np.array(self.leaves)[self._leaf(self.design.encode(X, self.public))]
 
     def scores(self, X: Any) -> Array:
@@ -71,6 +72,8 @@ class TreeModel:
         return probabilities[:, 1] - 0.5 if len(self.classes) == 2 else probabilities
 
     def losses(self, x: Any, targets: Array) -> Array:
+        """Return 1 for each row of coordinates whose most probable class is not its own, and 0 otherwise: a
+        function of that row."""
         probabilities = np.array(self.leaves)[self._leaf(x)]
         return np.asarray(probabilities.argmax(axis=1) != targets, dtype=np.float64)
 
@@ -78,8 +81,16 @@ class TreeModel:
         return np.asarray(class_array(self.classes)[self.probabilities(X).argmax(axis=1)])
 
 
+def check_splits(splits: Any, design: Design, public: Public, parts: int) -> None:
+    """Refuse splits (feature, bin) of features or bins that a design does not have."""
+    counts = bin_counts(design, public, parts)
+    if any(not (0 <= feature < len(counts) and 0 <= code < counts[feature]) for feature, code in splits):
+        raise InvalidInput("a split names a feature or a bin that the tree does not have. Nothing was made.")
+
+
 def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> npt.NDArray[np.int64]:
-    """Return the number of the leaf that each row of coordinates is in."""
+    """Return the number of the leaf that each row of coordinates is in; `splits` are those of a full tree,
+    level by level."""
     codes = bin_codes(x, design, public, parts)
     node, numeric = np.zeros(len(codes), dtype=np.int64), np.array(numeric_features(design, public))
     for _ in range((len(splits) + 1).bit_length() - 1):
@@ -88,7 +99,11 @@ def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> 
 
 
 def _goes_left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
-    """Return 1 for rows that go left."""
+    """Return 1 for rows that go left and 0 for all others.
+
+    `codes` has the bin of each feature per row, `splits` the (feature, bin) of the row's node, and `numeric`
+    which features are numbers.
+    """
     values = codes[np.arange(len(codes)), splits[:, 0]]
     below = numeric[splits[:, 0]] & (values <= splits[:, 1])
     return np.asarray(below | (values == splits[:, 1]), dtype=np.int64)
@@ -96,20 +111,21 @@ def _goes_left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyTree(TableLearner):
-    """Shares what trees need that are grown level by level: the split of every node by the exponential
-    mechanism.
+    """Grows a tree level by level, with the split of every node chosen by the exponential mechanism: the base
+    class of trees.
 
-    Half of epsilon is for splits, the same for each level, and half for leaves. Pure: no delta is used.
-    `parts`: cuts of a number are between so many equal parts of its bounds.
+    Half of epsilon is for splits, divided evenly among the levels, and half for leaves. No delta is used.
+    `parts`: a number is split at a border between two of so many equal parts of its bounds.
 
     Guarantee: `event`: under add_remove one exponential mechanism per level, and `noise` on the leaves.
-    Proof:     the nodes of a level share out the rows, so that one row is in one node of a level and in one
-               leaf (parallel composition); the tree above was released before. The quality of every split of
-               a node falls by between 0 and `_range` with a row (subclasses prove it). With rounding to whole
-               cells all qualities of a node move by between -1 and `_range` _CELLS + 1 cells: the range of
-               the logarithms of probability ratios is at most rate x (`_range` _CELLS + 2), which is epsilon
-               of the level (bounded range, Durfee & Rogers 2019, arXiv:1905.04273). A replaced row is one
-               removed and one added, each for half of a level's epsilon.
+    Proof:     every row is in one node of each level and in one leaf, so that the nodes of a level, and the
+               leaves, compose in parallel; the levels above were released before. One added row changes the
+               quality of all splits of a node in the same direction, by between 0 and `_range` (subclasses
+               prove it). With rounding to whole cells this is between -1 and `_range` _CELLS + 1 cells, so
+               that the logarithms of probability ratios lie in an interval of length at most
+               rate x (`_range` _CELLS + 2), which is the level's epsilon (bounded range, Durfee & Rogers
+               2019, arXiv:1905.04273). A replaced row is one removed and one added, each for half of a
+               level's epsilon.
     """
 
     depth: int = 4
@@ -129,7 +145,7 @@ class GreedyTree(TableLearner):
     @property
     @abstractmethod
     def _range(self) -> int:
-        """Return how far one row moves the quality of a split, at most, in one direction."""
+        """Return a bound on the change of the quality of a split by one row, in its one direction."""
 
     @property
     @abstractmethod
@@ -138,11 +154,12 @@ class GreedyTree(TableLearner):
 
     @abstractmethod
     def _quality(self, sums: Array, total: Array) -> Array:
-        """Return the quality of splits from the sums of `_columns` on their left sides and in the node."""
+        """Return the quality of each split, from the sums of `_columns` over its left side (a row of `sums`)
+        and over the whole node (`total`)."""
 
     @abstractmethod
     def _columns(self, targets: Array) -> Array:
-        """Return the numbers of each row whose sums in a node decide a split."""
+        """Return the numbers of each row whose sums over a node determine the qualities of splits."""
 
     @property
     def level_epsilon(self) -> float:
@@ -158,11 +175,12 @@ class GreedyTree(TableLearner):
 
     @property
     def _sensitivity_cells(self) -> int:
+        """Return the length of the interval of the changes of qualities by one row, in cells."""
         return self._range * _CELLS + 2
 
     @property
     def rate(self) -> Fraction:
-        """Return the factor of a cell of quality in the logarithm of a split's weight."""
+        """Return the rate of the exponential mechanism: a split's weight is exp(rate x quality in cells)."""
         return Fraction(self.level_epsilon) / self.changes / self._sensitivity_cells
 
     def grow(self, x: Rows, targets: Array, entropy: Entropy) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -170,6 +188,7 @@ class GreedyTree(TableLearner):
         codes = bin_codes(x, self.design, self.public, self.parts).astype(np.int64)
         columns, node = self._columns(targets), np.zeros(len(codes), dtype=np.int64)
         numeric, splits = numeric_features(self.design, self.public), list[tuple[int, int]]()
+        # splits are drawn node by node, also of empty nodes: their number must not depend on the data
         for level in range(self.depth):
             first_node = 2**level - 1
             for number in range(first_node, 2 * first_node + 1):
@@ -179,7 +198,8 @@ class GreedyTree(TableLearner):
         return tuple(splits), node - (2**self.depth - 1)
 
     def _split(self, codes: Any, columns: Array, entropy: Entropy) -> tuple[int, int]:
-        """Choose the split of one node by the exponential mechanism."""
+        """Choose the split of one node by the exponential mechanism, from the bins and `_columns` of its
+        rows."""
         candidates, qualities = list[tuple[int, int]](), []
         sizes, numeric = (
             bin_counts(self.design, self.public, self.parts),
@@ -190,6 +210,7 @@ class GreedyTree(TableLearner):
             left: Any = np.stack(
                 [np.bincount(codes[:, feature], weights=c, minlength=bins) for c in columns.T], axis=1
             )
+            # a number's left side is all bins up to one of them, but not all bins
             left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
             qualities.append(np.rint(self._quality(left, total) * _CELLS).astype(np.int64))
             candidates += [(feature, bin_number) for bin_number in range(len(left))]
@@ -205,17 +226,19 @@ class PrivateTree(GreedyTree, Classifying):
     counts of classes.
 
     The quality of a split is "max", the number of rows in the largest class of each side, or "gini", minus
-    the impurity n - sum_c n_c² / n of each side.
+    the impurity n - sum_c n_c² / n of each side, summed over both sides. A side has n rows, n_c of them of
+    class c.
 
     Guarantee: `event`.
-    Proof:     `GreedyTree`; a row is in one count of one leaf, and a replaced one moves the counts by 2 in
+    Proof:     `GreedyTree`; a row is in one count of one leaf, and a replaced one changes the counts by 2 in
                l1. Both qualities are monotone in the table: "max" grows by 0 or 1 with a row. For "gini" with
-               p = n_c / n the derivative of the impurity in n_c is
+               p_c = n_c / n the derivative of the impurity in n_c is
                1 - 2 p_c + sum_j p_j² = (1 - p_c)² + sum_(j != c) p_j², which is between 0 and
-               2 (1 - p_c)² <= 2, so that a row adds between 0 and 2. Counts are exact, and what floats
-               round of a quality is below half a cell up to 2^33 rows and 500 classes, which rounding to
-               whole cells does not turn into a second cell.
-    Accuracy:  counts of leaves are within `error` with the stated probability.
+               2 (1 - p_c)² <= 2, so that a row adds between 0 and 2 to the impurity. Counts are exact, and
+               the rounding error of a quality is below half a cell up to 2^33 rows and 500 classes. The
+               change of the rounded quality is a whole number, so that such an error does not raise its
+               bound.
+    Accuracy:  the noise moves all counts of leaves by at most `error` with the stated probability.
     """
 
     criterion: str = "gini"
@@ -231,7 +254,8 @@ class PrivateTree(GreedyTree, Classifying):
 
     @property
     def _sensitivity_cells(self) -> int:
-        """Return the range of a quality in cells; "max" counts rows, and is not rounded."""
+        """Return the length of the interval of the changes in cells; "max" is a whole number of rows, and is
+        not rounded."""
         return _CELLS if self.criterion == "max" else super()._sensitivity_cells
 
     @cached_property
@@ -251,11 +275,11 @@ class PrivateTree(GreedyTree, Classifying):
         )  # fmt: skip
 
     def _class_probabilities(self, counts: Any) -> tuple[tuple[float, ...], ...]:
-        """Return class probabilities, shrunk towards those of all rows where a leaf has few rows for its
-        noise."""
+        """Return the class probabilities of leaves, from their noisy counts: shrunk towards those of all rows
+        the more, the fewer rows a leaf has compared with the noise."""
         total = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
-        # Never zero, as the noise of a very large epsilon is: an empty leaf has the class probabilities of
-        # all rows.
+        # Above 0 even where a very large epsilon leaves no noise: an empty leaf has the class probabilities
+        # of all rows.
         prior_weight = max(self.noise.standard_deviation, 1e-9)
         result = np.maximum(counts.astype(np.float64), 0.0) + prior_weight * total / total.sum()
         return tuple(tuple(row) for row in (result / result.sum(axis=1, keepdims=True)).tolist())

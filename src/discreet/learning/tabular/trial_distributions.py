@@ -1,4 +1,7 @@
-"""Exact draws of the secret number of trials of a private search, and the public limit of its rounds."""
+"""Exact draws of the secret number of trials of a private search, and the public limit of its rounds.
+
+A round runs one trial, and the last round all that are left (`selection.TrialRun.step`).
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,25 @@ from ...accounting import NegativeBinomialTrials, PoissonTrials
 from ...sampling import Entropy
 
 TrialDistribution = NegativeBinomialTrials | PoissonTrials
-# How likely the last round has more than one trial, at most, unless _ROUNDS ends them earlier: that changes
-# its time, and nothing else.
+# The largest probability that the last round has more than one trial, where _ROUNDS does not set the limit.
+# More trials in the last round make it longer, and have no other effect.
 _TAIL = 1e-6
-# Rounds per mean number of trials, at most: each is a durable write. 1% of logarithmic draws are above it.
+# The largest number of rounds, over the mean number of trials: each round is written to disk. About 1% of
+# logarithmic draws are larger.
 _ROUNDS = 8
 
 
 def number_of_trials(trials: TrialDistribution, entropy: Entropy) -> int:
-    """Return a draw of the distribution: at least 1 of a truncated negative binomial, 0 or more of a Poisson.
+    """Return a draw of the distribution: at least 1 for a truncated negative binomial, at least 0 for a
+    Poisson.
 
-    Guarantee: exactly the stated distribution, for the binary values of its parameters.
+    Guarantee: exactly the stated distribution, with parameters that are taken as the exact values of their
+               floats.
     Proof:     Poisson: `_poisson`. Negative binomial of shape s: P(K = k) is proportional to (1 - gamma)^k
                G(k + s) / k! for k >= 1, G the gamma function. With m = max(1, ceil(s)) the sum of m geometric
-               numbers has P(k) proportional to (1 - gamma)^k G(k + m) / k!; given that it is at least 1, it
-               is accepted with the chance prod_(0 < j < k) (j + s) / (j + m), which is
-               G(k + s) / G(k + m) up to a constant factor and at most 1.
+               draws has P(k) proportional to (1 - gamma)^k G(k + m) / k!. A sum of at least 1 is accepted
+               with probability prod_(0 < j < k) (j + s) / (j + m), which is G(k + s) / G(k + m) up to a
+               constant factor and at most 1.
     """
     if isinstance(trials, PoissonTrials):
         return _poisson(_require.exact(trials.mean, "mean"), entropy)
@@ -41,7 +47,7 @@ def number_of_trials(trials: TrialDistribution, entropy: Entropy) -> int:
 
 
 def _failures(gamma: Fraction, entropy: Entropy) -> int:
-    """Return a geometric number: failures before the first success of probability gamma."""
+    """Return a geometric draw: the number of failures before the first success, of probability gamma."""
     number = 0
     while not bool(sampling.bernoulli(gamma, 1, entropy)[0]):
         number += 1
@@ -49,9 +55,9 @@ def _failures(gamma: Fraction, entropy: Entropy) -> int:
 
 
 def _poisson(mean: Fraction, entropy: Entropy) -> int:
-    """Return a Poisson draw, the sum of draws of means of at most 1/2.
+    """Return an exact Poisson draw: the sum of Poisson draws whose means are at most 1/2.
 
-    Proof: for a mean m <= 1/2, a geometric number k of chance 2^-(k + 1) is accepted with the chance
+    Proof: for a mean m <= 1/2, a geometric draw k, of probability 2^-(k + 1), is accepted with probability
            (2m)^k / k! <= 1: the product is m^k / k! up to a constant factor.
     """
     summands = max(1, math.ceil(2 * mean))
@@ -59,8 +65,8 @@ def _poisson(mean: Fraction, entropy: Entropy) -> int:
     for _ in range(summands):
         while True:
             k = _failures(Fraction(1, 2), entropy)
-            chance = (2 * summand_mean) ** k / math.factorial(k)
-            if bool(sampling.bernoulli(chance, 1, entropy)[0]):
+            acceptance = (2 * summand_mean) ** k / math.factorial(k)
+            if bool(sampling.bernoulli(acceptance, 1, entropy)[0]):
                 total += k
                 break
     return total
@@ -77,14 +83,15 @@ def mean_of(trials: TrialDistribution) -> float:
 
 
 def cap_of(trials: TrialDistribution) -> int:
-    """Return the public number of rounds: more trials than this are rare (about 1% of logarithmic draws, less
-    of others), and then share the last round, which takes longer."""
+    """Return the public largest number of rounds. More trials than this are rare (about 1% of logarithmic
+    draws, fewer of others); the last round runs all that are left, and then takes longer."""
     if isinstance(trials, PoissonTrials):
         mean = float(trials.mean)
-        # Bernstein's bound of the upper tail
-        need = -math.log(_TAIL)
-        return math.ceil(mean + need / 3 + math.sqrt(need * need / 9 + 2 * mean * need))
+        # Bernstein's bound on the upper tail
+        log_tail = -math.log(_TAIL)
+        return math.ceil(mean + log_tail / 3 + math.sqrt(log_tail * log_tail / 9 + 2 * mean * log_tail))
     geometric_draws = max(1, math.ceil(float(trials.shape)))
+    # a union bound over the geometric draws of `number_of_trials`
     tail_bound = math.ceil(
         geometric_draws * math.log(_TAIL / geometric_draws) / math.log1p(-float(trials.gamma))
     )
@@ -92,7 +99,7 @@ def cap_of(trials: TrialDistribution) -> int:
 
 
 def gamma_of(shape: float, mean: float) -> float:
-    """Return the gamma at which a truncated negative binomial of this shape has this mean."""
+    """Return the gamma at which a truncated negative binomial of this shape has this mean, by bisection."""
     low, high = 1e-12, 1 - 1e-12
     for _ in range(200):
         middle = math.sqrt(low * high)
