@@ -342,7 +342,7 @@ def test_no_step_of_two_tables_is_run_beyond_those_that_are_paid_for() -> None:
     [
         ({"child": "visit"}, "rows_per_unit"),
         ({"child": "visit", "rows_per_unit": 3}, "Did you mean 'visits'"),
-        ({"child": CHILD, "rows_per_unit": 3}, "once"),
+        ({"child": CHILD, "rows_per_unit": 3}, "only"),
         ({"child": 3}, "ChildTable"),
         ({"child": ChildTable(name="visits", rows_per_unit=3, columns=[])}, "nothing to copy"),
         ({"child": ChildTable(name="visits", rows_per_unit=3, columns=["nobody"])}, "declared"),

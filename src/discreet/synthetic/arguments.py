@@ -17,6 +17,8 @@ MAX_DRAWN_ROWS = 10**9
 # mostly noise where epsilon is small, and must not fill the memory.
 MAX_DEFAULT_ROWS = 10**7
 
+# Arguments of `Session.synthesize` that determine the mechanism; its other arguments, such as `seed`, are
+# refused as unknown options of the method.
 _SYNTHESIZE_ARGUMENTS = {
     *("epsilon", "delta", "method", "columns", "bins", "missing"),
     *("rows_per_unit", "constraints", "child", "options"),
@@ -36,7 +38,7 @@ def check_mapping(**named: Any) -> dict[str, Any]:
 
 
 def check_method_options(options: Any) -> dict[str, Any]:
-    """Return the options of the chosen method; arguments of `Session.synthesize` itself are refused."""
+    """Return the options of the chosen method; `_SYNTHESIZE_ARGUMENTS` are refused."""
     named = check_mapping(options=options)
     if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(named)):
         raise InvalidInput(

@@ -82,7 +82,8 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
         request, "ask.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], start=questions[min(1, len(questions) - 1)]["sql"],
         examples=questions, hints=hints, table=public.table, unit=public.unit.column,
-        seconds=desk_of(request).settings.step,
+        # answers leave at multiples of this time only, so that it tells nothing of the data
+        answers_every=desk_of(request).settings.step,
     )  # fmt: skip
 
 
@@ -113,9 +114,12 @@ def question_options(form: dict[str, str]) -> dict[str, Any]:
     field = form.get(by) if by in ("epsilon", "within") else None
     try:
         amount = float(field or "")
-        limits = {name: int(form[name]) for name in ("rows", "groups") if form.get(name)}
     except ValueError:
         raise InvalidInput("say what the answer may cost, or how good it must be, as a number.") from None
+    try:
+        limits = {name: int(form[name]) for name in ("rows", "groups") if form.get(name)}
+    except ValueError:
+        raise InvalidInput("say how many rows and groups of a person count as whole numbers.") from None
     if not (math.isfinite(amount) and amount > 0):
         raise InvalidInput("say what the answer may cost, or how good it must be, as a number above 0.")
     text = form.get("sql", "").strip()
@@ -161,7 +165,7 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     facts = answer_facts(bought) | {"odds": odds}
     return render(
         request, "answer.html", name=name, account=description["account"],
-        own_budget=description["own_budget"], seconds=desk.settings.seconds, **facts,
+        own_budget=description["own_budget"], in_history_after=desk.settings.seconds, **facts,
     )  # fmt: skip
 
 

@@ -29,8 +29,8 @@ class Directions:
 
     Guarantee: the projection of a row depends on that row alone, and its norm is at most that of the row,
                both up to the rounding of floats.
-    Proof:     the directions are constants, and orthonormal. (Where rounding makes a projection longer than
-               1, `PrivateWhitening` scales it down.)
+    Proof:     the directions are constants, and orthonormal. (`PrivateWhitening` scales every row down to a
+               norm of at most 1, also where rounding has made its projection longer.)
     """
 
     matrix: Tensor = field(repr=False)
@@ -47,8 +47,10 @@ class Directions:
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("directions are fitted to finite public features, two rows or more.")
         _require.integer(count=count, at_least=1)
-        if count > min(len(rows) - 1, rows.shape[1]):
-            raise _require.fail("count", count, f"at most {min(len(rows) - 1, rows.shape[1])} of these rows")
+        most = min(len(rows) - 1, rows.shape[1])
+        if count > most:
+            wanted = f"at most {most}: fewer than the rows, and no more than the features"
+            raise _require.fail("count", count, wanted)
         mean = rows.mean(0)
         _, principals = principal(rows - mean, count)
         stacked = torch.cat([mean[:, None], principals[:, : count - 1]], 1)
