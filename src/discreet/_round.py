@@ -1,4 +1,5 @@
-"""Directed rounding: what is reported may be pessimistic by an ulp, never optimistic."""
+"""Directed rounding: `up` and `down` are exact. Texts of amounts are rounded to the safe side, after digits
+beyond the fourteenth, which are taken for rounding errors of a sum, were rounded to nearest."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 # The number of significant digits of a shown amount, and the number of digits in which a sum of floats is
-# taken to be right. Conventions.
+# taken to be right. Both are conventions.
 _DIGITS, _SUM_DIGITS = 10, 14
 _GENERAL = re.compile(r"\.(\d+)g")
 

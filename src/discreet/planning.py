@@ -37,8 +37,8 @@ class Work(Protocol):
     def name(self) -> str: ...
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        """Return the predicted root mean squared error, relative to the largest contribution of one unit of
-        privacy (so in people, for counts); None where it depends on the data."""
+        """Return the predicted root mean squared error, relative to the largest contribution of one privacy
+        unit (so in people, for counts); None where it depends on the data."""
         ...
 
     def run(self, session: Any, epsilon: float) -> Any: ...
@@ -168,7 +168,7 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
 
     Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping
     with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
-    The default weight is 1, for queries to be answered together their number. With `together`, single
+    The default weight is 1, and for a list of queries their number. With `together`, single
     counting queries without options are joined into one workload where that is predicted to have a smaller
     error.
     """
@@ -290,7 +290,9 @@ def _item(work: Any) -> tuple[Work, float, float | None]:
     if isinstance(work, list | tuple) and work and all(isinstance(text, str) for text in work):
         return Together(tuple(work)), float(len(work)), None
     raise _require.fail(
-        "work", type(work).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
+        "work",
+        type(work).__name__,
+        "SQL, a list of SQL, (estimator, target), a mapping with sql, queries or estimator, or a Work",
     )
 
 

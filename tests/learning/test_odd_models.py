@@ -15,6 +15,7 @@ from discreet import NotPrivate, Public
 from discreet.learning import ClippingEngine, Trainer
 from discreet.learning.convolution import Convolved, padded, patch_gram
 from discreet.learning.safety import made_up, probe
+from discreet.learning.shared import each_of, shared
 from discreet.learning.single_examples import LARGEST
 from discreet.learning.taps import ProductTap, Target
 
@@ -173,3 +174,12 @@ def test_a_bias_is_measured_and_added_with_its_weight(shape: tuple[int, int, int
     tap.add(weights, sums)
     total = torch.cat([sums[id(weight)].flatten(), sums[id(bias)]])
     torch.testing.assert_close(total, rows[0] - 2 * rows[1], rtol=1e-4, atol=1e-3)
+
+
+def test_a_batch_converted_to_the_type_of_a_shared_tensor_stays_a_batch() -> None:
+    positions, batch = shared(torch.zeros(3, 4, 2)), torch.arange(24.0).view(3, 4, 2)
+    for converted in (batch.double().to(positions), batch.double().type_as(positions)):
+        assert type(converted) is torch.Tensor
+        assert torch.equal(converted, batch)
+    assert positions.to(batch).shape == (4, 2)
+    assert torch.equal(each_of(positions.to(batch)), torch.zeros(3, 4, 2))

@@ -86,8 +86,8 @@ class _SpendingProcedure(FDRProcedure):
             )
 
     def uses_term(self, values: Levels) -> NDArray[np.bool_] | None:
-        """Return which tests, by their p-values, use up a term of the spending sequence; None: every test
-        does that is not rejected."""
+        """Return which tests, by their p-values, use up a term of the spending sequence; None means
+        the tests that are not rejected."""
         return np.ones(len(values), dtype=np.bool_)
 
     def level_from(self, sums: Any) -> Any:

@@ -39,8 +39,8 @@ _FORMS = {
 class Period:
     """Cuts a table into periods by the values of `column`.
 
-    A column of dates is cut by `every`: day, week, month, quarter or year. A column of labels is given
-    without `every`: each label is a period.
+    A column of dates is cut by `every`: day, week, month, quarter or year. A column of labels
+    or of whole numbers is given without `every`: each value is a period.
 
     `total` limits what people with rows in many periods may lose, and is required where the unit is a person.
     It is a `Budget` for all periods together, or "unlimited". If it is unlimited, a period's budget holds for
@@ -107,7 +107,10 @@ class Period:
                 f"know it, or give a budget without periods."
             )
         if self.column == public.unit.column:
-            raise InvalidInput(f"column {self.column!r} tells people apart: it cannot be the period, too.")
+            raise InvalidInput(
+                f"column {self.column!r} tells people apart: it cannot be the period, too. "
+                f"Nothing was opened."
+            )
         fact, dated = public.fact(self.column), self.every is not None
         if isinstance(fact, Dates) != dated or isinstance(fact, Boolean):
             wanted = (

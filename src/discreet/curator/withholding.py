@@ -1,9 +1,10 @@
-"""Releases that a server withholds until a public time, also from somebody who asks the same question again.
+"""Releases that a server withholds for a public time, also from somebody who asks the same question again.
 
-A server shows the answer to a question at a public time, so that the time does not tell how long the work
-took. But an answer is stored as soon as its work is done. Without this module, whoever asks the same question
-again before the public time would learn whether it is done: until then the question is charged again (or
-refused for lack of budget), and from then on it is served from the store.
+A server shows the answer to a question at the end of its public time, a period whose length does not depend
+on the data, so that the time does not tell how long the work took. But an answer is stored as soon as its
+work is done. Without this module, whoever asks the same question again within the public time would learn
+whether it is done: until then the question is charged again (or refused for lack of budget), and from then on
+it is served from the store.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Withheld:
                public clocks; not on whether the work is done, or on its result.
     Assumes:   the clocks of all machines that write to the ledger agree with the clock of these times, and
                none is set back between `now` and this check. Otherwise a charge could seem to be older than
-               it is, and its answer be served before its public time.
+               it is, and its answer be served before the end of its public time.
     """
 
     now: datetime

@@ -45,15 +45,16 @@ class LocalSGD:
     """Describes a client's local training in a round: `epochs` passes of SGD over its rows, in batches of
     `batch` rows, with learning rate `lr`.
 
-    After each local step the weights are projected to within the clip of the weights that the client began
-    with, as in the paper's UserUpdateFedAvg. With `full`, the update of a client with n rows is multiplied by
-    min(1, n / full) (the paper's w_k, where full is its ŵ); by default all clients have weight 1.
+    After each local step the weights (except under `Automatic` clipping) are projected to within the clip of
+    the weights that the client began with, as in the paper's UserUpdateFedAvg. With `full`, the update of a
+    client with n rows (at most `unit.rows`) is multiplied by min(1, n / full) (the paper's w_k, where full is
+    its ŵ); by default all clients have weight 1.
 
     Guarantee: a client's summand is a function of its own rows, of the current model and of fresh randomness,
                and its norm is at most the clip: so the trainer's guarantee holds unchanged.
     Proof:     `Updates.of` trains on the rows of one client at a time, each time from the current weights and
-               with the buffers restored; the weight is at most 1; `Summands` clips every update, and counts
-               an update that is not finite as zero.
+               with the buffers restored; the weight is at most 1; `summands.Summands` clips every update, and
+               counts an update that is not finite as zero.
     Assumes:   the model's code keeps nothing between two calls but in parameters and buffers.
     """
 
@@ -158,7 +159,8 @@ class Updates:
     @torch.no_grad()
     def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:
         """Project the weights to within the clip of those in `start`; with `PerLayer`, each layer to within
-        clip / sqrt(layers). Rules without a bound on the unscaled norm project nothing.
+        clip / sqrt(layers). `Automatic`, which rescales every update,
+        has no such bound: nothing is projected.
 
         This is for learning alone: the sensitivity rests on the clipping of the finished update.
         """

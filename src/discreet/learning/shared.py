@@ -1,11 +1,12 @@
 """Shared tensors: values that are the same for all examples, stored once for each example, so that each
 example has a gradient of its own.
 
-A layer makes such a tensor from a constant. The positions of a text, for example, are a constant ([T], or
-[1, T]); their embedding is the same for all examples, and torch's gradient of it is a sum over the batch. So
-the engine stores the embedding B times, once for each of B examples. The model's code does not know this: a
-`Shared` tensor shows it the shape without the examples' dimension. The operations in `_HANDLERS` keep the
-examples apart; all others are refused.
+Such a tensor is the result of a layer on a constant, or a parameter that a module uses itself
+(`isolation.run_with_copies`). The positions of a text, for example, are a constant ([T], or [1, T]); their
+embedding is the same for all examples, and torch's gradient of it is a sum over the batch. So the engine
+stores the embedding B times, once for each of B examples. The model's code does not know this: a `Shared`
+tensor shows it the shape without the examples' dimension. The operations in `_HANDLERS` keep the examples
+apart; all others are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .batching import NotBatchFirst
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
-_UNUSUAL_SUM = "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
+# How messages name a shared tensor.
+_SUBJECT = "a tensor that is the same for all examples (a parameter, or the result of a layer on a constant)"
+_UNUSUAL = f"the model combines {_SUBJECT} in an unusual way (out=, alpha=, rounding_mode=)."
 
 
 class Shared(Tensor):
@@ -32,8 +35,8 @@ class Shared(Tensor):
         handler = _HANDLERS.get(func)
         if handler is None:
             raise NotBatchFirst(
-                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a constant (of "
-                "positions, say), and it is not known how to keep examples apart in that."
+                f"the model applies {getattr(func, '__name__', func)} to {_SUBJECT}, and it is not known how "
+                f"to keep examples apart in that."
             )
         with torch._C.DisableTorchFunctionSubclass():
             return handler(*args, **(kwargs or {}))
@@ -65,7 +68,7 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
 
     def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
         if rest or alpha != 1:
-            raise NotBatchFirst(_UNUSUAL_SUM)
+            raise NotBatchFirst(_UNUSUAL)
         if isinstance(one, Shared) and isinstance(other, Shared):
             return _combine_shared(function, one, other)
         if isinstance(one, Shared):
@@ -80,7 +83,7 @@ def _combine_shared(function: Callable[[Any, Any], Tensor], one: Tensor, other: 
     """Return the function of two shared tensors, which is a shared tensor."""
     if one.dim() != other.dim():
         raise NotBatchFirst(
-            "the model combines what layers made of two constants with different numbers of dimensions."
+            f"the model combines two tensors of different numbers of dimensions, each of them {_SUBJECT}."
         )
     return shared(function(one.as_subclass(Tensor), other.as_subclass(Tensor)))
 
@@ -88,8 +91,11 @@ def _combine_shared(function: Callable[[Any, Any], Tensor], one: Tensor, other: 
 def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -> Tensor:
     """Return function(plain, each), where `each` [B, *shape] is a shared tensor as it is stored.
 
-    The result is an ordinary batch if `plain` is one, and a shared tensor if `plain` is a constant. Where
-    `plain` has more dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
+    The result is an ordinary batch if `plain` is one, and a shared tensor if `plain` is a constant: a number,
+    a tensor with fewer dimensions than `shape` or with a first dimension of 1, or one with as many dimensions
+    where `shape` does not begin with 1. Sizes that coincide could make a batch look like a constant; the
+    engine runs the model at two batch sizes to notice that (`ClippingEngine.decide`). Where `plain` has more
+    dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
     """
     # The number of dimensions that the model's code sees.
     batch, dims = len(each), each.dim() - 1
@@ -106,10 +112,7 @@ def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each
     else:
         return shared(function(plain, each))
     if plain.shape[0] != batch:
-        raise NotBatchFirst(
-            "the model combines what a layer made of a constant with a tensor that is not one row "
-            "per example."
-        )
+        raise NotBatchFirst(f"the model combines {_SUBJECT} with a tensor that is not one row per example.")
     return function(plain, each)
 
 
@@ -122,6 +125,7 @@ for _name in ("add", "sub", "mul", "div"):
 _HANDLERS[Tensor.__radd__] = _HANDLERS[torch.add]
 _HANDLERS[Tensor.__rmul__] = _HANDLERS[torch.mul]
 _HANDLERS[Tensor.__truediv__] = _HANDLERS[torch.div]
+# `Tensor` has no methods __sub__ and __div__ of some versions; their place in the table was None.
 _HANDLERS.pop(None, None)
 
 
@@ -129,19 +133,26 @@ _HANDLERS.pop(None, None)
 def _add_in_place(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     """Add, where one of the two is shared; in place only if `one` is not."""
     if alpha != 1:
-        raise NotBatchFirst(_UNUSUAL_SUM)
+        raise NotBatchFirst(_UNUSUAL)
     if isinstance(one, Shared):
-        return (
-            shared(_HANDLERS[torch.add](one, other))
-            if isinstance(other, Shared)
-            else _HANDLERS[torch.add](one, other)
-        )
+        added: Tensor = _HANDLERS[torch.add](one, other)
+        return added
     return one.add_(_HANDLERS[torch.add](torch.zeros_like(one), other))
 
 
 def _elementwise(function: Callable[..., Any]) -> _Handler:
-    """Return the handler of an elementwise function of one tensor, which keeps the examples apart."""
-    return lambda tensor, *args, **kwargs: shared(function(tensor.as_subclass(Tensor), *args, **kwargs))
+    """Return the handler of an elementwise function of its first argument, which keeps the examples apart.
+
+    Where only a later argument is shared, as in `batch.to(shared)`, the result is an ordinary tensor. Dropout
+    draws a mask for each example, where the model's own run has one mask for all of them.
+    """
+
+    def run(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        later = (each_of(value) if isinstance(value, Shared) else value for value in args)
+        result = function(tensor.as_subclass(Tensor), *later, **kwargs)
+        return shared(result) if isinstance(tensor, Shared) else result
+
+    return run
 
 
 for _function in (
@@ -197,7 +208,7 @@ def _where(condition: Tensor, one: Any, other: Any) -> Tensor:
     """Choose between a shared tensor and a number, by a condition that is not shared."""
     numbers = [value for value in (one, other) if not isinstance(value, Tensor) or not value.dim()]
     if isinstance(condition, Shared) or len(numbers) != 1:
-        raise NotBatchFirst("the model chooses by, or between, what layers made of constants.")
+        raise NotBatchFirst(f"the model chooses by, or between, {_SUBJECT}.")
     if isinstance(one, Shared):
         stored = one.as_subclass(Tensor)
         return _combine_with_plain(lambda c, each: torch.where(c, each, other), condition, stored)
@@ -217,7 +228,7 @@ def _attend(
 ) -> Tensor:
     """Run attention with a shared mask or bias of positions, as T5 has it; all else must not be shared."""
     if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
-        raise NotBatchFirst("the model attends to what a layer made of a constant.")
+        raise NotBatchFirst(f"the model attends to {_SUBJECT}.")
     mask = _combine_with_plain(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
@@ -243,9 +254,7 @@ def _one_for_each_example(tensor: Tensor, sizes: Any, is_kept: Callable[[int, in
     inner = each.squeeze(1) if each.dim() == len(sizes) + 1 and each.shape[1] == 1 else each
     rest_is_kept = all(map(is_kept, sizes[1:], inner.shape[1:]))
     if inner.dim() != len(sizes) or sizes[0] != len(each) or not rest_is_kept:
-        raise NotBatchFirst(
-            "the model expands what a layer made of a constant to something else than one for each example."
-        )
+        raise NotBatchFirst(f"the model expands {_SUBJECT} to something else than one for each example.")
     return inner
 
 
@@ -254,7 +263,7 @@ def _item(tensor: Tensor, index: Any) -> Tensor:
     """Index the dimensions that the model's code sees, by integers and slices."""
     index = index if isinstance(index, tuple) else (index,)
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index):
-        raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of positions.")
+        raise NotBatchFirst(f"the model picks from {_SUBJECT} by a tensor of positions.")
     return shared(tensor.as_subclass(Tensor)[(slice(None), *index)])
 
 

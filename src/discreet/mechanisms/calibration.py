@@ -27,7 +27,7 @@ from .._require import Real
 _DIGITS = 50
 # The relative width of the bracket in which a variance is searched; `discrete_gaussian` promises 1e-6.
 _TOLERANCE = 1e-7
-# Below this variance the sum is not taken in floats, to which it may be zero.
+# Below this variance, which a float may round to zero, no sum is taken: delta is bounded by 1.
 _LEAST_VARIANCE = Fraction(1, 10**300)
 # Beyond this sigma the sum over integers, which would be long, is bounded by an integral. Not tuned.
 _WIDEST_SUM = 1 << 12
@@ -121,7 +121,8 @@ def discrete_gaussian(
     One unit moves at most `l0` entries by at most `linf` each, and by `l2_squared` in squared l2 if that is
     tighter.
 
-    Guarantee: (epsilon, delta)-DP for the returned variance; the smaller of two proved routes is taken.
+    Guarantee: (epsilon, delta)-DP for the returned variance, the smaller one of two proofs. Where l0 > 1 and
+               l2_squared is below l0 linf², only (b) is used, as (a) does not know l2_squared.
     Proof:     (a) `_product_delta` for (l0, linf); for one entry it is `discrete_gaussian_delta` itself.
                (b) zCDP with rho = l2_squared / (2 sigma²) (Canonne, Kamath & Steinke 2020, Theorem 14) and
                    `zcdp_delta`.
@@ -148,8 +149,8 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
     """Return the delta at epsilon that rho-zCDP implies, rounded up.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 12, with Rényi divergence a rho:
-           for every order a > 1, delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order
-           found by search need not be the best one.
+           for every order a > 1, delta = (exp((a - 1)(a rho - eps)) / (a - 1)) (1 - 1/a)^a is enough; the
+           order found by search need not be the best one.
     """
     _require.positive(rho=rho)
     _require.non_negative(epsilon=epsilon)
@@ -254,8 +255,8 @@ def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> f
     case of `discrete_gaussian_delta`, for variance v, sensitivity d and its f, g and y0.
 
     Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of
-           |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h
-           integrates by parts to that of -f' h', the first is at most that of |f'| h' plus 2/v that of g.
+           |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v,
+           int |f''| h <= int f'' h + (2 / v) int g, and by parts int f'' h = -int f' h' <= int |f'| h'.
            With z = y + d, f h' = (d / v) e^eps f(z), |y| <= |z| + d, and |z| f(z) / v integrates to f(z0)
            from z0 = y0 + d = eps v / d + d / 2 on, which is positive.
     """

@@ -2,8 +2,9 @@
 ("JointExp").
 
 Its score looks at how many rows fall between consecutive answers, so one choice pays for all quantiles
-together. The sampler sums over all sequences by dynamic programming in certified integers: exact, and
-quadratic in the number of grid points, which is limited. For fine grids use `ApproximateQuantiles`.
+together. The sampler sums over all sequences by dynamic programming in integers that enclose the exact
+weights from below and above. So the draw is exact; its time is quadratic in the number of grid points, which
+is limited. For fine grids use `ApproximateQuantiles`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..sampling import Entropy, decide, exp_neg
 from ..tables import Source
 from .arrow_columns import as_step
 from .protocols import Release, check_source, release
-from .quantiles import as_quantiles, grid_of, indices, number, swaps
+from .quantiles import as_quantiles, grid_of, indices, number, value_can_change
 from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
@@ -44,8 +45,8 @@ class JointQuantiles:
     """Chooses all quantiles `qs` at once, on a grid of at most 512 points.
 
     The misfit of answers o_1 <= ... <= o_m is the sum over j of |rows in (o_{j-1}, o_j] - (q_j - q_{j-1}) n|,
-    the ends being minus and plus infinity with quantiles 0 and 1; n is the number of rows, all of which are
-    in one of the ranges.
+    the ends being minus and plus infinity with quantiles 0 and 1; n is the number of rows with a value, all
+    of which are in one of the ranges.
 
     Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit
                exceeds the smallest possible one by at most `error` rows. (The distance of any answer's rank
@@ -53,8 +54,9 @@ class JointQuantiles:
     Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. Let w_j = q_j -
                q_{j-1}. A row in range j that appears or disappears changes term j by at most 1 - w_j and each
                other term i by at most w_i, which sum to 1 - w_j: at most 2 (1 - min_j w_j) in all. A row that
-               is replaced changes two terms by at most 1. Error: `ExponentialMechanism` over C(points + m -
-               1, m) sequences. Sampler: `_Tables`.
+               is replaced changes two terms by at most 1, as does a value that is zeroed out where a blank
+               counts as the lower bound (`value_can_change`). Error: `ExponentialMechanism` over C(points + m
+               - 1, m) sequences. Sampler: `_Tables`.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -91,7 +93,7 @@ class JointQuantiles:
     def _exponential_mechanism(self) -> ExponentialMechanism:
         """Return the exponential mechanism, with the sensitivity of the score."""
         unit, widths = self._widths()
-        sensitivity = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
+        sensitivity = 2 * unit if value_can_change(self.public, self.column) else 2 * (unit - min(widths))
         return ExponentialMechanism(
             epsilon=self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
         )

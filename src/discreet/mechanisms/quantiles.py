@@ -304,7 +304,7 @@ class ApproximateQuantiles:
     def _choice(self, q: Fraction) -> ExponentialMechanism:
         """Return the exponential mechanism that chooses the quantile q of one part, under add_remove; it gets
         half the epsilon where a replaced row may change two parts."""
-        moves = 2 if swaps(self.public, self.column) else 1
+        moves = 2 if value_can_change(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
 
@@ -358,13 +358,13 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 def _exponential_mechanism(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
     """Return the exponential mechanism for the quantile q, with the sensitivity of its score."""
     a, b = q.numerator, q.denominator
-    sensitivity = b if swaps(public, column) else max(a, b - a)
+    sensitivity = b if value_can_change(public, column) else max(a, b - a)
     return ExponentialMechanism(
         epsilon=epsilon, sensitivity=sensitivity, monotone=q in (0, 1), neighbors=public.neighbors
     )
 
 
-def swaps(public: Public, column: str) -> bool:
+def value_can_change(public: Public, column: str) -> bool:
     """Return whether one value can become another: under replace, and under zero_out where a blank counts as
     the lower bound."""
     blank_counts = public.neighbors is ZERO_OUT and not public.bounds(column).nullable

@@ -15,7 +15,7 @@ from ..tables import engine_values
 from .domain import Kind, ValueDomain, number, text
 from .errors import Refusal
 from .rules import Rule, any_null
-from .text_rules import LONGEST_REPLACEMENT, fixed_text
+from .text_rules import LONGEST_FIXED_TEXT, fixed_text
 
 # The most days between the declared bounds of a date for which DATE_TRUNC and STRFTIME list all results:
 # about 1,100 years. Not tuned.
@@ -45,7 +45,7 @@ def strftime(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
     """Return the domain of STRFTIME: its text for each day between the declared bounds, each text once, in
     the order of the days."""
     a.need(Kind.DATE, "STRFTIME")
-    layout = fixed_text(pattern, "STRFTIME", LONGEST_REPLACEMENT)
+    layout = fixed_text(pattern, "STRFTIME", LONGEST_FIXED_TEXT)
     try:
         return text(
             tuple(dict.fromkeys(engine_values("strftime", _listed_days(a, "STRFTIME"), layout))),
@@ -76,11 +76,11 @@ def _listed_days(a: ValueDomain, what: str) -> tuple[date, ...]:
     if a.values is not None:
         return a.values
     if not a.bounded or a.high - a.low > MAX_DAYS:
-        raise Refusal(f"{what} needs a date with declared bounds")
+        raise Refusal(f"{what} needs a date whose declared bounds are at most {MAX_DAYS:,} days apart")
     return tuple(date.fromordinal(day) for day in range(int(a.low), int(a.high) + 1))
 
 
-# The least and the largest value of each part of a date, as DuckDB has them.
+# The least and the largest value of each part of a date, as DuckDB has them; years are those of Python.
 PARTS = {
     "year": (1, 9999),
     "quarter": (1, 4),
@@ -107,7 +107,7 @@ def part(name: str) -> Rule:
 
 
 def start_of(unit: str, day: date) -> date:
-    """Return the first day of the year, quarter, month or week that a day is in."""
+    """Return the first day of the year, quarter, month or week that a day is in; for "day" the day itself."""
     if unit == "week":
         return date.fromordinal(day.toordinal() - day.weekday())
     month = {"year": 1, "quarter": 3 * ((day.month - 1) // 3) + 1, "month": day.month}.get(unit)

@@ -24,8 +24,9 @@ class MeanColumn:
     A sum is an integer in steps of `step`, of values from which `shift` was subtracted: the average is sum /
     count * step + shift. Values are in [low, high].
 
-    Guarantee: `interval` contains the average of the bounded data, where there is one, with probability
-               `confidence` or more, up to rounding of its ends to floats.
+    Guarantee: `interval` contains the average of the data as measured (values clamped and rounded to the
+               grid, rows per unit limited: see `measures`), where there is one, with probability `confidence`
+               or more, up to rounding of its ends to floats.
     Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with
                probability `confidence` the true count (at least 1, or there is no average) and the true sum
                lie in their ranges; the ratio of the two lies between the ratios at the ranges' corners; an
@@ -78,6 +79,7 @@ def mean_of(
         sums=tuple(int(measures[total][row]) for row in kept),
         noise_of_count=noises[count],
         noise_of_sum=noises[total],
+        # The sum counts parts of a grid step, of which `resolution` is one; the center counts whole steps.
         step=measure.resolution,
         shift=measure.center * measure.step,
         low=argument.domain.low,

@@ -18,7 +18,7 @@ from .rules import Rule, any_null, is_fixed
 # long for the engine, and the query would fail on it. Not tuned.
 LONGEST = 10_000
 # The most characters that REPLACE puts in: a text of LONGEST characters grows to a megabyte at most.
-LONGEST_REPLACEMENT = 100
+LONGEST_FIXED_TEXT = 100
 # The most results of || that are listed; if there are more, the result is any text. Not tuned.
 _MAX_TEXTS = 10_000
 
@@ -63,7 +63,7 @@ def replace_text(a: ValueDomain, old: ValueDomain, new: ValueDomain) -> ValueDom
     """Return the domain of REPLACE(a, old, new) with fixed texts; `a` and the result are cut off at
     LONGEST."""
     a.need(Kind.TEXT, "REPLACE")
-    parts = fixed_text(old, "REPLACE", LONGEST_REPLACEMENT), fixed_text(new, "REPLACE", LONGEST_REPLACEMENT)
+    parts = fixed_text(old, "REPLACE", LONGEST_FIXED_TEXT), fixed_text(new, "REPLACE", LONGEST_FIXED_TEXT)
     if a.values is None:
         return text(nullable=a.nullable)
     cut = tuple(value[:LONGEST] for value in a.values)

@@ -109,8 +109,9 @@ def draw_in_order(
     """Draw numbers within bins, lower columns first, so that all constraints hold where the bins allow it.
 
     Return the numbers by column, on the scale of `comparable_bin_ends`, and a mask of the rows whose bins
-    allow it. Missing values satisfy every constraint, and are NaN. Between floats, a strict comparison is
-    drawn as one that is not strict: ties are left to the caller (`constraints.repair_rows`).
+    allow it; the mask may leave out rows that allow it only because a value between two others is missing.
+    Missing values satisfy every constraint, and are NaN. Unless both columns are whole numbers, a strict
+    comparison is drawn as one that is not strict: ties are left to the caller (`constraints.repair_rows`).
     """
     absent = {n: (c == codings[n].size - 1) & codings[n].missing for n, c in codes.items()}
     lower, upper = _ranges_of_bins(codings, codes, absent)

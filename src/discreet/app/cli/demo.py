@@ -32,8 +32,8 @@ def demo(
     if unknown:
         raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
     chapters = tuple(chapter) or (CHAPTERS if everything else SHORT)
+    stage = Stage(console=console, out=out)
     for number, name in enumerate(chapters, start=1):
-        stage = Stage(console=console, out=out)
         stage.title(number, load_chapter(name).TITLE)
         load_chapter(name).run(stage)
     console.print()

@@ -1,4 +1,7 @@
-"""The front desk: sends requests to worker processes, holds answers back until a public time, and runs jobs.
+"""The front desk: sends requests to worker processes, holds answers back for a public time, and runs jobs.
+
+The *public time* of a request is the period from its arrival (of a job: from the start of its process) until
+its answer leaves. Its length does not depend on the data.
 
 Guarantee: an answer, failure or time-out that may have touched data leaves at a multiple of the public tick
            after its request and at the time limit at the latest, whatever the data; by default always at the
@@ -34,8 +37,9 @@ from .workers import DIED, TIMED_OUT, Lane
 FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
-# Verbs of free work that may take long, because what a request names can be large. A preview takes about
-# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums with `within` 1.4 s.
+# Verbs of free work that may take long, because what a request names can be large. A preview takes about 10
+# CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums with a required accuracy 1.4
+# s.
 SLOW_VERBS = ("plan", "explain", "preview_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG_SQL = 2_000
@@ -101,7 +105,8 @@ class _PublicTime(NamedTuple):
 class FrontDesk:
     """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
 
-    `look` and `draw` read no data and answer at once; `ask` may read data and answers at a public time;
+    `look` and `draw` read no data and answer at once; `ask` may read data and answers at the end of a public
+    time;
     `change` and `steward` alter policies and datasets; `submit` starts a job.
     """
 
@@ -200,7 +205,7 @@ class FrontDesk:
         return _result(await asyncio.shield(work))
 
     async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Answer a request that may read data, at a public time (`leaves_at`)."""
+        """Answer a request that may read data, at the end of its public time (`leaves_at`)."""
         arrived = time.monotonic()
         settings = self.settings
         if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
@@ -230,8 +235,8 @@ class FrontDesk:
                 del self._held[person.name]
 
     def _is_held_back(self, reply: dict[str, Any]) -> bool:
-        """Return whether a reply waits for its public time: if data may have been touched, and, with the
-        setting `hide_stored`, if it is a stored release."""
+        """Return whether a reply waits for the end of its public time: if data may have been touched, and,
+        with the setting `hide_stored`, if it is a stored release."""
         return bool(reply["touched"] or (self.settings.hide_stored and "result" in reply))
 
     async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
@@ -316,8 +321,9 @@ class FrontDesk:
     ) -> str:
         """Start a job and return its id.
 
-        Its result is shown `seconds` after its process was ready, a public time, and not before. A refusal
-        that read no data is shown at once, and so is a stored release unless `hide_stored` is set.
+        Its result is shown at the end of its public time, `seconds` after its process was ready, and not
+        before. A refusal that read no data is shown at once, and so is a stored release unless `hide_stored`
+        is set.
         """
         if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
             raise HTTPError(

@@ -81,7 +81,8 @@ def explain(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     audience, delta = options.pop("audience", None), options.pop("delta", None)
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
-    # `_release` reads it from the request; a session knows no such option.
+    # `horizon`, the time up to which charges are shown, is read from the request by `visible_releases`;
+    # `Session.explain` has no such option.
     options.pop("horizon", None)
     if number is not None:
         unit = session.public.unit

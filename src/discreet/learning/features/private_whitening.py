@@ -45,8 +45,9 @@ _LEAST_RHO = 1e-100
 @dataclass(frozen=True, eq=False, slots=True)
 class PaidWhitening:
     """Whitens rows: multiplies them by `matrix`, which is V (v + penalty)^(-1/2) for the eigenvectors V and
-    eigenvalues v of the released moments, up to a factor that gives most rows a norm of about 1. Longer rows
-    are scaled down to norm 1."""
+    eigenvalues v of the released moments, up to a factor that makes the root mean square of their norms
+    about 1. Rows longer than 1 are scaled down to norm 1 before the multiplication, and results longer than 1
+    after it."""
 
     matrix: Tensor = field(repr=False)
 

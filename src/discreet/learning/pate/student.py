@@ -29,7 +29,8 @@ def _sklearn() -> None:
 
 
 def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None) -> Array:
-    """Return the positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
+    """Return the positions of `number` inputs to ask about (with `clusters`, one for each of its clusters):
+    those nearest to the centers of the clusters.
 
     Clusters are found by k-means on public inputs, without labels. Positions are in the order of the size of
     their clusters, largest first, so that a quota that ends early is spent on inputs that stand for many

@@ -202,10 +202,10 @@ def _root(f: Callable[[float], float], start: float, limit: float, tolerance: fl
 
 def tilt_for_delta(k: Cumulants, delta: float) -> float:
     """Return the tilt t whose mean k'(t) is about the epsilon at delta."""
-    spread = math.sqrt(max(k(0.0)[2], 1e-300))
+    sd = math.sqrt(max(k(0.0)[2], 1e-300))
     log_target = math.log(delta)
     return _root(
-        lambda t: k.log_delta(t) - log_target, 2.0 / spread, 200.0 / spread * math.sqrt(-log_target + 1), 0.02
+        lambda t: k.log_delta(t) - log_target, 2.0 / sd, 200.0 / sd * math.sqrt(-log_target + 1), 0.02
     )
 
 
@@ -238,16 +238,16 @@ def plan(
 ) -> LatticePlan:
     """Return the window and the mesh for epsilon = k'(theta), computed under a tilt of factor * theta.
 
-    `mesh` is given if all losses lie on one lattice. `alias` is -log of the mass, relative to delta, that the
-    cyclic window may misplace.
+    `mesh`, if given, is used as it is: all losses lie on it, or it was chosen before. `alias` is -log of the
+    mass, relative to delta, that the cyclic window may misplace.
     """
     _, epsilon, spread = k(theta)
     sd = math.sqrt(max(spread, 1e-300))
     t = factor * theta
     log_delta = k.log_delta(theta) if k.log_goal is None else k.log_goal
-    # the log of delta in units of the tilted distribution: how much smaller than 1 it is there
-    lost = log_delta - (k(t)[0] - t * epsilon)
-    alias = alias + max(0.0, -lost - 3.0)
+    # The log of delta / e^(k(t) - t epsilon): delta as a share of the tilted mass.
+    log_delta_tilted = log_delta - (k(t)[0] - t * epsilon)
+    alias = alias + max(0.0, -log_delta_tilted - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
     first = epsilon - 3.0 / max(theta, 1e-3 / sd)
     high = max(high, epsilon + 1e-6 * sd)
@@ -260,7 +260,7 @@ def plan(
         return plan(k, theta, step, alias, 0.99 * _STEEPEST / (theta * step))
     low = min(first, low)
     # Rounding is compared with P(loss >= epsilon), about (theta + 1) delta; 4e-14 per step is its rough size.
-    tail = lost + math.log1p(theta)
+    tail = log_delta_tilted + math.log1p(theta)
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
         step = short_mantissa(max(step, (high - low) / _MAX_PRECISE_POINTS))
@@ -291,7 +291,8 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
         return best
     bearable = max(1.0, math.log(2e9 / k.steps)) if best.points >= 2**15 else 1.0
     for factor in (0.85, 0.7, 0.55, 0.4):
-        other = plan(k, theta, first.mesh if mesh is None else mesh, alias, factor)
+        other = plan(k, theta, first.mesh, alias, factor)
+        # The log of the factor by which the weaker tilt makes delta smaller as a share of the tilted mass.
         lost = k(other.theta)[0] - other.theta * first.epsilon - k(theta)[0] + theta * first.epsilon
         slower = other.precise and not first.precise
         if slower or lost > bearable or (lost > 1.0 and _blurred(k, other, first.epsilon)):
@@ -329,7 +330,8 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
 
 
 def short_mantissa(mesh: float) -> float:
-    """Round down to 20 bits, so that every multiple that occurs is an exact float."""
+    """Round down to 20 bits, so that every multiple that occurs is an exact float. It saves rounding errors,
+    which are bounded anyway: a mesh that all losses lie on is used without it."""
     mantissa, exponent = math.frexp(mesh)
     return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
 
@@ -399,6 +401,6 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
 
 
 def neighboring_indices(loss: Array, mesh: float) -> Index:
-    """Return the two lattice indices on either side of each of finitely many losses."""
+    """Return the nearest two lattice indices below and the nearest two above each of finitely many losses."""
     floor = np.floor(loss / mesh).astype(np.int64)
     return np.unique(np.concatenate((floor - 1, floor, floor + 1, floor + 2)))
