@@ -11,7 +11,8 @@ import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query, QueryError
-from discreet.tables import connect
+from discreet.query.streams import stream_statistic
+from discreet.tables import Memory, connect
 
 from ..loops import for_each
 
@@ -124,7 +125,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM visits WHERE code ~ 'I'", "LIKE"),
         ("SELECT COUNT(DISTINCT (ward, code)) FROM visits", r"a \|\| '/' \|\| b"),
         ("SELECT MIN(day) FROM visits", "DATEDIFF"),
-        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "Days, weeks, months"),
+        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "days, weeks, months"),
         ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
         (
@@ -144,6 +145,19 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ),
         ("SELECT cost, COUNT(*) FROM visits WHERE EXISTS (SELECT COUNT(*) FROM visits)", "always true"),
         ("SELECT SUM(a) FROM (SELECT code, cost FROM visits) AS t(a, b, c)", "3 names"),
+        # NULL counted as the number 0, and a length that differs between rows as none
+        ("SELECT COUNT(POWER(cost, NULL)) FROM visits", "fixed whole exponent"),
+        ("SELECT SUM(CLAMP(cost, NULL, 5)) FROM visits", "two fixed numbers"),
+        ("SELECT SUM(ROUND(cost, NULL)) FROM visits", "fixed number of digits"),
+        ("SELECT SUM(TRUNC(cost, NULLIF(2, 2))) FROM visits", "fixed number of digits"),
+        (
+            "SELECT SUBSTRING(ward, 1, CAST(cost AS INTEGER)) AS w, COUNT(*) FROM visits GROUP BY w",
+            "fixed whole numbers",
+        ),
+        # each key is short; all groups together are 100 billion, which were written out after the charge
+        ("SELECT cost, day, born, COUNT(*) FROM visits GROUP BY 1, 2, 3", "public groups together"),
+        # every row is missing: the range was upside down, which ended in a ValueError
+        ("SELECT MEDIAN(CAST(cost + 1000 AS DECIMAL(2, 0))) FROM visits", "always 100"),
         (
             "SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM visits) AS u",
             "OR in its WHERE",
@@ -210,3 +224,21 @@ def test_joins_of_three_tables_multiply_nothing():
     found = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
     assert time.process_time() - started < 20
     assert sum(count for *_, count in found) == n
+
+
+@pytest.mark.parametrize("keys", ["day, ward", "1, 2", "d, ward", "day, 2"])
+def test_the_clock_of_a_stream_is_also_named_by_its_position_or_alias(keys):
+    statistic, clock = stream_statistic(
+        f"SELECT day AS d, ward, COUNT(*) AS n FROM visits GROUP BY {keys}", visits(Unit()).public
+    )
+    assert (clock, statistic.sql) == ("day", "SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward")
+
+
+def test_the_range_of_a_truncated_date_covers_every_branch_of_a_case():
+    """The days of the first branch are later than those of the second: sums were clipped to the first."""
+    schema = {"d": Dates("2010-01-01", "2012-12-31"), "e": Dates("2020-01-01", "2021-12-31")}
+    public = Public(schema=schema, table="t")
+    day = "CASE WHEN e > '2020-06-01' THEN DATE_TRUNC('month', e) ELSE DATE_TRUNC('month', d) END"
+    sql = f"SELECT SUM(DATEDIFF('day', DATE '2010-01-01', DATE_TRUNC('year', {day}))) FROM t"
+    rows = Memory({"d": [date(2010, 5, 5)], "e": [date(2020, 1, 5)]}, public)
+    assert Query(sql=sql, public=public, epsilon=1)._without_noise(rows, 7) == [[0]]

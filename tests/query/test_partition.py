@@ -28,7 +28,7 @@ def test_showing_a_group_is_private_between_neighbors(price):
     """All four inequalities of (epsilon, delta)-indistinguishability, for every pair of sizes that differ by
     one, in rationals."""
     epsilon, delta = price
-    table = partition.chances(epsilon=epsilon, delta=delta)
+    table = partition.show_probabilities(epsilon=epsilon, delta=delta)
     with mpmath.workdps(60):
         low = mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator) * (1 - mpmath.mpf(10) ** -50)
         growth = Fraction(int(low * 2**150), 2**150)  # at most e^epsilon
@@ -44,7 +44,7 @@ def test_showing_a_group_is_private_between_neighbors(price):
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-6), (2.5, 0.01), (0.5, 1e-9)])
 def test_no_group_could_be_shown_more_often(epsilon, delta):
     """The closed form of Desfontaines, Voss & Gipson 2022, Theorem 1, to 30 digits."""
-    table = partition.chances(epsilon=Fraction(epsilon), delta=Fraction(delta))
+    table = partition.show_probabilities(epsilon=Fraction(epsilon), delta=Fraction(delta))
     with mpmath.workdps(60):
         e, d = mpmath.mpf(epsilon), mpmath.mpf(delta)
         cross = 1 + int(mpmath.floor(mpmath.log((mpmath.exp(e) + 2 * d - 1) / (d * (mpmath.exp(e) + 1))) / e))
@@ -66,7 +66,7 @@ def test_no_group_could_be_shown_more_often(epsilon, delta):
 def test_the_check_has_teeth():
     """A threshold one unit too low is not private."""
     epsilon, delta = Fraction(1), Fraction(1, 1000)
-    table = partition.chances(epsilon=epsilon, delta=delta)[1:]
+    table = partition.show_probabilities(epsilon=epsilon, delta=delta)[1:]
     assert any(
         q > Fraction(271828182846, 10**11) * p + delta
         for p, q in zip((Fraction(0), *table), table[1:], strict=False)
@@ -76,7 +76,7 @@ def test_the_check_has_teeth():
 def test_coins_follow_the_table():
     """Each size's share of shown groups within a Hoeffding bound at 1e-10."""
     epsilon, delta, n = Fraction(1, 2), Fraction(1, 50), 4000
-    table = partition.chances(epsilon=epsilon, delta=delta)
+    table = partition.show_probabilities(epsilon=epsilon, delta=delta)
     sizes = np.repeat(np.arange(len(table) + 3), n)
     shown = partition.select(sizes, epsilon=epsilon, delta=delta, entropy=SeededEntropy(3))
     slack = math.sqrt(math.log(2 / 1e-10) / (2 * n))
@@ -89,15 +89,15 @@ def test_coins_follow_the_table():
 
 def test_a_price_of_nothing_is_refused():
     with pytest.raises(InvalidInput):
-        partition.chances(epsilon=Fraction(1), delta=Fraction(0))
+        partition.show_probabilities(epsilon=Fraction(1), delta=Fraction(0))
     with pytest.raises(InvalidInput, match="more than"):
-        partition.chances(epsilon=Fraction(1, 10**9), delta=Fraction(1, 10**12))
+        partition.show_probabilities(epsilon=Fraction(1, 10**9), delta=Fraction(1, 10**12))
 
 
 def test_a_huge_epsilon_takes_no_longer_than_a_large_one():
     """e to the 10^8 has 144 million bits; the chances are those of e to the 90."""
-    huge = partition.chances(epsilon=Fraction(10**12), delta=Fraction(1, 10**6))
-    assert huge == partition.chances(epsilon=Fraction(90), delta=Fraction(1, 10**6))
+    huge = partition.show_probabilities(epsilon=Fraction(10**12), delta=Fraction(1, 10**6))
+    assert huge == partition.show_probabilities(epsilon=Fraction(90), delta=Fraction(1, 10**6))
     assert huge[-3:] == (huge[1], 1 - Fraction(1, 2**128), 1)
 
 

@@ -69,3 +69,8 @@ def test_usual_questions_are_answered() -> None:
         ):  # fmt: skip
             db.execute(plain_select(f"SELECT {value} FROM h", "h"))
         db.execute(plain_select("SELECT s, ROW_NUMBER() OVER (ORDER BY x) AS r FROM h", "h"))
+
+
+def test_no_comment_reaches_the_engine() -> None:
+    text = "SELECT x FROM h -- */ UNION SELECT getenv('HOME') /*"
+    assert plain_select(text, "h") == "SELECT x FROM h"

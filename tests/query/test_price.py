@@ -126,6 +126,9 @@ def test_unknown_groups_need_a_delta_and_pay_for_the_choice():
     # no probability of 2**-128 or more is left: it was charged, and failed then
     with pytest.raises(InvalidInput, match="Nothing was read or charged"):
         query(epsilon=1, delta=1e-40, public=public, groups=2)
+    # half of the smallest delta is 0: it was a ZeroDivisionError
+    with pytest.raises(InvalidInput, match="Nothing was read or charged"):
+        query(epsilon=1, delta=5e-324, public=public, groups=2)
 
 
 @pytest.mark.parametrize("within", [5, 50, 500])

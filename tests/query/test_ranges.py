@@ -75,3 +75,14 @@ def test_intervals_survive_the_store():
     again = Answer.from_json(answer.to_json())
     assert again == answer
     assert again.interval(0.9) == answer.interval(0.9)
+
+
+def test_an_average_of_no_rows_is_skipped_by_greatest():
+    public = Public(schema={"x": Bounds(5, 8)}, table="p")
+    sql = "SELECT GREATEST(AVG(x), 3) AS a, GREATEST(VAR_SAMP(x) + 5, 3) AS b FROM p"
+    query = Query(sql=sql, public=public, epsilon=1)
+    exact = query._measure(connect({"x": np.zeros(0)}, public), 1)
+    answers = [query._noisy(exact, SeededEntropy(seed)).interval(0.999) for seed in range(6)]
+    intervals = [ends for answer in answers for column in answer.values() for ends in column if ends]
+    assert intervals
+    assert all(low <= 3 <= high for low, high in intervals)

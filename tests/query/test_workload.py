@@ -264,7 +264,13 @@ def test_one_row_is_in_one_cell() -> None:
         (("SELECT sex FROM people",), "aggregat"),
         (("DROP TABLE people",), "only SELECT"),
         (("SELECT sex, COUNT(*) AS n FROM people GROUP BY CUBE(sex), ROLLUP(city)",), "several of"),
-        (("SELECT sex, COUNT(*) AS n FROM people GROUP BY CUBE(sex) LIMIT 1",), "do not go with"),
+        # planning these took 14 seconds, and longer lists minutes, before anything was charged
+        ((f"SELECT COUNT(*) AS n FROM people GROUP BY ROLLUP({', '.join(['sex'] * 300)})",), "keys in all"),
+        (
+            (f"SELECT COUNT(*) AS n FROM people GROUP BY GROUPING SETS({'(sex), ' * 1024}())",),
+            "more than 1,024",
+        ),
+        (("SELECT sex, COUNT(*) AS n FROM people GROUP BY CUBE(sex) LIMIT 1",), "cannot be combined"),
         (("SELECT COUNT(*) AS n FROM people WHERE sex = 'f' AND sex = 'm'",), "no row can be counted"),
     ],
 )
@@ -334,3 +340,15 @@ def test_intervals_under_laplace_noise_cover_combinations_of_few_and_of_many_noi
     if confidence >= 0.95:
         normal = combined_width(confidence, "gaussian")
         assert outside(characteristics[0], normal) > 1.1 * (1 - confidence)
+
+
+def test_questions_with_their_columns_in_another_order_have_another_key() -> None:
+    keys = {
+        WorkloadQuery(
+            queries=(f"SELECT {columns}, COUNT(*) AS n FROM people GROUP BY GROUPING SETS ((sex), (city))",),
+            public=PUBLIC,
+            epsilon=1,
+        ).key
+        for columns in ("sex, city", "city, sex")
+    }
+    assert len(keys) == 2

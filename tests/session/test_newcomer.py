@@ -128,7 +128,10 @@ def test_other_refusals_have_no_hint_about_quotes():
         ("ward = A", "If it is a text, put it in single quotes: 'A'"),
         ('ward <> "A"', "If it is a text, put it in single quotes: 'A'"),
         ("ward IN (A, 'B')", "If it is a text, put it in single quotes: 'A'"),
-        ("Alter > 3", 'If Alter is the column, put it in double quotes, as SQL has that word: "Alter"'),
+        (
+            "Alter > 3",
+            'If Alter is the column, put it in double quotes, as it is also a word of SQL: "Alter"',
+        ),
         ('"Alter" > 3', r"Did you mean \"Alter \(Jahre\)\"\?"),
     ],
 )

@@ -1,6 +1,6 @@
 """Renders answers, previews and budgets as small pieces of HTML, for notebooks.
 
-Everything that others wrote is escaped.
+All text that comes from a query, a table or a user is HTML-escaped.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from .._public import Public
 from .answer import Answer, shown_cell
 from .preview import Preview
 
+# the alignment of the cell goes into the braces
 _CELL = 'style="text-align:{};padding:2px 10px"'
-# paler than the text around it, whether the page is light or dark
+# opacity makes text paler on light and on dark pages
 _DIM = 'style="opacity:.7;font-size:90%"'
-# Rows that a notebook shows.
+# The most rows of an answer that a notebook shows; pandas' default is 60, too.
 _MAX_ROWS = 60
 
 
 def answer_html(answer: Answer, confidence: float = 0.95) -> str:
-    """Return the table of an answer, every number with its error beside it; below it the price, and what the
-    errors leave out."""
+    """Return the table of an answer, every number with its error beside it; below the table the price, and
+    the notes on what the errors do not cover."""
     errors = answer.error(confidence)
     rows = []
     for r, row in enumerate(answer.rows[:_MAX_ROWS]):
@@ -40,7 +41,11 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
 
 
 def preview_html(preview: Preview, before: float, after: float, limit: float, fits: int | None) -> str:
-    """Return price, errors and plan of a question, and what it would leave of the budget."""
+    """Return price, errors and plan of a query, and what it would leave of the budget.
+
+    `before` and `after`: what is spent of the budget without and with this query, in the unit of `limit`.
+    `fits`: how many such queries the remaining budget pays for; None for any number.
+    """
     price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
     more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
@@ -60,21 +65,25 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
 def session_html(
     public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None
 ) -> str:
-    """Return the name of the table, what is protected, who asks, and how much of each budget is gone."""
+    """Return the name of the table, what is protected, who asks, and how much of each budget is spent.
+
+    `accounts`: for each budget its name, what is spent, its limit, and the unit of both ("epsilon").
+    """
     protected = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
     head = (
         f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects "
         f"{escape(protected)}"
     )
     rows = "".join(
-        f"<div>{escape(of)}: {escape(unit)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
-        for of, used, limit, unit in accounts
+        f"<div>{escape(account)}: {escape(unit)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
+        for account, used, limit, unit in accounts
     )
     return head + rows
 
 
 def bar(used: float, limit: float, after: float | None = None) -> str:
-    """Return a bar that is filled as far as a budget is gone; paler, what a question would take."""
+    """Return a bar that shows which share of a budget is spent (`used` of `limit`), and in a paler color what
+    a query would add to it (`after`: the total spent after the query)."""
     parts = [(used, "#0b6e99")] + ([] if after is None else [(after, "#8fc1d6")])
     inner, start = "", 0.0
     for value, color in parts:
@@ -86,6 +95,7 @@ def bar(used: float, limit: float, after: float | None = None) -> str:
 
 
 def _share(value: float, limit: float) -> float:
+    """Return `value / limit` between 0 and 1; 1 where it is no finite number."""
     return min(1.0, max(0.0, value / limit)) if math.isfinite(value) and limit > 0 else 1.0
 
 
@@ -107,4 +117,5 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequen
 
 
 def _lines(lines: Iterable[str]) -> str:
+    """Return one paragraph in small print per line."""
     return "".join(f"<div {_DIM}>{escape(line)}</div>" for line in lines)

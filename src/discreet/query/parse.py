@@ -17,9 +17,10 @@ from .._text import is_text
 from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
 
-# The longest query that is parsed, in characters.
+# The longest query that is parsed, in characters. It bounds the time of planning. Not tuned.
 LONGEST = 20_000
-# The deepest query that is parsed, in levels of nesting as `_depth` estimates them.
+# The deepest query that is parsed, in levels of nesting as `_depth` estimates them: parser and planner call
+# themselves at every level. Not tuned.
 DEEPEST = 60
 
 
@@ -28,7 +29,10 @@ def parse(text: str) -> exp.Select:
     if not isinstance(text, str) or not text.strip():
         raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
     if not is_text(text):
-        raise QueryError("the query holds a character that is no text. Nothing was read or charged.")
+        raise QueryError(
+            "the query holds a character that is no text (a NUL, or half a surrogate pair). Nothing was read "
+            "or charged."
+        )
     if len(text) > LONGEST:
         raise QueryError(
             f"the query has {len(text)} characters, more than {LONGEST}. Nothing was read or charged."
@@ -54,6 +58,7 @@ def parse(text: str) -> exp.Select:
     return statement
 
 
+# What a misspelled word is compared with: at the start of a query, and elsewhere.
 _STARTS = ("SELECT", "WITH")
 _KEYWORDS = (
     "SELECT",
@@ -74,8 +79,12 @@ _KEYWORDS = (
 
 
 def _syntax(error: SqlglotError, text: str) -> QueryError:
-    """Return the error that says where the fault is and what stands there; for a misspelled keyword,
-    which one is meant."""
+    """Return the error that says where sqlglot could not go on and which word stands there; for a misspelled
+    keyword it proposes the right one.
+
+    Suspected of a misspelling are the first word of the query, unless it is SELECT or WITH, and the last two
+    words up to the fault.
+    """
     details: dict[str, Any] = (getattr(error, "errors", None) or [{}])[0]
     offset = _offset(details, text)
     words = [(m.start(), m.group()) for m in re.finditer(r"[^\W\d]\w*", text)]
@@ -84,12 +93,13 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     suspects += [word for word in words if word[0] <= offset][-2:]
     for position, word in suspects:
         is_keyword = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
-        near = "" if is_keyword else did_you_mean(word, _STARTS if position == first[0] else _KEYWORDS)
-        if near:
-            return _at(text, position, f"{word[:40]!r} is not understood.{near}")
+        proposal = "" if is_keyword else did_you_mean(word, _STARTS if position == first[0] else _KEYWORDS)
+        if proposal:
+            return _at(text, position, f"{word[:40]!r} is not understood.{proposal}")
+    # `details` has the faulty word as "highlight", and what sqlglot wanted there, such as "Expecting )".
     highlight = str(details.get("highlight") or "")[:40]
-    wanted = str(details.get("description") or "")
-    expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""
+    description = str(details.get("description") or "")
+    expected = f", where {description.lower()}" if description.startswith("Expecting") else ""
     return _at(
         text,
         offset,
@@ -119,14 +129,16 @@ def _at(text: str, offset: int, fact: str) -> QueryError:
 
 
 def _name(statement: Node) -> str:
+    """Return what a statement is called in messages, such as INSERT."""
     return "a command" if isinstance(statement, exp.Command) else statement.key.upper()
 
 
 def _depth(text: str) -> int:
     """Estimate how deep the parser will have to go: open brackets, and words that nest without brackets.
 
-    Not a bound: brackets in a string count, too, and chains such as a + a + ... do not. What goes deeper ends
-    in a RecursionError, which `parse` and later stages turn into a refusal.
+    It is no bound: brackets in a string count, too, and chains such as a + a + ... do not. A query that nests
+    deeper than estimated ends in a RecursionError, which `parse` and later stages turn into a refusal. NOT
+    and "- -" are divided by 4 (not tuned), because most of them do not nest.
     """
     deepest = depth = 0
     for character in text:

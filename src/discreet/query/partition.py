@@ -1,7 +1,7 @@
-"""Partition selection: which groups exist is private too, where nobody declared them. Each is shown with a
-probability that grows with its number of units.
+"""Partition selection: where nobody declared which groups exist, that is private too. Each group is shown
+with a probability that grows with its number of units (a unit is who is protected: a person, or a row).
 
->>> [float(p) for p in chances(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
+>>> [float(p) for p in show_probabilities(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
 [0.0, 0.01]
 """
 
@@ -19,16 +19,20 @@ from ..sampling import Entropy
 
 # probabilities are multiples of 2**-128
 _BITS = 128
-# From this epsilon on the table is the same: with any factor above 2**128 (e^89) a group of one unit is shown
-# with probability delta, of two with 1 - 2**-128, of three surely.
+# From epsilon 89 on, where e^epsilon is above 2**128, the table is always the same: a group of one unit is
+# shown with probability delta, of two units with 1 - 2**-128, of three with 1. So a larger epsilon than this
+# one is computed as this one.
 _LARGEST_EPSILON = 200
-# Entries of the table of probabilities: a group that needs more units to be shown surely is refused.
+# The most entries of the table of probabilities: epsilon and delta are refused if a group would need more
+# units to be shown with probability 1. Not tuned; a table of this length takes about a second and 50 MB.
 LONGEST = 1_000_000
 
 
 def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
-    """Return a rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive
-    terms, rounded down.
+    """Return a rational between exp(x) (1 - 2**-100) and exp(x), for x >= 0.
+
+    The Taylor series of exp has positive terms only, so that a partial sum of terms that are rounded down is
+    below exp. x is halved until it is at most 1, and the result squared as often.
 
     >>> 2.718281828 < float(exp_below(Fraction(1))) <= 2.718281829
     True
@@ -46,24 +50,30 @@ def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
 
 
 def _round_down(x: Fraction, bits: int) -> Fraction:
+    """Return the largest multiple of 2**-bits that is at most x."""
     return Fraction((x.numerator << bits) // x.denominator, 1 << bits)
 
 
-@lru_cache(maxsize=64)
+# few, as a table may have a million entries
+@lru_cache(maxsize=8)
 def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """Return the probabilities of `chances` as multiples of 2**-128."""
+    """Return `show_probabilities` as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
-        raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
-    unit = 1 << _BITS
-    # both rounded down
-    factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * unit), int(delta * unit)
+        raise InvalidInput(
+            "groups that nobody declared need an epsilon and a delta above zero. Nothing was read or charged."
+        )
+    one = 1 << _BITS
+    # e^epsilon and delta, both rounded down: the rounding must not go up, or the guarantee is lost
+    factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * one), int(delta * one)
     entries = [0]
-    while entries[-1] < unit:
+    while entries[-1] < one:
         p = entries[-1]
-        up = (factor * p >> _BITS) + step
-        # 1 - (1 - p - delta) / factor, rounded down
-        down = unit + ((p + step - unit) << _BITS) // factor
-        entries.append(min(up, down, unit))
+        # the most that "shown" allows: e^epsilon p + delta, rounded down
+        by_shown = (factor * p >> _BITS) + step
+        # the most that "not shown" allows: 1 - (1 - p - delta) / e^epsilon, rounded down
+        by_hidden = one + ((p + step - one) << _BITS) // factor
+        entries.append(min(by_shown, by_hidden, one))
+        # An entry that does not grow would never reach 1: delta is below 2**-128.
         if len(entries) > LONGEST or entries[-1] <= p:
             raise InvalidInput(
                 f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "
@@ -73,28 +83,29 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     return tuple(entries)
 
 
-def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
+def show_probabilities(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
     """Return the largest probabilities to show a group of 0, 1, 2, ... units such that showing it or not is
     (epsilon, delta)-DP; the last is 1.
 
     Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon,
                delta)-indistinguishable, and an empty group is never shown. No strategy with this guarantee
                shows any group more often, up to 2**-90 or so.
-    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps
-               p(n) + delta, 1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it,
-               delta and chances are rounded down, so both inequalities hold exactly as stated.
+    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: with p(n) the probability for n
+               units and p(0) = 0, p(n+1) is the least of e^epsilon p(n) + delta,
+               1 - e^-epsilon (1 - p(n) - delta), and 1. `_table` computes with a rational that is at most
+               e^epsilon, and rounds delta and the probabilities down, so that both inequalities hold exactly.
     """
     return tuple(Fraction(p, 1 << _BITS) for p in _table(epsilon, delta))
 
 
 def units_always_shown(epsilon: Fraction, delta: Fraction) -> int:
-    """Return from how many units on a group is always shown."""
+    """Return the least number of units with which a group is shown with probability 1."""
     return len(_table(epsilon, delta)) - 1
 
 
 def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
-    """Return, for each group's exact number of units, whether to show it: independent coins of exactly the
-    chances above."""
+    """Return, for each group's exact number of units, whether to show it: independent draws with exactly
+    `show_probabilities`."""
     _require.positive(epsilon=epsilon)
     table = _table(epsilon, delta)
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)

@@ -1,4 +1,10 @@
-"""Binds sub-queries with one row per unit: GROUP BY the unit, computed for every unit by itself, exactly."""
+"""Binds sub-queries that GROUP BY the unit of privacy (a person): each unit's rows are aggregated by
+themselves, exactly and without noise, so that the result has one row per unit and further key.
+
+To bind is to translate sqlglot's syntax tree into the nodes of `nodes` and `sources`, and to refuse what has
+no rule. An aggregate over the rows of several units is never computed here, because one unit's rows would
+then change the value of another.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,11 @@ from .sources import Filtered, From, Relation, UnitAggregate
 class PerUnitBinder:
     """Binds a sub-query that groups by the unit.
 
-    `relation` is what it reads; the result has one row per unit and combination of keys.
+    `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
+    columns from those of other tables; `unit`: the declared column of the unit, for messages. The result has
+    one row per unit and combination of keys, with these columns: {prefix}u the unit as the engine has it,
+    {prefix}w the unit as text, {prefix}k0, k1, ... the other keys, {prefix}a0, a1, ... the aggregates
+    (`scan.source_sql` writes them).
     """
 
     def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
@@ -29,14 +39,16 @@ class PerUnitBinder:
         self.aggregates: list[tuple[str, Expr | None]] = []
 
     def __call__(self, select: exp.Select) -> Relation:
+        # binds expressions over the rows that are read
         row = Binder(self.scope)
         group, distinct = select.args.get("group"), select.args.get("distinct")
         if distinct is not None and (group is not None or distinct.args.get("on") is not None):
             raise refuse(
                 select,
                 "DISTINCT in a sub-query stands without GROUP BY and without ON",
-                "Group by what is to be different.",
+                "List in GROUP BY the columns that DISTINCT is about.",
             )
+        # SELECT DISTINCT a, b is GROUP BY a, b
         if group is None:
             grouped = [row(named(item)[1]) for item in select.expressions]
         else:
@@ -70,16 +82,18 @@ class PerUnitBinder:
 
     @property
     def _unit(self) -> Expr:
+        """The column of the result that holds the unit, as text."""
         return Column(f"{self.prefix}w", declared(Text()))
 
     def _special(self, node: Node) -> Expr | None:
-        """Bind keys and aggregates of one unit; None for anything else."""
-        condition, counted = None, node
+        """Bind keys and aggregates of one unit; None for any other node, which `Binder` binds itself."""
+        # COUNT_IF(c) is COUNT(*) FILTER (WHERE c)
+        condition, unfiltered = None, node
         if isinstance(node, exp.Filter):
-            condition, counted = node.expression.this, node.this
+            condition, unfiltered = node.expression.this, node.this
         elif isinstance(node, exp.CountIf):
-            condition, counted = node.this, exp.Count(this=exp.Star())
-        aggregate = per_unit_aggregate(counted)
+            condition, unfiltered = node.this, exp.Count(this=exp.Star())
+        aggregate = per_unit_aggregate(unfiltered)
         if aggregate is not None:
             return self._aggregate(node, *aggregate, condition)
         if isinstance(node, exp.Literal):
@@ -100,12 +114,14 @@ class PerUnitBinder:
         return None
 
     def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:
-        """Bind an aggregate of one unit, and return the column that holds it."""
+        """Bind an aggregate of one unit's rows, those that meet the `condition` of FILTER, and return the
+        column that holds it."""
         if argument is None and function != "count":
             raise refuse(node, f"{function.upper()} lacks an argument")
         bound = None if argument is None else Binder(self.scope)(argument)
         if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
             bound = make("number", bound)
+        # What does not meet the condition becomes NULL, which every aggregate skips.
         if condition is not None:
             met = Binder(self.scope).condition(condition)
             bound = make("case", met, Literal(1) if bound is None else bound, Literal(None))
@@ -118,8 +134,8 @@ class PerUnitBinder:
 
 
 def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
-    """Return the aggregate of one unit's rows that a node asks for, as its function and argument; None if it
-    is no aggregate that has a rule."""
+    """Return the function and the argument of an aggregate over one unit's rows (an argument of None for
+    COUNT(*)); None if the node is no aggregate that has a rule."""
     if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
         refuse_further_arguments(node)
     if isinstance(node, exp.Count):
@@ -137,7 +153,11 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 
 
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueDomain:
-    """Return the domain of an aggregate of one unit."""
+    """Return the domain of an aggregate of one unit; refuse arguments that it is not for.
+
+    Counts and sums have no upper bound, as the number of a unit's rows is not declared: a SUM or AVG over
+    them in the outer query needs CLAMP.
+    """
     if function in ("count", "distinct"):
         return number(0, math.inf, integral=True, nullable=False)
     assert argument is not None

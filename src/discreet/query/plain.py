@@ -1,5 +1,8 @@
-"""Checks SQL about a table that is not protected (a synthetic copy), sent by somebody who is not trusted: it
-must be one SELECT over that table, and reach nothing else that the engine could."""
+"""Checks SQL on a table that needs no protection (a synthetic copy), sent by somebody who is not trusted: it
+must be one SELECT over that table, and may reach no other table, file, setting or user of the engine.
+
+Tables and functions are allowed by list: whatever is on neither list is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from sqlglot.optimizer.scope import traverse_scope
 from .errors import QueryError
 from .parse import parse
 
-# What an engine has views, functions or files under: a name in WITH is none of these.
+# Prefixes of the names of an engine's own views and functions: a name in WITH may not begin with them.
 _ENGINE = re.compile(r"(duckdb|pg|sqlite|pragma|information_schema|__)", re.IGNORECASE)
+# A name in WITH is also no path of a file.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-# Functions of values alone: none tells of the server, its settings, files, clock or users.
+# sqlglot's classes of the functions that are allowed. Each depends on its arguments alone: none reads the
+# server, its settings, files, clock or users. A function that does may never be added.
 _FUNCTION_NAMES = """
 Abs Acos Acosh And AnyValue ApproxDistinct ApproxQuantile Array ArrayAgg ArrayConcat ArrayContains ArraySize
 Asin Asinh Atan Atan2 Atanh Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Case Cast Cbrt Ceil Chr Coalesce
@@ -31,40 +36,45 @@ StddevSamp StrPosition StrToDate StrToTime Substring Sum Tan Tanh TimestampTrunc
 TsOrDsToDate Upper Variance VariancePop Week WeekOfYear WithinGroup Xor Year
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
-# Bare words that an engine takes for functions where no column is called so.
+# Words without brackets that an engine evaluates as functions unless a column has this name.
 _WORDS = ("user", "current_user", "session_user", "current_role", "current_catalog", "current_schema",
           "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")  # fmt: skip
 
 
 def plain_select(text: str, table: str) -> str:
-    """Return one SELECT over `table` and what the text names in WITH; refused where it names anything else.
+    """Return the text as one checked SELECT over `table` and the tables that it defines in WITH; refuse a
+    text that names any other table, or a function that is not allowed.
 
-    What is returned is written from what was parsed, so that the engine and the parser cannot differ about
-    it. A name of WITH counts where it is in scope, and nowhere else.
+    The SELECT is written anew from the syntax tree that was checked: if the engine got the text itself, it
+    might parse it otherwise than the parser. A name of WITH is allowed where it is in scope, and nowhere
+    else.
 
     >>> plain_select("select count(*) from health -- all", "health")
-    'SELECT COUNT(*) FROM health /* all */'
+    'SELECT COUNT(*) FROM health'
     """
     statement = parse(text)
     _check_names(statement, table)
     for node in statement.find_all(exp.Func, exp.Column, exp.Parameter, exp.SessionParameter):
-        word = isinstance(node, exp.Column)
+        is_column = isinstance(node, exp.Column)
         if _is_pseudo_column(node) if isinstance(node, exp.Column) else type(node).__name__ not in _FUNCTIONS:
-            function = node.name if word or isinstance(node, exp.Anonymous) else type(node).__name__
+            # sqlglot has no class for an Anonymous function, only its name
+            function = node.name if is_column or isinstance(node, exp.Anonymous) else type(node).__name__
             raise QueryError(
                 f"the function {function[:40]!r} is not known here: it could tell about the server. Nothing "
                 f"was read. Download the copy, and ask it with an engine of your own."
             )
-    return statement.sql(dialect="duckdb")
+    # Without comments: not every version of sqlglot changes a "*/" in a comment, which would end it early, so
+    # that the engine would run the remainder unchecked.
+    return statement.sql(dialect="duckdb", comments=False)
 
 
 def _is_pseudo_column(column: exp.Column) -> bool:
-    """Return whether an engine would answer a name by itself where no column is called so."""
+    """Return whether an engine would evaluate a name as a function, unless a column is called so."""
     return not column.table and not column.this.args.get("quoted") and column.name.lower() in _WORDS
 
 
 def _check_names(statement: exp.Select, table: str) -> None:
-    """Refuse what FROM names unless it is the table, or a name of WITH that is in scope there."""
+    """Refuse a table in FROM unless it is `table`, or a name of WITH that is in scope there."""
     for cte in statement.find_all(exp.CTE):
         if not _PLAIN.fullmatch(cte.alias) or _ENGINE.match(cte.alias):
             raise QueryError(
@@ -75,6 +85,7 @@ def _check_names(statement: exp.Select, table: str) -> None:
         scopes = traverse_scope(statement)
     except (SqlglotError, RecursionError):
         raise QueryError("the names in FROM cannot be resolved. Nothing was read.") from None
+    # the nodes of allowed tables; one that no scope lists is refused, too
     resolved = set()
     for scope in scopes:
         for node in scope.tables:

@@ -1,8 +1,9 @@
-"""Builds the checked plan of one query: what is read, how it is grouped, which aggregates are bought, and
-what is done with them for free.
+"""Builds the checked plan of one query: what is read, how it is grouped, which aggregates get noise and so
+cost privacy, and what is computed from them afterwards (post-processing, which is free).
 
-Built only from our own nodes. `key` is stable text: two queries that differ in layout, names of tables or
-letter case have one key.
+A plan consists of the nodes of `nodes` and `sources` alone, and holds nothing of sqlglot's syntax tree: a
+construct that no rule translates cannot reach the engine. `Plan.key` is stable text: two queries that differ
+in layout, aliases of tables or letter case have one key.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from .scope import Scope
 from .sources import From, Relation, source_key
 from .spelling import hinted
 
-# Public groups that are written out: each is in the answer, empty or not.
+# The most public groups of a query: each is a row of the answer, empty or not, and is held in memory. Not
+# tuned.
 MAX_GROUPS = 1 << 20
-# Aggregates of one query: each gets a share of the price.
+# The most aggregates of one query: each gets a share of the price. Not tuned.
 MAX_AGGREGATES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Holds a column of GROUP BY, with all values it can have where these are public; `written`: as in the
-    text."""
+    """Holds a key of GROUP BY. `values`: all values it can have, None if these are not public; `written`: the
+    key as SQL, for messages."""
 
     expression: Expr
     values: tuple[object, ...] | None
@@ -46,8 +48,13 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Describes one checked query. `unit`: the raw column that says whose a row is; `many`: whether one unit
-    may have several rows."""
+    """Describes one checked query.
+
+    `unit`: the column of `source` that says to which unit of privacy (a person) a row belongs; `many`:
+    whether one unit may have several rows. `outputs`: the name and expression of each column of the answer;
+    these expressions, `having` and `order` (expression, whether descending) are over keys and released
+    aggregates.
+    """
 
     source: From
     unit: str
@@ -56,7 +63,6 @@ class Plan:
     aggregates: tuple[Aggregate, ...]
     outputs: tuple[tuple[str, Expr], ...]
     having: Expr | None = None
-    # expression, descending
     order: tuple[tuple[Expr, bool], ...] = ()
     limit: int | None = None
     offset: int = 0
@@ -78,7 +84,8 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """Stable text of all that decides the answer, apart from the price."""
+        """Stable text of all that decides the answer, apart from the price and the public facts. Stored
+        answers are looked up by it, so that its form must not change."""
         parts = {
             "source": source_key(self.source),
             "keys": repr([(key(k.expression), k.values) for k in self.keys]),
@@ -93,19 +100,25 @@ class Plan:
 
 def plan(text: str, public: Public) -> Plan:
     """Return the checked plan of a query, or a QueryError that says what to write instead."""
+    # raises the error for what is no text
     if not isinstance(text, str):
         parse(text)
-    # 1, 1.0 and True are equal as categories and yet not the same facts: their spelling tells them apart
+    # Bounds(0, 9) and Bounds(0.0, 9.0) are equal, and yet // is another operation on the second: their repr
+    # tells them apart in the cache
     try:
         return _plan(text, public, repr(public))
     except QueryError as refusal:
         raise hinted(refusal, text, public) from None
 
 
-# A question is planned when it is built, and again when its description is read back before the charge.
+# Cached because a query is planned when it is built, and again when its description is read back before the
+# charge.
 @lru_cache(maxsize=64)
 def _plan(text: str, public: Public, spelling: str) -> Plan:
-    """Parse and plan a text; a syntax tree that no rule expects is refused, not raised."""
+    """Parse and plan a text. A syntax tree that no rule expects ends in a QueryError, never in another error.
+
+    `spelling`, the repr of `public`, is part of the cache's key and otherwise unused.
+    """
     select = parse(text)
     try:
         return _Planner(select, public).plan()
@@ -122,10 +135,11 @@ def _plan(text: str, public: Public, spelling: str) -> Plan:
     ):
         # a shape of syntax tree that no rule expects
         raise refuse(
-            select, "this query is put in a way that is not understood", "See docs/sql.md."
+            select, "this query is written in a way that is not understood", "See docs/sql.md."
         ) from None
 
 
+# The parts of SELECT that a query may have; sqlglot renamed "from" and "with" between its versions.
 _TOP = {
     "expressions",
     "from",
@@ -144,6 +158,9 @@ _TOP = {
 
 
 class _Planner:
+    """Plans one SELECT: binds FROM and WHERE (`Relations`), then GROUP BY, and then SELECT, HAVING and ORDER
+    BY over keys and aggregates, which it collects on the way."""
+
     def __init__(self, select: exp.Select, public: Public) -> None:
         if select.args.get("distinct"):
             raise refuse(
@@ -166,11 +183,12 @@ class _Planner:
         self.unit: str = relation.unit
         self.scope: Scope = scope
         self.row = Binder(scope)
-        # the keys as they were written
+        # the keys as bound, before `_key` restricts them to whole or finite numbers
         self.grouped: list[Expr] = []
         self.keys = self._keys()
         self.find_aggregate = Aggregates(self.row, relation.unit_keys, relation.nullable_unit_keys)
         self.aggregates: list[Aggregate] = []
+        # binds what is computed after aggregation
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
 
@@ -179,7 +197,7 @@ class _Planner:
             name, inner = named(item)
             if isinstance(item, exp.Star):
                 raise refuse(
-                    item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
+                    item, "* stands for rows, which are never released", "Name aggregates, such as COUNT(*)."
                 )
             if name.lower() in (earlier.lower() for earlier, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
@@ -224,7 +242,15 @@ class _Planner:
         if group.args.get("all"):
             items = [named(item)[1] for item in self.select.expressions]
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
-        return [self._key(by_position(node, self.select)) for node in key_nodes]
+        keys = [self._key(by_position(node, self.select)) for node in key_nodes]
+        groups = math.prod(len(k.values or ()) for k in keys)
+        if groups > MAX_GROUPS:
+            raise refuse(
+                group,
+                f"these keys have {groups:,} public groups together, more than {MAX_GROUPS:,}",
+                "Group by fewer keys, or by coarser bins: FLOOR(x / 10), DATE_TRUNC('month', d).",
+            )
+        return keys
 
     def _key(self, node: Node) -> GroupKey:
         """Bind one key of GROUP BY, which may not identify a unit."""
@@ -256,7 +282,7 @@ class _Planner:
         return GroupKey(bound, values, node.sql(dialect="duckdb"))
 
     def _output(self, node: Node) -> Expr:
-        """Bind one item of SELECT over keys and aggregates."""
+        """Bind one item of SELECT as an expression over keys and aggregates."""
         bound = self.post(node)
         self._refuse_list(node, bound)
         if not computable(bound):
@@ -266,7 +292,7 @@ class _Planner:
         return bound
 
     def _refuse_list(self, node: Node, bound: Expr) -> None:
-        """Refuse to compute with APPROX_TOP_K, whose value is a list: as a text it would equal nothing."""
+        """Refuse to compute with APPROX_TOP_K, whose value is a list: no operator takes one."""
         parts = walk(bound) if isinstance(bound, Call) else ()
         if any(
             isinstance(part, Output)
@@ -275,7 +301,9 @@ class _Planner:
             for part in parts
         ):
             raise refuse(
-                node, "APPROX_TOP_K is a list, with which nothing is computed", "Write MODE(x) for one value."
+                node,
+                "APPROX_TOP_K is a list, with which nothing can be computed",
+                "Write MODE(x) for one value.",
             )
 
     def _condition(self, node: Node) -> Expr:
@@ -327,10 +355,11 @@ class _Planner:
         return int(inner.name)
 
     def _loose_column(self, node: exp.Column) -> Expr:
-        """Resolve a column outside aggregates: the name of an output, else refused."""
+        """Resolve a column outside aggregates, which must be the name of an output; refuse any other."""
         for name, bound in self.outputs:
             if not node.table and name.lower() == node.name.lower():
                 return bound
+        # raises the error for a column that does not exist
         self.scope(node)
         raise refuse(
             node,
@@ -339,7 +368,8 @@ class _Planner:
         )
 
     def _special(self, node: Node) -> Expr | None:
-        """Bind aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
+        """Bind an aggregate, a group key or the name of an output in SELECT, HAVING and ORDER BY; None for
+        any other node, which `Binder` binds itself."""
         aggregate = self.find_aggregate(node)
         if aggregate is not None:
             if aggregate not in self.aggregates:
@@ -353,9 +383,7 @@ class _Planner:
             for name, bound in self.outputs:
                 if name.lower() == node.name.lower() and name.lower() not in self.scope_names():
                     return bound
-        if any(isinstance(part, exp.Column) for part in node.find_all(exp.Column)) and self._all_in_scope(
-            node
-        ):
+        if node.find(exp.Column) is not None and self._all_in_scope(node):
             bound = self.row(node)
             if bound in self.grouped:
                 index = self.grouped.index(bound)
@@ -363,6 +391,7 @@ class _Planner:
         return None
 
     def _all_in_scope(self, node: Node) -> bool:
+        """Return whether all columns in an expression are columns of the tables that are read."""
         names = self.scope_names()
         return all(column.name.lower() in names for column in node.find_all(exp.Column))
 
@@ -371,8 +400,8 @@ class _Planner:
 
 
 def _countable(domain: ValueDomain) -> bool:
-    """Return whether numbers that nobody listed can be keys of private groups: whole ones, none of which are
-    one number to the engine."""
+    """Return whether numbers that nobody listed can be keys of private groups: whole numbers, no two of which
+    are one floating-point number to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 

@@ -1,4 +1,10 @@
-"""Says what a query will cost and how good its answer will be, before anything is read."""
+"""Says what a query will cost and how good its answer will be, before anything is read.
+
+Words of this module: a measure is an exact integer per group that gets noise; a choice is a value that the
+exponential mechanism picks from candidates (a quantile, the most common values); both are in `measures`. A
+unit is who is protected: all rows of one person, or a row. `other` says that small groups are added up in one
+row.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +25,25 @@ from .price import Allocation, Selector
 from .release import direct
 from .sources import Filtered, Joined, Scan
 
-# the confidence of what is said in words
+# the confidence of the errors in the sentences below
 PROMISED = 0.95
-# a chosen value that is off by a tenth of all rows, or more, says nothing
+# A chosen value whose rank or count may be off by 1 / USELESS of all rows, or more, is called useless. This
+# is a convention.
 USELESS = 10
-# what limits per person take away
+# how notes on limits per unit end
 _BEYOND = "anything beyond that is missing, and ± does not cover it"
+# what the count of each of the k chosen values is compared with
+_BEST_OF_RANK = "the count of the true value of its rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(_require.NearestNames):
     """Holds the price of a query and its errors, as they are known before anything is read.
 
-    `errors`: for each column how far a value may be off with `confidence`; None where that depends on the
-    data, or for `keys`. `chosen`: columns of chosen values (quantiles, modes), which never have a ±: the
-    notes say how far off they are, in rows.
+    The price is `epsilon` with `delta`, or `rho` (zCDP). `errors`: for each column how far a value may be off
+    with `confidence`; None where that depends on the data, or for `keys`. `groups`: their number, None if it
+    is private. `plan`, `notes`: sentences from `words` and `notes`. `chosen`: columns of chosen values
+    (quantiles, modes), which never have a ±: the notes say how far off they are, in rows.
     """
 
     columns: tuple[str, ...]
@@ -51,11 +61,11 @@ class Preview(_require.NearestNames):
 
     @property
     def measured(self) -> tuple[tuple[str, str], ...]:
-        """Each column that has an error, with what is known of it beforehand."""
+        """Each column that is no key, with what is known of its error beforehand, in words."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
-        later = dict.fromkeys(self.chosen, "has no ±: see the note")
+        without_error = dict.fromkeys(self.chosen, "has no ±: see the note")
         return tuple(
-            (n, later.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
+            (n, without_error.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
             for n, e in pairs
         )
 
@@ -74,19 +84,19 @@ def keys(plan: Plan) -> tuple[str, ...]:
 
 
 def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
-    """Return the output columns that a chosen value is part of: what they are off by, in their own units,
-    depends on the data."""
+    """Return the output columns that are computed from a chosen value: their error, in the unit of the
+    column, depends on the data."""
     return tuple(name for name, e in plan.outputs if any(_choices_in(e, recipes)))
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
     """Return the choices that an expression is computed from."""
-    numbers = [
+    indices = [
         recipes.recipes[node.index].choice
         for node in walk(expression)
         if isinstance(node, Output) and node.kind == "aggregate"
     ]
-    return [recipes.choices[number] for number in numbers if number is not None]
+    return [recipes.choices[index] for index in indices if index is not None]
 
 
 def aggregated(expression: Expr) -> bool:
@@ -99,12 +109,14 @@ def aggregated(expression: Expr) -> bool:
 def predicted(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
 ) -> tuple[float | None, ...]:
-    """Return the error of each output column that is known beforehand: exact for counts and sums, and for
-    averages of everybody where the size of the table is declared.
+    """Return, for each output column, the error that its value stays within with `confidence`; None where it
+    is not known beforehand. It is exact for counts and sums, and an approximation for averages over all rows
+    of a table whose size is declared.
 
-    An average's error is that of its sum and of its count over the declared size, to first order. How many
-    rows a WHERE, an inner join or an expression that may be missing leaves is private, so there is none for
-    these; of a declared column the values that are missing (NULL) are taken to be few.
+    An average's error is, to first order, the error of its sum plus the largest value times the error of its
+    count, both divided by the declared size. How many rows remain after a WHERE, an inner join or an
+    expression that may be NULL is private, so that such an average has no error beforehand. Missing values
+    (NULL) of a declared column are taken to be few.
     """
     return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
 
@@ -112,7 +124,7 @@ def predicted(
 def _error(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
 ) -> float | None:
-    """Return the expected error of an output column; None where it depends on the data."""
+    """Return the error of output column `i` as `predicted` says."""
     measure = direct(plan, recipes, i)
     if measure is not None:
         return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
@@ -125,17 +137,19 @@ def _error(
     if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
         return None
     count, total = recipe.measures
-    half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
+    # no summed value, which may be relative to the middle of its range, is larger
+    largest = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
         recipes.measures[total].step
     )
-    # each of the two within its bound
-    split = (1 + confidence) / 2
-    noise = float(allocation.noises[total].error(split) * recipes.measures[total].resolution)
-    return (noise + half * float(allocation.noises[count].error(split))) / public.size
+    # Both errors hold together with `confidence`, if each fails with half of the remaining probability.
+    each = (1 + confidence) / 2
+    noise = float(allocation.noises[total].error(each) * recipes.measures[total].resolution)
+    return (noise + largest * float(allocation.noises[count].error(each))) / public.size
 
 
 def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
-    """Return whether an aggregate takes in every row of the main table, and a value of each."""
+    """Return whether an aggregate is over every row of the main table, none of which lacks a value (few rows,
+    if it is of a declared column)."""
     node = plan.source
     while not isinstance(node, Scan):
         if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
@@ -163,12 +177,12 @@ def words(
     lines.append(_grouping(plan, allocation, other))
     for m, noise in zip(recipes.measures, allocation.noises, strict=True):
         distribution = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
-        what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
+        counted = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
             m.kind
         )
         name = (
-            f"a count of {what}"
-            if what
+            f"a count of {counted}"
+            if counted
             else f"a {'sum of squares' if m.kind == 'square' else 'sum'} in steps of {float(m.step):g}"
         )
         deviation = noise.standard_deviation * float(m.resolution)
@@ -184,9 +198,10 @@ def words(
 def notes(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
-    """Say what the errors beside the numbers leave out: who and what is missing from the answer by design,
-    what MIN and MAX stand for, and how far off chosen values are."""
+    """Say what the errors beside the numbers do not cover: which rows are missing from the answer because of
+    limits per unit and of bounds, what MIN and MAX stand for, and how far off chosen values are."""
     lines = not_whole(plan)
+    # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and few_groups:
@@ -211,8 +226,8 @@ def notes(
 
 
 def not_whole(plan: Plan) -> list[str]:
-    """Say which rows a number column leaves out as a key: its groups are whole numbers, and whether all rows
-    have one is private."""
+    """Say, for each number column in GROUP BY, that rows with decimals are in none of its groups. It is said
+    of every such column, because whether there are such rows is private."""
     keys = [k for k in plan.keys if isinstance(k.expression, Call) and k.expression.op == "exactly whole"]
     return [
         f"rows whose {k.written} is not a whole number are in no group: where it can have decimals, write "
@@ -222,16 +237,21 @@ def not_whole(plan: Plan) -> list[str]:
 
 
 def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
-    """Return how far off a chosen value is, in the only unit that is known: rows."""
+    """Say how far off a chosen value is, in rows: how far off it is in its own unit depends on the data.
+
+    `_choosing` says how the rows follow from the shortfall of the score.
+    """
     shortfall = selector.error(choice.width, PROMISED)
     if choice.kind != "quantile":
-        what = "the largest" if choice.kind == "mode" else "that of its place"
+        best = "the largest" if choice.kind == "mode" else _BEST_OF_RANK
         rows = shortfall
-        fact = f"the count of what is chosen is at most {rows:,} below {what}, with {PROMISED:.0%} confidence"
+        fact = (
+            f"the count of the chosen value is at most {rows:,} below {best}, with {PROMISED:.0%} confidence"
+        )
     else:
         rows = math.ceil(Fraction(shortfall, choice.parameter.denominator))
         fact = (
-            f"the rank of what is chosen is within {_many(rows, 'row')} of the rank asked for, with "
+            f"the rank of the chosen value is within {_many(rows, 'row')} of the rank asked for, with "
             f"{PROMISED:.0%} confidence; how much that is in its own units depends on the data"
         )
     least = USELESS * rows
@@ -244,42 +264,44 @@ def hints(recipes: Recipes) -> tuple[str, ...]:
     """Say what would make the answer better, for a preview."""
     if any(m.kind == "present" for m in recipes.measures):
         return (
-            "Hint: part of the price counts the values that are there. If none can be missing, the "
-            "steward may declare nullable = false.",
+            "Hint: part of the price goes into counting the values that are not NULL. If none can be NULL, "
+            "the steward may declare nullable = false.",
         )
     return ()
 
 
 def _choosing(choice: Choice, selector: Selector) -> str:
-    """Return how a value is chosen, and how far off the choice may be: its error is in ranks or counts, not
-    in the value's own unit.
+    """Say how a value is chosen, and how far off the choice may be: its error is in ranks or counts, not in
+    the value's own unit.
 
-    Some candidate has the rank asked for, so the best score is 0, and a shortfall of s means s / b rows for
-    the quantile a / b.
+    `selector.error` bounds the shortfall: how far the score of the chosen candidate is below the best score.
+    For the quantile a / b a score is minus b times the distance to the wanted rank (`quantiles.scores`). Some
+    candidate has that rank, so that the best score is 0, and a shortfall of s means s / b rows. For the most
+    common values a score is a count.
     """
     size = choice.points if choice.kind == "quantile" else len(choice.values)
     by = (
         f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon "
-        f"{float(selector.epsilon):.4g} a group"
+        f"{float(selector.epsilon):.4g} per group"
     )
     shortfall = selector.error(size, PROMISED)
     if choice.kind == "quantile":
         rank = _many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
         return (
-            f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of what is chosen is "
+            f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of the chosen value is "
             f"within {rank} of the rank asked for, "
             f"with {PROMISED:.0%} confidence."
         )
     below = f"count is at most {shortfall:,} below"
     if choice.kind == "mode":
         return f"Chooses the most common value {by}: its {below} the largest, with {PROMISED:.0%} confidence."
-    what = _many(int(choice.parameter), "most common value")
-    return f"Chooses the {what} {by}: each one's {below} that of its place, with {PROMISED:.0%} confidence."
+    values = _many(int(choice.parameter), "most common value")
+    return f"Chooses the {values} {by}: each one's {below} {_BEST_OF_RANK}, with {PROMISED:.0%} confidence."
 
 
-def _many(n: int, what: str) -> str:
+def _many(n: int, noun: str) -> str:
     """Return a number with its noun, such as "1 row" or "2 rows"."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def _in_groups(plan: Plan, bounding: Bounding) -> str:
@@ -300,6 +322,9 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
         return f"{_many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
     assert allocation.selection is not None
     epsilon, delta = allocation.selection
-    rest = " The others are added up in one row." if other else ""
+    added_up = " The others are added up in one row." if other else ""
     units = _many(units_always_shown(epsilon, delta), "unit")
-    return f"Groups are private: a group is shown surely from {units} on, smaller ones with a chance.{rest}"
+    return (
+        f"Groups are private: a group is always shown from {units} on, a smaller one with some "
+        f"probability.{added_up}"
+    )

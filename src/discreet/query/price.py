@@ -1,8 +1,12 @@
 """Decides how the price of a query is divided among its parts, and which noise each part gets.
 
-Parts are measures (noise on integers), choices (exponential mechanism, once for every group a unit can be in)
-and, where the groups are not public, their selection. Each gets a share of epsilon by weight. Measures get
-Laplace noise, or together Gaussian noise where that is smaller: the more groups one unit is in, the sooner.
+Parts are measures (integers that get noise), choices (exponential mechanism, in every group) and, where the
+groups are not public, their selection. Each gets a share of epsilon by weight. All measures get Laplace
+noise, or all get Gaussian noise where its error is smaller: that depends on l2 sensitivities, so that it wins
+where a unit (a person, or a row) is in many groups.
+
+A unit changes the choices and the selection in at most `changed_groups` groups, each of which therefore gets
+its share divided by that number.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from ..mechanisms.selectors import ExponentialMechanism, TopK
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
-# What is divided of the price, so that float totals, which round up, stay within what was asked.
+# The share of the price that is divided among several parts: the sum of their prices, in floats that are
+# rounded up, then stays within what was asked for. Any margin far above 2**-53 will do.
 DIVISIBLE_SHARE = 1 - Fraction(1, 1 << 48)
 
 Noise = IntegerLaplace | IntegerGaussian
@@ -32,7 +37,8 @@ Selector = ExponentialMechanism | TopK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTarget:
-    """Says what may be spent: epsilon with delta, or zCDP's rho."""
+    """Says what may be spent, epsilon with delta or zCDP's rho, and on which noise: "laplace", "gaussian", or
+    "auto" for the smaller error."""
 
     epsilon: Fraction | None = None
     delta: float = 0.0
@@ -42,24 +48,28 @@ class PriceTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """Holds the noise of each measure, the selector of each choice (for one group), and the selection of
-    groups, with their events."""
+    """Holds the noise of each measure, the selector of each choice, and the event of the complete query.
+
+    A selector is for one group. `selection`: epsilon and delta of the decision whether to show one group;
+    None where the groups are public.
+    """
 
     noises: tuple[Noise, ...]
     selectors: tuple[Selector, ...]
-    # epsilon and delta of the decision about one group
     selection: tuple[Fraction, Fraction] | None
     event: Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedShape:
-    """Holds all that pricing needs to know of a query: sensitivities, choices, weights, how many groups one
-    unit can move."""
+    """Holds all that pricing needs to know of a query.
+
+    `weights`: of the measures, then of the choices, then of the selection, if there is one. `changed_groups`:
+    the most groups in which two neighboring tables differ. `known_keys`: whether the groups are public.
+    """
 
     sensitivities: tuple[Sensitivity, ...]
     choices: tuple[Choice, ...]
-    # measures, then choices, then selection
     weights: tuple[Fraction, ...]
     changed_groups: int
     bounding: Bounding
@@ -81,6 +91,7 @@ def shape_of(
     # all groups of a unit may fall into the one bucket
     if other:
         sensitivities = [_gather(s) for s in sensitivities]
+    # a unit that is replaced leaves some groups and enters others
     changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
     if plan.groups is not None:
         changed_groups = min(changed_groups, plan.groups)
@@ -96,14 +107,14 @@ def shape_of(
 
 
 def _gather(s: Sensitivity) -> Sensitivity:
-    """Return what a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one
-    entry."""
+    """Return the sensitivity if some groups of a unit may be added up into one: the l1 norm stays, and all of
+    it may be in one entry."""
     assert s.l1 is not None
     return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
 
 def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
-    """Return the cheapest way, in error, to spend the target on this query."""
+    """Return the allocation of least squared error that spends the target on this query."""
     _require_target(shape, target)
     if target.rho is not None:
         return _by_rho(shape, target.rho)
@@ -114,8 +125,8 @@ def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
         return _by_epsilon(shape, target, gaussian=True)
     laplace = _by_epsilon(shape, target, gaussian=False)
     low, high = _bound_gaussian_error(shape, target)
-    # Calibrating a Gaussian takes a thousand times longer than these bounds of its error; most counts are far
-    # from a tie.
+    # Calibrating a Gaussian takes a thousand times longer than these bounds of its error, and for most counts
+    # the two errors differ by far.
     if _squared_error(shape, laplace) < low:
         return laplace
     gaussian = _by_epsilon(shape, target, gaussian=True)
@@ -125,34 +136,42 @@ def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
 
 
 def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[float, float]:
-    """Bound, in closed form, the error that calibrated Gaussian noise will have.
+    """Return a lower and an upper bound of the `_squared_error` that calibrated Gaussian noise will have.
 
-    Below: no noise is smaller than that of the continuous Gaussian with the same (epsilon, delta) (Balle &
-    Wang 2018), less a twentieth for the discrete one, and nothing is claimed where that is small enough for
-    single steps to matter. Above: the textbook conversion rho + 2 sqrt(rho ln(1 / delta)). The bounds decide
-    only which noise is calibrated: a wrong one costs accuracy, never privacy.
+    Lower: calibrated discrete noise is taken to have at least 0.9 times the variance of the continuous
+    Gaussian with the same (epsilon, delta) (Balle & Wang 2018); the bound is 0 where a variance is below 4,
+    as discrete and continuous noise differ there. Upper: the rho for which the textbook conversion
+    rho + 2 sqrt(rho ln(1 / delta)) is epsilon. Neither is proved for discrete noise, and need not be: they
+    decide only which noise is calibrated, so that a wrong one costs accuracy, never privacy.
     """
     count = len(shape.sensitivities)
     assert target.epsilon is not None
     epsilon = float(target.epsilon * sum(shape.weights[:count]) / sum(shape.weights))
     delta = target.delta if shape.known_keys else target.delta / 2
+    # half of the smallest float is 0, for which no Gaussian noise is enough
+    if delta == 0:
+        return math.inf, math.inf
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
+    # per measure: the squared l2 sensitivity over its weight, and what `_squared_error` divides by
     pairs = [
-        (_norm(s.l2_squared) / w, max(s.linf, 1) ** 2)
+        (_not_none(s.l2_squared) / w, max(s.linf, 1) ** 2)
         for s, w in zip(shape.sensitivities, weights, strict=True)
     ]
-    high = sum(squared / (2 * rho) / unit for squared, unit in pairs) if rho > 0 else math.inf
+    # rho-zCDP needs a variance of l2² / (2 rho)
+    high = sum(squared / (2 * rho) / scale for squared, scale in pairs) if rho > 0 else math.inf
     multiplier = _gaussian_multiplier(epsilon, delta)
     variances = [0.9 * multiplier**2 * squared for squared, _ in pairs]
-    low = sum(v / unit for v, (_, unit) in zip(variances, pairs, strict=True)) if min(variances) > 4 else 0.0
+    low = (
+        sum(v / scale for v, (_, scale) in zip(variances, pairs, strict=True)) if min(variances) > 4 else 0.0
+    )
     return low, high
 
 
 def _gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the deviation over the sensitivity at which continuous Gaussian noise is (epsilon, delta)-DP,
-    from below, to one in 1,000."""
+    """Return the least standard deviation over sensitivity at which continuous Gaussian noise is (epsilon,
+    delta)-DP, from below, to one in 1,000."""
     low, high = 0.0, 1.0
     while _gaussian_delta(epsilon, high) > delta:
         low, high = high, 2 * high
@@ -163,18 +182,21 @@ def _gaussian_multiplier(epsilon: float, delta: float) -> float:
 
 
 def _gaussian_delta(epsilon: float, multiplier: float) -> float:
+    """Return the delta of continuous Gaussian noise at epsilon (Balle & Wang 2018, Theorem 8), for s the
+    multiplier: Q(epsilon s - 1 / (2 s)) - e^epsilon Q(epsilon s + 1 / (2 s)), Q being `_upper_tail`."""
     a, b = 1 / (2 * multiplier), epsilon * multiplier
     tail = _upper_tail(b + a)
-    # beyond the range of floats the second term is smaller than the first by a factor that no comparison here
-    # can see
+    # Where the tail is 0 in floats, the second term is so much smaller than the first that no comparison here
+    # would change.
     return _upper_tail(b - a) - (math.exp(epsilon + math.log(tail)) if tail > 0 else 0.0)
 
 
 def _upper_tail(x: float) -> float:
+    """Return the probability that a standard normal variable is above x."""
     return 0.5 * math.erfc(x / math.sqrt(2))
 
 
-def _norm(value: int | None) -> int:
+def _not_none(value: int | None) -> int:
     assert value is not None
     return value
 
@@ -198,8 +220,10 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     """Divide epsilon among the parts by weight, with Laplace or Gaussian noise for the measures."""
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    room = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
-    shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
+    divisible = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
+    # shares are rounded down, so that their sum stays within epsilon
+    shares = [Fraction(_round.down(target.epsilon * divisible * w / total)) for w in shape.weights]
+    # Gaussian noise and the selection of groups get half of delta each.
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
         noises = _gaussians(shape, sum(shares[:count], Fraction(0)), delta)
@@ -212,14 +236,15 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     ]
     selection = None
     if not shape.known_keys:
-        each = Fraction(_round.down(shares[-1] / shape.changed_groups))
-        selection = (each, Fraction(_round.down(Fraction(delta) / shape.changed_groups)))
+        per_group = Fraction(_round.down(shares[-1] / shape.changed_groups))
+        selection = (per_group, Fraction(_round.down(Fraction(delta) / shape.changed_groups)))
     return _allocation(shape, noises, selectors, selection)
 
 
 def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]:
-    """Return the Gaussian noise of each measure: of a single one, the least variance that is proved for it;
-    of several, shares of the rho that (epsilon, delta) allows."""
+    """Return the Gaussian noise of each measure. A single measure gets the least variance that is proved to
+    be (epsilon, delta)-DP; several get shares, by weight, of the rho whose zCDP implies (epsilon,
+    delta)-DP."""
     if len(shape.sensitivities) == 1:
         (s,) = shape.sensitivities
         return [
@@ -261,8 +286,9 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
     ]
     selectors = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
-        # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k
-        # each: epsilon²/8k
+        # A mechanism of bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4), so that k
+        # picks of epsilon/k each are epsilon²/(8k)-zCDP. Solved for epsilon, with a margin for the rounding
+        # of the square root.
         picks = int(choice.parameter) if choice.kind == "top" else 1
         epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
         selectors.append(_selector(shape, choice, epsilon))
@@ -270,12 +296,14 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
 
 
 def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector:
-    """Return the mechanism that chooses in one group, where one unit adds, takes or swaps at most `rows`
-    rows.
+    """Return the mechanism that chooses in one group, where one unit adds, removes or replaces at most
+    `bounding.rows` rows.
 
-    Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes
-    moves it by at most max(a, b - a); a swap is one of each. Most common value: the count itself moves by at
-    most 1 per row, and under add_remove all counts move the same way.
+    Quantile q = a/b: of n rows, `below` are below a candidate and `at` equal it; its score is
+    -max(b below - a n, a n - b (below + at), 0), an integer (`quantiles.scores`). A row that is added or
+    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common value: the score
+    is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
+    same direction (`monotone`).
     """
     added = shape.neighbors is ADD_REMOVE
     rows = shape.bounding.rows
@@ -295,7 +323,8 @@ def _allocation(
     selectors: list[Selector],
     selection: tuple[Fraction, Fraction] | None,
 ) -> Allocation:
-    """Return the parts with the event that composes theirs."""
+    """Return the allocation with the event that composes those of its parts. A selector, and the selection,
+    run in all groups and count `changed_groups` times: in the others neighboring tables agree."""
     events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in selectors]
     if selection is not None:
         selection_event = ApproximateDP(
@@ -308,6 +337,7 @@ def _allocation(
 
 
 def _squared_error(shape: PricedShape, option: Allocation) -> float:
-    """Return the sum of squared errors, each relative to what one unit adds."""
+    """Return the sum of the variances of all noises, each relative to the square of the most that one unit
+    changes in one group."""
     pairs = zip(option.noises, shape.sensitivities, strict=True)
     return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)

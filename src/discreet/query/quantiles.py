@@ -1,5 +1,8 @@
-"""Chooses a value for every group: quantiles from counts on a grid of candidates, and the most common of
-public values."""
+"""Chooses a value for every group with the exponential mechanism: a quantile from a grid of candidates, or
+the most common of public values.
+
+`counts` has one row per group and one column per candidate: how many rows of the table have that value.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from .exact import shown
 from .measures import Choice
 from .price import Selector
 
-# scores below it are computed in 64 bits
+# scores below this bound are computed in 64 bits without overflow
 _SAFE = 1 << 62
 
 
 def scores(counts: Any, q: Fraction) -> Any:
-    """Return how far each candidate is from the quantile, in rows times the denominator of q = a/b, as a
-    negative integer.
+    """Return the score of each candidate for the quantile q = a/b: minus b times the distance between the
+    rank of the quantile and the ranks of the candidate, an integer that is at most 0.
 
-    A candidate with `below` rows below it and `at` on it holds the ranks from `below` to `below + at`; its
-    score is minus the distance of a n / b from these, times b. Zero is exact.
+    In a group of n rows the quantile has the rank a n / b. A candidate with `below` rows below it and `at`
+    rows equal to it has the ranks from `below` to `below + at`; its score is 0 where a n / b is among these.
     """
     a, b = q.numerator, q.denominator
     total = counts.sum(axis=-1, keepdims=True)
-    # far beyond any table; Python's integers cannot wrap
+    # more rows than any table has; Python's integers do not overflow
     if counts.size and int(total.max()) >= _SAFE // b:
         counts = counts.astype(object)
         total = total.astype(object)
@@ -41,10 +44,10 @@ def pick(
     choice: Choice, selector: Selector, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
 ) -> Any:
     """Return one private choice for every group, many groups at a time; `check` is called in between, and may
-    stop it.
+    raise an error at a deadline.
 
-    The time for one group goes with the number of candidates alone (tens of nanoseconds for each, where
-    groups are decided one by one it was milliseconds), and not with what the group holds.
+    The time for one group depends on the number of candidates alone (tens of nanoseconds per candidate), and
+    not on the rows of the group.
     """
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
@@ -60,7 +63,8 @@ def pick(
 
 
 def best(choice: Choice, counts: SparseCounts) -> Any:
-    """Return the choice without noise, for tests: the first of the best."""
+    """Return the choice without noise, for tests of semantics and for trial runs on an empty table: the first
+    of the candidates with the best score."""
     k = int(choice.parameter) if choice.kind == "top" else 1
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
@@ -70,18 +74,21 @@ def best(choice: Choice, counts: SparseCounts) -> Any:
 
 
 def _rank_scores(choice: Choice, counts: Any) -> Any:
+    """Return the score of each candidate in each group; for the most common values it is the count."""
     return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
 
 
 def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
-    """Return the choices of all groups: one index for each, or a list of them."""
+    """Return the chosen candidates of all groups: one index per group, or a list of indices for the k most
+    common values."""
     together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
     result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
     return result
 
 
 def _name_choices(choice: Choice, chosen: list[Any]) -> Any:
-    """Return the chosen candidates, by group, in place of their indices; days as text, as keys are."""
+    """Return, per group, the values of the chosen candidates instead of their indices; days are texts, as
+    they are in keys."""
     if choice.kind == "quantile":
         domain = choice.expression.domain
         values = [float(choice.first + int(i) * choice.step) for i in chosen]

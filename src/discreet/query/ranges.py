@@ -1,14 +1,14 @@
-"""Computes intervals for deviations and for whatever is computed from several noisy numbers, that hold at
-every size.
+"""Computes confidence intervals for deviations and for expressions over several noisy numbers, by interval
+arithmetic. They hold for groups of every size: no normal approximation is made.
 
-Each noisy number is within its error with a known chance; what follows from them lies in what interval
-arithmetic makes of these ranges.
+Each true number lies within the error of its noise around the released number, with a known probability; the
+result then lies within the range that interval arithmetic computes from these ranges.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -25,22 +25,26 @@ from .release import limits_of
 Noise = IntegerLaplace | IntegerGaussian
 Formula = tuple[Any, ...]
 _COUNTS = ("rows", "present", "units", "distinct")
-# far more than the roundings of an expression add up to
+# The relative margin for floating-point rounding, which is about 1e-16 per operation.
 _ROUNDING = 1e-12
 
 
 @described("query.Range")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Holds a column that is computed from noisy numbers: `formula`, the numbers of each row as `released`,
-    in steps, and their noises.
+    """Holds a column of the answer that is computed from noisy numbers (measures). `released`: for each
+    number its noisy integers, one per row of the answer; `noises`: the noise of each number.
 
-    A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" |
-    "sum", which number, resolution), or (function, which numbers, their resolutions, shift, low, high) for
-    averages and deviations.
+    `formula` is a nested tuple, and is stored in ledgers: its form must not change. It is ("literal", x),
+    ("key", values by row), (operator, formulas...), or an aggregate: ("count" | "sum", number, resolution);
+    (function, numbers, resolutions, shift, low, high) for averages, variances and deviations; (function,
+    numbers, resolutions, shifts, largest_x, largest_y) for covariances and correlations. A number is an index
+    of `released`, a resolution the amount that an integer of 1 stands for. What is summed is a value less
+    `shift`; [low, high] is the range of the values; largest_x and largest_y are half the widths of two
+    ranges.
 
-    Guarantee: `interval` holds the value on the bounded data, where there is one, with probability
-               `confidence` or more.
+    Guarantee: `interval` contains the value that the query has without noise, on the data after clipping and
+               after the limits per unit, if there is one, with probability `confidence` or more.
     Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most; if none does,
                all true numbers are in their ranges, counts are not negative, and at least 1 where they
                divide, or there is no value. The rules of operators (`rules`) and `_moments` enclose the
@@ -52,6 +56,7 @@ class Range:
     noises: tuple[Noise, ...]
 
     def interval(self, row: int, confidence: float) -> tuple[float, float] | None:
+        """Return the interval of one row of the answer; None where interval arithmetic finds no bounds."""
         each = 1 - (1 - confidence) / len(self.noises)
         errors = [noise.error(each) for noise in self.noises]
         boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
@@ -74,8 +79,12 @@ def range_of(
     keys: list[Any],
     kept: list[int],
 ) -> Range | None:
-    """Return what the interval of output `i` needs, if it is a number that is computed from noisy ones and
-    nothing else."""
+    """Return what the interval of output column `i` needs; None unless it is a number that is computed from
+    keys and noisy numbers only.
+
+    `measures`: the noisy integers of each measure, one per group; `keys`: the values of each key, one per
+    group; `kept`: the groups that are rows of the answer, in order.
+    """
     expression = plan.outputs[i][1]
     used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     chosen = any(recipes.recipes[a].choice is not None for a in used)
@@ -92,6 +101,8 @@ def range_of(
 
 
 def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: list[list[Any]]) -> Formula:
+    """Return the formula of an expression, as `Range` describes it. `numbers`: the measures that `released`
+    holds, in order; `keys`: the values of each key, one per row of the answer."""
     if isinstance(e, Literal):
         content = e.content
         return "literal", content if content is None or isinstance(content, bool | int | float) else str(
@@ -121,32 +132,38 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
 
 
 def _plain(value: Any) -> Any:
+    """Return a key as a float or a text, which can be stored as JSON."""
     return float(value) if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
 def _enclose(formula: Formula, boxes: list[tuple[int, int]], row: int) -> ValueDomain:
-    """Return all values that a formula can have where the noisy numbers are anywhere in their boxes."""
-    what, *rest = formula
-    if what == "literal":
-        return constant(rest[0])
-    if what == "key":
-        return constant(rest[0][row])
-    if what in ("count", "sum"):
-        low, high = (end * rest[1] for end in boxes[rest[0]])
-        return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
-    if what in OPERATORS:
-        parts = [_enclose(part, boxes, row) for part in rest]
-        # divided by zero there is no value
-        if what in ("/", "//", "%") and _counts(rest[1]):
-            parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
-        return OPERATORS[what].domain(*parts)
-    if what in PAIRED:
-        return _pairs(what, [boxes[i] for i in rest[0]], *rest[1:])
-    return _moments(what, [boxes[i] for i in rest[0]], rest[1], *rest[2:])
+    """Return the range of a formula where each true number is anywhere in its box, (lowest, highest)."""
+    kind, *arguments = formula
+    if kind == "literal":
+        return constant(arguments[0])
+    if kind == "key":
+        return constant(arguments[0][row])
+    if kind in ("count", "sum"):
+        low, high = (end * arguments[1] for end in boxes[arguments[0]])
+        return _number(max(low, 0) if kind == "count" else low, max(high, 0) if kind == "count" else high)
+    if kind in OPERATORS:
+        parts = [_enclose(argument, boxes, row) for argument in arguments]
+        # A true count that is divided by is at least 1: divided by 0 there is no value.
+        if kind in ("/", "//", "%") and _is_count(arguments[1]):
+            may_be_null = parts[1].nullable or parts[1].low < 1
+            divisor = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
+            parts[1] = replace(divisor, nullable=may_be_null)
+        return OPERATORS[kind].domain(*parts)
+    used = [boxes[i] for i in arguments[0]]
+    enclosure = (_pairs if kind in PAIRED else _moments)(kind, used, *arguments[1:])
+    # Without enough rows an aggregate is NULL, which GREATEST and LEAST skip.
+    enough = 2 if kind.endswith("_samp") else 1
+    return replace(enclosure, nullable=used[0][0] < enough or kind == "corr")
 
 
-def _counts(formula: Formula) -> bool:
-    return formula[0] == "count" or (formula[0] == "nullif" and _counts(formula[1]))
+def _is_count(formula: Formula) -> bool:
+    """Return whether a formula is a count, or NULLIF of a count."""
+    return formula[0] == "count" or (formula[0] == "nullif" and _is_count(formula[1]))
 
 
 def _moments(
@@ -157,36 +174,43 @@ def _moments(
     low: float,
     high: float,
 ) -> ValueDomain:
-    """Return an average or a deviation, from the ranges of the count, of the sum and of the sum of squares of
-    what is left after `shift`."""
-    largest = boxes[0][1]
+    """Return the range of an average, variance or standard deviation.
+
+    `boxes`: the ranges of the count, of the sum of the values less `shift`, and of the sum of the squares of
+    these differences; `steps`: their resolutions; [low, high]: the range of the values.
+    """
+    smallest, largest = max(boxes[0][0], 1), boxes[0][1]
+    # the largest variance of values in [low, high] (Popoviciu); a sample variance is at most twice as large
     widest = (high - low) ** 2 / 4
+    # the group is empty, and there is no value: any range will do
     if largest < 1:
         return (
             _number(low, high)
             if function == "avg"
             else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
-    smallest = max(boxes[0][0], 1)
     bottom, top = (end * steps[1] for end in boxes[1])
+    # sum / n is least at the smallest n where the sum is negative, and at the largest n where it is not
     mean = (
         Fraction(bottom) / (smallest if bottom < 0 else largest),
         Fraction(top) / (smallest if top > 0 else largest),
     )
     if function == "avg":
         return _number(*(min(max(float(end + shift), low), high) for end in mean))
+    # the variance is squares / n - sum² / n²: it is bounded below with the least squares and the largest
+    # sum², and above with the largest squares and the least sum²
     squares = [max(Fraction(0), end * steps[2]) for end in boxes[2]]
     ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
-    nearest = Fraction(0) if bottom < 0 < top else min(ends)
+    least_square = Fraction(0) if bottom < 0 < top else min(ends)
     variance = [
-        min(_parabola(squares[0], max(ends), smallest, largest)),
-        max(_parabola(squares[1], nearest, smallest, largest)),
+        min(_extremes(squares[0], max(ends), smallest, largest)),
+        max(_extremes(squares[1], least_square, smallest, largest)),
     ]
     variance = [min(max(end, 0.0), widest) for end in variance]
     if function.endswith("_samp"):
         variance = [
             variance[0] * (largest / (largest - 1) if largest > 1 else 1.0),
-            variance[1] * _inflation(smallest),
+            variance[1] * _bessel(smallest),
         ]
     return _number(*(math.sqrt(end) for end in variance) if function.startswith("stddev") else variance)
 
@@ -199,15 +223,19 @@ def _pairs(
     largest_x: float,
     largest_y: float,
 ) -> ValueDomain:
-    """Return a covariance or correlation, from the ranges of the count, of both sums, of the sum of products
-    and of both sums of squares.
+    """Return the range of a covariance or correlation of x and y.
 
-    Each mean lies between the ratios at the corners of its two ranges; the covariance is the mean product
-    less the product of the means, and at most the product of both largest deviations; a correlation is at
-    most 1.
+    `boxes`: the ranges of the count, of the sums of x, of y and of x y, and for a correlation of x² and y²,
+    where x and y are relative to the middles of their ranges; `steps`: their resolutions; `shifts`: of the
+    sums of x, y and x y what was subtracted from each summand (covariances depend on that of x y only).
+    `largest_x`, `largest_y`: the largest deviations from the mean.
+
+    Each mean lies between the ratios at the corners of its two ranges. The covariance is the mean product
+    minus the product of the means, and at most largest_x largest_y; a correlation is at most 1.
     """
     limit = 1.0 if function == "corr" else largest_x * largest_y * (2 if function == "covar_samp" else 1)
     upper, lower = boxes[0][1], max(boxes[0][0], 1)
+    # the group is empty, and there is no value: any range will do
     if upper < 1:
         return _number(-limit, limit)
 
@@ -218,22 +246,25 @@ def _pairs(
         )
 
     x, y, product = mean(1), mean(2), mean(3)
-    crossed = [a * b for a in x for b in y]
-    ends = product[0] + shifts[2] - max(crossed), product[1] + shifts[2] - min(crossed)
+    products_of_means = [a * b for a in x for b in y]
+    ends = (
+        product[0] + shifts[2] - max(products_of_means),
+        product[1] + shifts[2] - min(products_of_means),
+    )
     covariance = [min(max(float(end), -largest_x * largest_y), largest_x * largest_y) for end in ends]
     if function == "covar_samp":
-        factors = [_inflation(lower), upper / (upper - 1) if upper > 1 else 1.0]
+        factors = [_bessel(lower), upper / (upper - 1) if upper > 1 else 1.0]
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
     if function == "covar_pop":
         return _number(*covariance)
-    spreads = [
+    variances = [
         _moments(
             "var_pop", [boxes[0], boxes[i], boxes[j]], (steps[0], steps[i], steps[j]), Fraction(0), -m, m
         )
         for i, j, m in ((1, 4, largest_x), (2, 5, largest_y))
     ]
     smallest, largest = (
-        math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high")
+        math.sqrt(getattr(variances[0], end) * getattr(variances[1], end)) for end in ("low", "high")
     )
     if smallest <= 0:
         return _number(-1.0, 1.0)
@@ -242,15 +273,17 @@ def _pairs(
     return _number(min(max(bottom, -1.0), 1.0), max(min(top, 1.0), -1.0))
 
 
-def _parabola(squares: Fraction, total: Fraction, lower: int, upper: int) -> list[float]:
-    """Return the extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative
-    is 0."""
-    turn = 2 * total / squares if squares else Fraction(0)
-    return [float(squares / n - total / n**2) for n in (lower, upper, turn) if lower <= n <= upper]
+def _extremes(squares: Fraction, square_of_sum: Fraction, lower: int, upper: int) -> list[float]:
+    """Return values among which are the least and the largest of squares / n - square_of_sum / n², for n from
+    `lower` to `upper`: at both ends, and where the derivative is 0."""
+    stationary = 2 * square_of_sum / squares if squares else Fraction(0)
+    return [
+        float(squares / n - square_of_sum / n**2) for n in (lower, upper, stationary) if lower <= n <= upper
+    ]
 
 
-def _inflation(least: int) -> float:
-    """Return n / (n - 1) for the least n of two or more."""
+def _bessel(least: int) -> float:
+    """Return the largest of Bessel's corrections n / (n - 1) for n of at least 2 and at least `least`."""
     return max(least, 2) / (max(least, 2) - 1)
 
 

@@ -1,8 +1,10 @@
-"""Binds what a query reads: scans, filters, joins and sub-queries with one row per unit, each of which keeps
-track of whose a row is.
+"""Binds FROM and WHERE: tables, filters, joins and sub-queries, each of which keeps track of the unit of
+privacy (a person, or a row) that a row belongs to.
 
-Every relation of private rows carries the unit, so that what one unit contributes can be bounded at the end,
-whatever happened in between. A row of a public table belongs to nobody.
+To bind is to translate sqlglot's syntax tree into the nodes of `sources` and `nodes`, and to refuse what has
+no rule. Every relation of private rows carries its unit as a column, so that the contribution of one unit can
+be bounded at the end, after all joins and filters. For that a join or sub-query may only bring together rows
+of one unit, and rows of public tables, which belong to no unit.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from .scope import SCHEMAS, Scope
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
-# Tables and sub-queries of one statement: it bounds the time of planning and of the join.
+# The most tables and sub-queries of one statement, which bounds the time of planning and of the join. Not
+# tuned.
 MAX_TABLES = 16
 # the columns of each table, by its alias
 Tables = dict[str, dict[str, Expr]]
@@ -32,7 +35,8 @@ Tables = dict[str, dict[str, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """Holds a common table expression, with those that it can see."""
+    """Holds a common table expression, one name of WITH. `ctes`: the common table expressions that it may
+    name itself; `columns`: new names of its columns, if any are listed after its own name."""
 
     select: Node
     ctes: dict[str, CommonTable]
@@ -40,20 +44,24 @@ class CommonTable:
 
 
 class Relations:
-    """Binds FROM clauses; counts the tables so that every scan has its own prefix."""
+    """Binds FROM clauses, and counts the tables: the columns of each get a prefix of their own (t0, t1, ...).
+
+    The order of counting must not change: the prefixes are in `Plan.key`, by which stored answers are found.
+    """
 
     def __init__(self, public: Public) -> None:
         self.public = public
         self.count = 0
-        # pairs of columns that an inner join has made equal
+        # pairs of columns that the condition of an inner join makes equal
         self.equal: set[frozenset[Expr]] = set()
 
     def bind(
         self, select: exp.Select, ctes: dict[str, CommonTable], outer: list[Node] | None = None
     ) -> tuple[Relation, Scope]:
-        """Bind FROM, its joins and WHERE of one SELECT.
+        """Bind FROM, its joins and WHERE of one SELECT; return the relation and the scope of its columns.
 
-        Parts of WHERE that name columns of other tables are added to `outer`, if given.
+        `ctes`: the common table expressions in scope. `outer`, if given, is a list to which those conditions
+        of WHERE are added, and not bound, that name columns of an outer query (for EXISTS).
         """
         ctes = {**ctes, **self._with(select, ctes)}
         source = select.args.get("from_") or select.args.get("from")
@@ -63,13 +71,16 @@ class Relations:
         tables = {alias: relation.columns}
         joins = select.args.get("joins") or []
         where = select.args.get("where")
+        # The conditions of WHERE, joined by AND, that are not yet part of a join.
         left_over = [] if where is None else list(conjuncts(where.this))
-        parts = len(left_over)
+        all_conditions = len(left_over)
         has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for join in joins:
             other_alias, other = self._item(join.this, ctes)
             if other_alias.lower() in (other_name.lower() for other_name in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
+            # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Not beside a RIGHT JOIN: WHERE applies after
+            # it, and it would bring back rows that the condition dropped.
             conditions: list[Node] = []
             if not (has_right_join or join.args.get("on") or join.args.get("using") or join.args.get("side")):
                 both = Scope({**tables, other_alias: other.columns})
@@ -84,10 +95,13 @@ class Relations:
             return relation, scope
         marks = Marks(self, relation, scope, ctes)
         binder = Binder(_Aliases(scope, select), marks.special)
-        kept = (
-            where.this if where is not None and len(left_over) == parts else exp.and_(*left_over, copy=False)
+        # WHERE as it was written, if no condition was taken out of it
+        remaining = (
+            where.this
+            if where is not None and len(left_over) == all_conditions
+            else exp.and_(*left_over, copy=False)
         )
-        condition = binder.condition(kept)
+        condition = binder.condition(remaining)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
     def _with(self, select: exp.Select, outer: dict[str, CommonTable]) -> dict[str, CommonTable]:
@@ -103,7 +117,8 @@ class Relations:
         return tables
 
     def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
-        """Bind one item of FROM: a table, a common table expression, or a sub-query."""
+        """Bind one item of FROM: a table, a common table expression, or a sub-query. Return its alias and its
+        relation."""
         self.count += 1
         if self.count > MAX_TABLES:
             raise refuse(item, f"more than {MAX_TABLES} tables are read")
@@ -128,7 +143,9 @@ class Relations:
                 f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
         if extra or (_alias_columns(item) and item.name.lower() not in ctes):
-            raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
+            raise refuse(
+                item, f"only the name of a table can stand here, and an alias; {item.name!r} has more to it"
+            )
         cte = None if item.text("db") else ctes.get(item.name.lower())
         if cte is not None:
             return item.alias or item.name, self.subquery(
@@ -160,7 +177,7 @@ class Relations:
         return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
 
     def subquery(self, select: Node, ctes: dict[str, CommonTable], names: tuple[str, ...] = ()) -> Relation:
-        """Return a SELECT in brackets, with other names for its columns where some are listed."""
+        """Bind a sub-query; `names`: new names of its first columns, as in (SELECT ...) AS t(a, b)."""
         relation = self._subquery(select, ctes)
         if not names:
             return relation
@@ -169,8 +186,8 @@ class Relations:
         ):
             raise refuse(
                 select,
-                f"{len(names)} names are listed for other columns",
-                "Name the columns in SELECT, in this order.",
+                f"{len(names)} names are listed after the sub-query, which do not fit its columns",
+                "Name the columns in its SELECT instead, with AS.",
             )
         old = list(relation.columns)
         if len({name.lower() for name in [*names, *old[len(names) :]]}) < len(old):
@@ -179,23 +196,12 @@ class Relations:
         return replace(relation, columns=renamed)
 
     def _subquery(self, select: Node, ctes: dict[str, CommonTable]) -> Relation:
-        """Bind a sub-query: rows as they are, or one row per unit where it groups."""
+        """Bind a sub-query: it returns rows as they are or, with GROUP BY or DISTINCT, one row per unit and
+        key."""
         if not isinstance(select, exp.Select):
             raise refuse(select, "only a SELECT can stand here", "UNION and the like cannot be answered.")
-        allowed = {
-            "expressions",
-            "from",
-            "from_",
-            "joins",
-            "where",
-            "group",
-            "having",
-            "with",
-            "with_",
-            "kind",
-            "distinct",
-        }
-        only(select, allowed, "in a sub-query")
+        allowed = {"expressions", "from", "from_", "joins", "where", "group", "having", "with", "with_"}
+        only(select, allowed | {"kind", "distinct"}, "in a sub-query")
         relation, scope = self.bind(select, ctes)
         group = select.args.get("group")
         if group is None and select.args.get("distinct") is None:
@@ -235,7 +241,11 @@ class Relations:
         right: Relation,
         conditions: list[Node],
     ) -> tuple[Relation, Tables]:
-        """Join two relations. `conditions`: parts of WHERE that say what a comma left open."""
+        """Join two relations; return the result and the columns of all tables that it has, by alias.
+
+        `tables`: the tables of `left`; `alias`: the name of `right`; `conditions`: those of WHERE that belong
+        to this join, which was written as a comma.
+        """
         kind = _join_kind(join)
         others: Tables = {alias: right.columns}
         if kind == "left":
@@ -248,7 +258,8 @@ class Relations:
         on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
         if kind == "inner":
             self.equal.update(pair for c in on for pair in _equated_columns(c))
-        # the same, read from the other side
+        # A right join is a left join of the exchanged sides; an inner join is put so that the private side is
+        # the left one.
         if kind == "right" or (kind == "inner" and left.unit is None):
             left, right = right, left
         if kind != "inner" and left.unit is None and right.unit is not None:
@@ -266,7 +277,8 @@ class Relations:
     def _joined_relation(
         self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
     ) -> Relation:
-        """Return the relation of a join, and which of its expressions equal the unit."""
+        """Return the relation of a join: it has the unit of `left`, which the unit of `right` equals or, in a
+        left join without a partner, NULL."""
         unit_keys, nullable_unit_keys = left.unit_keys, left.nullable_unit_keys | right.nullable_unit_keys
         if kind == "inner":
             unit_keys |= right.unit_keys
@@ -276,8 +288,11 @@ class Relations:
         return Relation(node, columns, left.unit, unit_keys, many, nullable_unit_keys)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
-        """Return the side of an outer join that may be NULL: computed columns are fixed before, and all may
-        be missing after."""
+        """Return the side of an outer join whose columns become NULL where a row has no partner.
+
+        A computed column such as COALESCE(x, 0) must be NULL there too, and not be computed from NULLs: so it
+        is computed before the join (`Projected`), and is a plain column after it.
+        """
         computed = tuple(
             dict.fromkeys(
                 e
@@ -291,25 +306,27 @@ class Relations:
             self.count += 1
             node = Projected(node, f"t{self.count - 1}", computed)
 
-        def renamed(e: Expr) -> Expr:
+        def after_join(e: Expr) -> Expr:
             if isinstance(e, Column):
                 return Column(e.name, replace(e.domain, nullable=True))
             return Column(f"t{self.count - 1}p{computed.index(e)}", replace(e.domain, nullable=True))
 
-        columns = {name: renamed(e) for name, e in relation.columns.items()}
-        renamed_tables = {
-            alias: {name: renamed(e) for name, e in own.items()} for alias, own in tables.items()
+        columns = {name: after_join(e) for name, e in relation.columns.items()}
+        tables_after = {
+            alias: {name: after_join(e) for name, e in own.items()} for alias, own in tables.items()
         }
-        return replace(relation, node=node, columns=columns), renamed_tables
+        return replace(relation, node=node, columns=columns), tables_after
 
     def _conditions(self, join: exp.Join, scope: Scope, tables: Tables, alias: str) -> Iterator[Expr]:
         """Yield the conditions of ON and USING."""
         for name in join.args.get("using") or []:
-            here = exp.column(name.copy(), table=alias)
-            sides = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
-            if len(sides) != 1:
-                raise refuse(name, f"USING({name.name}) must name a column of both sides, once each")
-            yield make("=", scope(exp.column(name.copy(), table=sides[0])), scope(here))
+            right = exp.column(name.copy(), table=alias)
+            owners = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
+            if len(owners) != 1:
+                raise refuse(
+                    name, f"USING({name.name}) must name a column that both sides of the join have, once each"
+                )
+            yield make("=", scope(exp.column(name.copy(), table=owners[0])), scope(right))
         condition = join.args.get("on")
         if condition is not None:
             yield from _conjuncts(Binder(scope).condition(condition))
@@ -335,17 +352,19 @@ class Relations:
         )
 
     def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Return whether a public table adds at most one row: each column of its declared key must equal
-        something that is fixed by the row it is joined to. Compared with itself, or with another column of
-        the same table, it fixes nothing.
+        """Return whether a join with a public table adds at most one row to each row: each column of the
+        table's declared key must be compared by = with an expression over the other tables alone. Compared
+        with another column of the same table, several of its rows may match.
 
-        Only keys that are compared as they are: clipped numbers that differ may become equal.
+        Keys of text only: a number is clipped to its bounds before it is compared, so that two keys may
+        become equal.
         """
         node = right.node
         tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
         if not tables or not isinstance(node, Scan):
             return False
-        # By the names that the scan gives them: a sub-query may call any other column by the name of the key.
+        # Columns are identified by the names that the scan gives them (t0c1): a sub-query may rename any
+        # other column to the name of the key.
         facts = dict(node.schema)
         if any(declared(facts[name]).kind is not Kind.TEXT for name in tables[0].key):
             return False
@@ -361,8 +380,8 @@ class Relations:
 
 
 def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:
-    """Yield the two columns of one kind that a condition makes equal, if it does: then a name that both have
-    can only mean one value."""
+    """Yield the pair of columns that a condition a = b makes equal, if both are of one kind of value: a name
+    that both tables have is then not ambiguous."""
     if isinstance(condition, Call) and condition.op == "=":
         a, b = condition.args
         if isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind:
@@ -391,14 +410,16 @@ def _alias_columns(item: Node) -> tuple[str, ...]:
 
 
 def _links(condition: Node, before: Scope, both: Scope) -> bool:
-    """Return whether a part of WHERE speaks of a newly joined table, and of none that comes later."""
+    """Return whether a condition of WHERE needs the newly joined table (the scope `both`, and not `before`),
+    and no table that is joined later."""
     if holds_query(condition) or not any(True for _ in condition.find_all(exp.Column)):
         return False
     return resolves(condition, both) and not resolves(condition, before)
 
 
 class _Aliases:
-    """Resolves names to columns of a scope, and beyond these to what SELECT calls so: WHERE may name it."""
+    """Resolves a name in WHERE to a column of the scope or, if there is none, to the item of SELECT with this
+    alias."""
 
     def __init__(self, scope: Scope, select: exp.Select) -> None:
         self.scope = scope
@@ -412,7 +433,7 @@ class _Aliases:
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    """Yield the parts of a condition that AND joins."""
+    """Yield the conditions that a bound condition joins by AND."""
     if isinstance(condition, Call) and condition.op == "and":
         for arg in condition.args:
             yield from _conjuncts(arg)

@@ -1,8 +1,9 @@
 """Computes the answer from noisy measures: formulas of aggregates, expressions over them, HAVING, ORDER BY
-and LIMIT. All of it is free.
+and LIMIT. All of it is post-processing, which costs no privacy.
 
-Deviations of derived values come from re-drawing the noise around the released measures: nothing exact is
-used.
+A measure is an integer per group with noise (`measures`); `direct` outputs are one measure, others are
+derived from several. Standard deviations of derived outputs are simulated by drawing noise around the noisy
+measures: nothing exact is used.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ CHUNK = 10_000
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
-    """Return the value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for
-    none; texts for chosen ones."""
+    """Return the values of every aggregate, one per group: float arrays from its noisy integers, with NaN
+    where there is no value; for quantiles and most common values the `choices` as they are."""
     columns = []
     for aggregate, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
@@ -48,8 +49,9 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
 
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: ValueDomain | None) -> Any:
-    """Return an aggregate from its measures: counts and sums as they are, averages and deviations
-    computed."""
+    """Return an aggregate from the `values` of its measures: a count or sum itself; an average, variance or
+    deviation from the count, the sum, and the sum of squares, which are around the middle of the range. It is
+    clipped to what values in `domain` can have."""
     if recipe.function in ("count", "sum"):
         return values[0]
     assert domain is not None
@@ -66,7 +68,7 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
 
 
 def limits_of(aggregate: Aggregate) -> tuple[float, float]:
-    """Return the largest deviation from a mean that each of two numbers can have."""
+    """Return the largest standard deviation of each of the two arguments: half the width of its range."""
     assert aggregate.argument is not None
     assert aggregate.second is not None
     widths = [float(e.domain.high - e.domain.low) / 2 for e in (aggregate.argument, aggregate.second)]
@@ -76,7 +78,8 @@ def limits_of(aggregate: Aggregate) -> tuple[float, float]:
 def _pair_statistic(
     function: str, measures: list[Measure], values: list[Any], largest_x: float, largest_y: float
 ) -> Any:
-    """Return the covariance or correlation, kept within what two numbers of these ranges can have."""
+    """Return the covariance or correlation, clipped to what two numbers with these largest deviations can
+    have. `values`: the count, the sums of x, y and x y, and for a correlation of x² and y²."""
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
         x, y = values[1] / count, values[2] / count
@@ -98,8 +101,11 @@ def table(
     choices: list[Any],
     noises: list[Noise],
 ) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]], list[int]]:
-    """Return the rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group
-    each is."""
+    """Return the rows of the answer after HAVING, ORDER BY and LIMIT, the standard deviation of each cell
+    (None for keys and chosen values), and the index of the group that each row shows.
+
+    `keys`: the key values of each group; `measures`, `choices`: noisy integers, and chosen values, per group.
+    """
     columns = key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     deviations = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
@@ -119,7 +125,8 @@ def rows_of(
     choices: list[Any],
     columns: list[Any] | None = None,
 ) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """Return the rows of the answer, and which group each is."""
+    """Return the rows of the answer, and the index of the group that each row shows. `columns`: the result of
+    `key_columns`, if it is known already."""
     size = len(keys)
     columns = key_columns(plan, keys) if columns is None else columns
     values = aggregates(plan, recipes, measures, choices)
@@ -130,6 +137,8 @@ def rows_of(
 
 
 def key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
+    """Return one array per key of GROUP BY, with its value in each group: floats, or objects for texts and
+    days."""
     columns = []
     for i, k in enumerate(plan.keys):
         numeric = k.expression.domain.kind is Kind.NUMBER
@@ -148,7 +157,8 @@ def _broadcast(array: Any, size: int) -> Any:
 def _cells(
     plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]
 ) -> list[Any]:
-    """Return plain Python values: counts and whole keys as integers, missing as None."""
+    """Return an output column as Python values: counts and whole numbers as integers, missing values as
+    None."""
     _, expression = plan.outputs[i]
     measure = direct(plan, recipes, i)
     if measure is not None and recipes.measures[measure].resolution == 1:
@@ -157,7 +167,7 @@ def _cells(
     if output.dtype == object:
         return list(output)
     if isinstance(expression, Output) and expression.domain.integral and not np.isnan(output).any():
-        # Python's integers: a median may lie beyond 64 bits
+        # int(), as a median may be beyond the integers of 64 bits
         cells: list[Any] = output.tolist()
         return list(map(int, cells)) if (output == np.floor(output)).all() else cells
     return _floats_or_none(output)
@@ -170,12 +180,12 @@ def _floats_or_none(values: Any) -> list[Any]:
 
 
 def _rows_in_order(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
-    """Return the rows that pass HAVING, in the order asked for."""
+    """Return the indices of the groups that pass HAVING, in the order of ORDER BY, after OFFSET and LIMIT."""
     rows = list(range(size))
     if plan.having is not None:
         passes = _broadcast(value(plan.having, keys, values), size) == 1.0
         rows = [r for r in rows if passes[r]]
-    # sorts are stable: the first key decides last
+    # Sorting is stable, so that the first key of ORDER BY must be sorted by last. Missing values come last.
     for expression, descending in reversed(plan.order):
         by = _broadcast(value(expression, keys, values), size)
         present = [r for r in rows if not _absent(by[r])]
@@ -189,7 +199,8 @@ def _absent(v: Any) -> bool:
 
 
 def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
-    """Return the measure that output `i` is, if it is one noisy number and nothing else."""
+    """Return the index of the measure that output `i` consists of; None if it is computed from several, or
+    from none."""
     _, expression = plan.outputs[i]
     if isinstance(expression, Output) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]
@@ -207,7 +218,8 @@ def _deviations(
     noises: list[Noise],
     size: int,
 ) -> list[Any]:
-    """Return the standard deviation of every output: known for single noisy numbers, else simulated."""
+    """Return the standard deviations of every output, one per group: that of its noise for a direct output,
+    simulated for a derived one, None for keys and chosen values."""
     deviations: list[Any] = [None] * len(plan.outputs)
     derived = []
     for i, (_, expression) in enumerate(plan.outputs):
@@ -230,7 +242,8 @@ def _deviations(
 
 
 def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
-    """Return whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
+    """Return whether an expression is a number whose aggregates are all computed from measures; chosen values
+    have no deviation."""
     used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
@@ -245,11 +258,12 @@ def _simulate_deviations(
     outputs: list[int],
     size: int,
 ) -> list[Any]:
-    """Return the standard deviation of each output when the noise is drawn again around the released
-    measures."""
+    """Return the standard deviations of each of the `outputs`, one per group, if normal noise of the same
+    deviation is added to the noisy measures."""
     if not outputs or size == 0:
         return [np.zeros(size) for _ in outputs]
-    # a fixed stream: the same answer always shows the same deviations
+    # A fixed seed, so that the same answer always shows the same deviations. No privacy depends on it: the
+    # measures have their private noise already.
     random = np.random.default_rng(0)
     samples: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
@@ -271,14 +285,14 @@ def _simulate_deviations(
 
 
 def _spread(values: Any) -> Any:
-    """Return the standard deviation down each column, without those draws that have no value; none if these
-    are half of them."""
+    """Return the standard deviation of each column, over the draws that are not NaN; NaN if these are at most
+    half of all draws."""
     present = ~np.isnan(values)
     count = present.sum(axis=0)
     with np.errstate(all="ignore"):
         mean = np.where(present, values, 0.0).sum(axis=0) / count
         distances = np.where(present, values - mean, 0.0)
-        # in units of the largest distance: squares of very small or large ones leave the range of floats
+        # divided by the largest distance, as squares of very small or large ones leave the range of floats
         largest = np.abs(distances).max(axis=0, initial=0.0)
         unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
         deviation = unit * np.sqrt(((distances / unit) ** 2).sum(axis=0) / (count - 1))

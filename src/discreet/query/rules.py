@@ -1,9 +1,10 @@
-"""Defines the domain rules of operators: which values a result can have, from which values its arguments
-can have.
+"""Defines the domain rules of operators: which values a result can have, given which values its arguments can
+have.
 
-A rule takes the domains of the arguments and returns the domain of the result, or refuses arguments that the
-operator is not for. Here: numbers, comparisons, conditions and casts; `date_rules` and `text_rules` have the
-rest.
+A rule takes the domains of the arguments (`domain.ValueDomain`) and returns the domain of the result, or
+raises a `Refusal` for arguments that the operator is not for. A domain may be too wide, never too narrow: it
+decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing. The
+rules of dates and texts are in `date_rules` and `text_rules`; the operators themselves are in `operators`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .domain import Kind, ValueDomain, boolean, corners, number, union
 from .errors import Refusal
 
 Rule = Callable[..., ValueDomain]
-# Values that a domain of whole numbers lists one by one, as groups can be formed of them; beyond, only its
-# bounds are kept. Not tuned.
+# The most values of a domain of whole numbers that are listed one by one, so that groups can be formed of
+# them; of more values only the bounds are known. Not tuned.
 _MAX_LISTED = 4096
 # The largest exponent of POWER. Not tuned: a range beyond `domain.HUGE` counts as unbounded anyway.
 _LARGEST_EXPONENT = 8
@@ -30,6 +31,11 @@ _EXP_ENDS = -745.0, 340.0
 def any_null(*args: ValueDomain) -> bool:
     """Return whether one of the arguments may be NULL."""
     return any(arg.nullable for arg in args)
+
+
+def is_fixed(a: ValueDomain) -> bool:
+    """Return whether this is one number in every row; NULL is none."""
+    return a.kind is Kind.NUMBER and a.low == a.high and not a.nullable
 
 
 def numbers(what: str, *args: ValueDomain) -> None:
@@ -44,8 +50,8 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
     def rule(a: ValueDomain, b: ValueDomain) -> ValueDomain:
         if Kind.DATE in (a.kind, b.kind):
             raise Refusal(
-                "to dates days can be added; they can be subtracted, compared, truncated and taken "
-                "apart, nothing else"
+                "dates can have days added, be subtracted, compared, truncated and taken apart into year, "
+                "month and the like; no other arithmetic is possible"
             )
         numbers(what, a, b)
         low, high = corners(a, b, op)
@@ -58,8 +64,8 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
 def _listed_results(
     a: ValueDomain, b: ValueDomain, op: Callable[[float, float], float]
 ) -> tuple[Any, ...] | None:
-    """Return all results of an operation on whole numbers, where they are few: FLOOR(age / 10) * 10 is 0,
-    10, 20, ..."""
+    """Return all results of an operation on whole numbers, or None where they are too many to list: those of
+    FLOOR(age / 10) * 10 are 0, 10, 20, ..."""
     if not (a.integral and b.integral):
         return None
     left, right = a.members(_MAX_LISTED), b.members(_MAX_LISTED)
@@ -69,7 +75,7 @@ def _listed_results(
 
 
 def divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
-    """Return the domain of /: unbounded, and missing, where the divisor can be zero."""
+    """Return the domain of /: unbounded, and possibly missing, where the divisor can be zero."""
     numbers("/", a, b)
     if b.low > 0 or b.high < 0:
         low, high = corners(a, b, lambda x, y: x / y)
@@ -78,13 +84,13 @@ def divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
 
 
 def integer_divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
-    """Return the domain of `//` of what DuckDB would hold as integers: cut off towards zero."""
+    """Return the domain of `//` on integers (`ValueDomain.integer`): the quotient, cut off towards zero."""
     return monotone(math.trunc, "//", integral=True)(divide(a, b))
 
 
 def exactly_whole(a: ValueDomain) -> ValueDomain:
-    """Return a number where it is whole, missing where it is not: the key of groups by a number that was
-    declared with whole bounds."""
+    """Return the domain of the operator that keeps whole numbers and makes all others missing: it is the key
+    of GROUP BY a number that is declared with integer bounds."""
     numbers("GROUP BY", a)
     return number(a.low, a.high, integral=True)
 
@@ -97,17 +103,18 @@ def sign(a: ValueDomain) -> ValueDomain:
 
 
 def modulo(a: ValueDomain, b: ValueDomain) -> ValueDomain:
-    """Return the domain of %: the sign is the dividend's, as in DuckDB."""
+    """Return the domain of %: the sign is the dividend's, as in DuckDB; missing where the divisor is 0."""
     numbers("%", a, b)
-    largest = max(abs(b.low), abs(b.high))
+    divisor = max(abs(b.low), abs(b.high))
     integral = a.integral and b.integral
-    edge = largest - 1 if integral and largest >= 1 else largest
-    low = 0.0 if a.low >= 0 else -edge
-    return number(low, 0.0 if a.high <= 0 else edge, integral=integral, nullable=True)
+    largest = divisor - 1 if integral and divisor >= 1 else divisor
+    low = 0.0 if a.low >= 0 else -largest
+    return number(low, 0.0 if a.high <= 0 else largest, integral=integral, nullable=True)
 
 
 def monotone(op: Callable[[float], float], what: str, *, integral: bool | None = None) -> Rule:
-    """Return the rule of a non-decreasing function: bounds go to bounds."""
+    """Return the rule of a non-decreasing function: the bounds of the result are its values at the bounds of
+    the argument. `integral`: whether results are whole numbers; by default as the argument."""
 
     def rule(a: ValueDomain) -> ValueDomain:
         numbers(what, a)
@@ -153,7 +160,7 @@ def exponential(a: ValueDomain) -> ValueDomain:
 def power(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of POWER with a fixed exponent."""
     numbers("POWER", a, b)
-    if b.low != b.high or b.low != int(b.low) or not 0 <= b.low <= _LARGEST_EXPONENT:
+    if not is_fixed(b) or b.low != int(b.low) or not 0 <= b.low <= _LARGEST_EXPONENT:
         raise Refusal(f"POWER needs a fixed whole exponent between 0 and {_LARGEST_EXPONENT}")
     n = int(b.low)
     ends = [_power_of_bound(end, n) for end in (a.low, a.high)]
@@ -172,9 +179,9 @@ def _power_of_bound(end: float, n: int) -> float:
 
 
 def clamp(a: ValueDomain, low: ValueDomain, high: ValueDomain) -> ValueDomain:
-    """Return the domain of CLAMP(x, low, high)."""
+    """Return the domain of CLAMP(x, low, high): missing where x is no finite number."""
     numbers("CLAMP", a, low, high)
-    if not (low.low == low.high < high.low == high.high):
+    if not (is_fixed(low) and is_fixed(high) and low.low < high.low):
         raise Refusal("CLAMP(x, low, high) needs two fixed numbers, low below high")
     inner = number(
         max(a.low, low.low),
@@ -182,7 +189,7 @@ def clamp(a: ValueDomain, low: ValueDomain, high: ValueDomain) -> ValueDomain:
         integral=a.integral and low.integral and high.integral,
         nullable=a.nullable or not a.finite,
     )
-    # all of it lies beyond one end
+    # the range of x lies beyond one end, so that every value becomes that end
     if inner.low > inner.high:
         end = low.low if a.high < low.low else high.low
         return replace(inner, low=end, high=end)
@@ -197,7 +204,9 @@ def least_or_greatest(pick: Callable[..., float]) -> Rule:
         joined = union(list(args), nullable=nullable)
         if joined.kind not in (Kind.NUMBER, Kind.DATE):
             raise Refusal("LEAST and GREATEST are for numbers and dates")
-        # LEAST and GREATEST skip NULL, so the far end of a single argument can come through.
+        # LEAST and GREATEST skip NULL: where all other arguments are NULL, the result is the remaining one,
+        # so that its largest value bounds LEAST, and its smallest GREATEST. Arguments that are never NULL
+        # (`present`) always take part.
         if any_null(*args):
             low, high = min(a.low for a in args), max(a.high for a in args)
             present = [a for a in args if not a.nullable]
@@ -262,7 +271,7 @@ def nullif(a: ValueDomain, b: ValueDomain) -> ValueDomain:
 
 
 def not_distinct(a: ValueDomain, b: ValueDomain) -> ValueDomain:
-    """Return the domain of IS NOT DISTINCT FROM: never NULL; a missing value is like another."""
+    """Return the domain of IS NOT DISTINCT FROM: never NULL, as NULL equals NULL there."""
     if not (is_null(a) or is_null(b)):
         comparison(a, b)
     return boolean(False)
@@ -287,12 +296,12 @@ def round_half_away(x: float) -> float:
 
 
 def to_integer(lower: int, upper: int) -> Rule:
-    """Return the rule of CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what
-    does not fit is missing."""
+    """Return the rule of CAST to the integer type with the values from `lower` to `upper`. Halves are rounded
+    to the even neighbor, as DuckDB casts a DOUBLE; a number that does not fit the type is missing."""
 
     def rule(a: ValueDomain) -> ValueDomain:
         b = to_number(a)
-        # texts such as '2.5' are rounded by DuckDB another way; their range is that of the type
+        # A text has the range of the type, so that it does not matter that DuckDB rounds '2.5' otherwise.
         low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
         fits = lower <= low and high <= upper and a.kind is not Kind.TEXT
         low, high = min(max(low, lower), upper), max(min(high, upper), lower)
@@ -303,30 +312,33 @@ def to_integer(lower: int, upper: int) -> Rule:
 
 
 def to_decimal(a: ValueDomain, width: ValueDomain, scale: ValueDomain) -> ValueDomain:
-    """Return the domain of CAST to DECIMAL(width, scale): halves away from zero; what does not fit is
-    missing."""
+    """Return the domain of CAST to DECIMAL(width, scale), `width` digits of which `scale` are decimals.
+    Halves are rounded away from zero; a number that does not fit the type is missing."""
     b, digits = to_number(a), int(scale.low)
     half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
     ends = (round_half_away(b.low), round_half_away(b.high)) if digits == 0 else (b.low - half, b.high + half)
-    domain = number(max(ends[0], -limit), min(ends[1], limit), integral=digits == 0)
+    # A range that lies beyond the type, where every row is missing, shrinks to one end of the type.
+    low, high = (min(max(end, -limit), limit) for end in ends)
+    domain = number(low, high, integral=digits == 0)
     if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain
 
 
 def to_float(a: ValueDomain) -> ValueDomain:
-    """Return the domain of CAST to FLOAT: the nearest number of 24 bits."""
+    """Return the domain of CAST to FLOAT, which has 24 bits of precision."""
     b = to_number(a)
+    # twice the largest rounding error
     rounding = max(abs(b.low), abs(b.high)) * 2.0**-23
     exact = b.integral and max(abs(b.low), abs(b.high)) <= 1 << 24
     return replace(b, integer=False) if exact else number(b.low - rounding, b.high + rounding)
 
 
 def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueDomain:
-    """Return the domain of TRUNC: towards zero."""
+    """Return the domain of TRUNC, which cuts off towards zero after so many digits."""
     numbers("TRUNC", a)
     decimals = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and 0 <= decimals <= 12 and digits.integral):
+    if digits is not None and not (is_fixed(digits) and digits.integral and 0 <= decimals <= 12):
         raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
     if decimals == 0:
         return monotone(math.trunc, "TRUNC", integral=True)(a)
@@ -341,7 +353,7 @@ def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     """Return the domain of ROUND, halves away from zero."""
     numbers("ROUND", a)
     decimals = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and -12 <= decimals <= 12 and digits.integral):
+    if digits is not None and not (is_fixed(digits) and digits.integral and -12 <= decimals <= 12):
         raise Refusal("ROUND needs a fixed number of digits between -12 and 12")
     half = 0.5 * 10.0**-decimals
     if a.integral and decimals >= 0:
@@ -354,8 +366,8 @@ def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
 
 
 def _multiples(a: ValueDomain, rounded: ValueDomain, unit: int) -> ValueDomain:
-    """Return the domain of rounding to tens, hundreds, ...: only multiples of these, as a list where they are
-    few."""
+    """Return the domain of `a` rounded to tens, hundreds, ... (`unit`): multiples of the unit, listed where
+    they are few."""
     first, last = int(round_half_away(a.low / unit)), int(round_half_away(a.high / unit))
     listed = last - first < _MAX_LISTED
     values = tuple(k * unit for k in range(first, last + 1)) if listed else None

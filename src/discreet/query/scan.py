@@ -1,8 +1,12 @@
-"""Defines how tables are read: every column under a name of our own, converted, clipped and made whole, in
-ways that cannot fail on any row.
+"""Writes the SQL that reads the tables of a plan: every column gets a name of ours, is converted to its
+declared type and clipped to its declared bounds, by operations that cannot fail on any row (an error would
+tell of that row).
 
-Plain numeric columns also come as they are (their name with an `r`), for sums that put them on the grid in
-one go.
+Names of columns: the table with prefix t0 has t0u, the unit of privacy as the engine has it; t0w, the unit as
+text; t0c0, t0c1, ..., the declared columns, cleaned; t0c0r, ..., the same columns raw, as the table has them,
+for sums that put a number on the grid themselves; t0i, the identity of a row where a row is the unit.
+Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m,
+t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not change.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import clipped, double, if_
 from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of
 
+# by table and column, the kind of values that the engine has there: integer, number, boolean, date or text
 Kinds = Mapping[str, Mapping[str, str]]
 
 
 def name(text: str) -> Node:
+    """Return a column as a quoted identifier."""
     return exp.column(exp.to_identifier(text, quoted=True))
 
 
@@ -60,9 +66,10 @@ def not_null(column: str) -> Node:
 
 
 def clean(x: Expr) -> Expr:
-    """Return a number inside its public range, or missing.
+    """Return a number clipped to its public range, and NULL where it is not finite.
 
-    Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding.
+    Columns of tables ("t0c1") are clipped already; computed numbers may leave their range by a rounding
+    error.
     """
     domain = x.domain
     of_table = isinstance(x, Column) and "c" in x.name
@@ -70,13 +77,14 @@ def clean(x: Expr) -> Expr:
         return x
     if not domain.bounded:
         return x if domain.finite else make("finite", x)
+    # CLAMP needs two different bounds; sums round to the grid, so that the wider range changes nothing
     high = domain.high if domain.high > domain.low else domain.low + max(1.0, abs(domain.low))
     return make("clamp", x, Literal(domain.low), Literal(high))
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """Return the plain columns that can be had as they are: numbers, and whole numbers that are declared as
-    categories."""
+    """Return the cleaned columns that have a raw column beside them (name + "r"): numbers, and integers that
+    are declared as categories. Each with its declared fact and the engine's kind."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         return {
@@ -88,7 +96,8 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
         return raw_columns(node.child, kinds)
     if isinstance(node, Joined):
         right = raw_columns(node.right, kinds)
-        # a row without a partner is missing, whatever its column counts a missing value as
+        # In a row without a partner the raw column is NULL, too. For a column that is declared as never NULL
+        # it would then count as the lower bound, as any NULL of it does; so that column is not read raw.
         if node.kind == "left":
             right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _is_never_null(fact)}
         return {**raw_columns(node.left, kinds), **right}
@@ -96,16 +105,20 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
 
 
 def _is_never_null(fact: Fact) -> bool:
+    """Return whether a column is declared as never NULL: then a NULL in the table counts as its lower
+    bound."""
     return isinstance(fact, Bounds) and not fact.nullable
 
 
 def _is_raw(fact: Fact, kind: str | None) -> bool:
+    """Return whether `raw_columns` lists a column of this declared fact and engine's kind."""
     if isinstance(fact, Bounds):
         return kind in ("integer", "number")
     return isinstance(fact, Categories) and kind == "integer" and all(isinstance(v, int) for v in fact.values)
 
 
 def used_columns(node: From) -> set[str]:
+    """Return the names of the columns that the conditions, keys and computed columns of a source use."""
     if isinstance(node, Scan):
         return set()
     if isinstance(node, Filtered):
@@ -121,13 +134,15 @@ def used_columns(node: From) -> set[str]:
 
 
 def _joins(node: From) -> int:
+    """Return the number of joins in a source, which tells the marks of nested joins apart."""
     if isinstance(node, Joined):
         return 1 + _joins(node.left) + _joins(node.right)
     return 0 if isinstance(node, Scan) else _joins(node.child)
 
 
 def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
-    """Return what a query reads, as a sub-select whose columns have our own names."""
+    """Return the SELECT of what a query reads, with the names of columns that the module's docstring lists;
+    only columns of tables in `used` are read."""
     if isinstance(node, Scan):
         return _scan_sql(node, used, kinds)
     if isinstance(node, Filtered):
@@ -141,8 +156,8 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         on = all_of([sql(c) for c in node.on])
         if node.kind == "left":
             return joined.join(right.subquery("r"), on=on, join_type="left")
-        # an inner join, in words that the engine can plan without moving filters about (see
-        # `tables.engines.duckdb_reading`)
+        # An inner join is written as a left join and a filter: the engine may not move filters (see
+        # `tables.engines.duckdb_reading`), and plans this form well all the same.
         mark = f"found{_joins(node)}"
         right = right.select(aliased(exp.Boolean(this=True), mark))
         return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(mark))
@@ -165,13 +180,16 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
-    """Join with what differs among the inner values, so that a row stays one row: the engine's own EXISTS
-    would compare all rows with all others, as it may not move filters about (see
-    `tables.engines.duckdb_reading`)."""
+    """Add the columns of a mark (`sources.Marked`) to `rows`, by a left join with the DISTINCT inner values,
+    which adds no rows.
+
+    The engine's own EXISTS would compare each row with all rows of `right`, as the engine may not move
+    filters (see `tables.engines.duckdb_reading`).
+    """
     prefix = node.prefix
     if not node.pairs:
-        some = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
-        totals = exp.select(aliased(some, f"{prefix}m")).from_(right.subquery("i"))
+        any_row = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
+        totals = exp.select(aliased(any_row, f"{prefix}m")).from_(right.subquery("i"))
         return rows.join(totals.subquery("x"), join_type="cross")
     inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
     listed = exp.select(*inner).distinct().from_(right.subquery("i"))
@@ -190,7 +208,8 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:
-    """Return an aggregate of one unit's own rows, exact, so that it depends on nothing but these."""
+    """Return an aggregate of one unit's rows. Sums are exact: values are rounded to the grid and added as
+    integers, so that the result does not depend on the order of rows, nor on other units."""
     if function == "count":
         return convert(exp.Count(this=exp.Star() if argument is None else sql(argument)), "double")
     assert argument is not None
@@ -209,7 +228,8 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
-    """Return SELECT of the used columns of one table, cleaned, under our own names."""
+    """Return the SELECT of the used columns of one table, cleaned, under our names. Rows whose unit is NULL
+    are left out, as they belong to nobody."""
     columns: list[Node] = []
     own = kinds.get(scan.table, {})
     if scan.private:
@@ -222,6 +242,7 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
             columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
             if _is_raw(fact, own.get(column)):
                 columns.append(aliased(name(column), f"{alias}r"))
+    # a SELECT needs a column, even if none is used
     query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
         exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
     )
@@ -231,8 +252,8 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def identity(node: From, unit: str) -> str | None:
-    """Return the column with the identity of a row where a row is the unit, for `source_sql`; None where a
-    column says whose a row is."""
+    """Return the name of the column with the identity of a row, if a row is the unit, for the argument `used`
+    of `source_sql`; None where a column of the table is the unit."""
     if isinstance(node, Scan):
         own = node.private and node.unit is None and f"{node.prefix}u" == unit
         return _row_id(node) if own else None
@@ -241,16 +262,17 @@ def identity(node: From, unit: str) -> str | None:
     return identity(node.child, unit)
 
 
-def require_row_number(who: str | None, dialect: Dialect) -> str | None:
-    """Return the row's identity; refuse one that the engine cannot number, as a join may repeat it."""
-    if who is not None and not dialect.numbers_rows:
+def require_row_number(row_id: str | None, dialect: Dialect) -> str | None:
+    """Return the result of `identity` unchanged; refuse it for an engine that cannot number rows, as a join
+    may repeat a row, and all copies must be known to be one row."""
+    if row_id is not None and not dialect.numbers_rows:
         raise Unsupported(
             f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "
             f"number that tells rows apart for good. Nothing was read or charged. Declare a column that is "
             f"different in every row: as the unit, unit='visit_id', or with Spark as key='visit_id'; or ask "
             f"without the join."
         )
-    return who
+    return row_id
 
 
 def _row_id(scan: Scan) -> str:
@@ -258,19 +280,22 @@ def _row_id(scan: Scan) -> str:
 
 
 def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
-    """Add the identity of a row, by what a query reads of it: a hash of these values and a number among rows
-    that agree in all of them.
+    """Add the identity of a row: a hash of its content, the values that the query reads of it, and of its
+    number among the rows with the same content.
 
-    Guarantee: with one row less, the identities of all others are the same, up to the order of rows that the
-               query cannot tell apart.
-    Proof:     rows are numbered within one content, so rows of another content keep their numbers, and of n
-               equal rows one less have the numbers 1 to n - 1. Which of them bears which number is open, and
-               changes nothing: they are equal.
+    Where a join repeats a row, this identity decides which of the copies count, and never the row's position
+    in the table, which changes when another row is removed.
 
-    NULLs are equal here, and so is every NaN; the sign of a zero is content, as the engine calls the two
-    zeros equal and prints them apart.
+    Guarantee: when one row is removed, the identities of all others stay the same, up to exchanges among rows
+               of equal content.
+    Proof:     rows are numbered among those of equal content, so that rows of another content keep their
+               numbers; if one of n rows of equal content is removed, the others have the numbers 1 to n - 1.
+               Which of them has which number changes nothing, because the query reads equal values of them.
+
+    NULLs are equal here, and so is every NaN; the sign of a zero belongs to the content, as the engine calls
+    the two zeros equal and prints them differently.
     """
-    # The first column is the row's position.
+    # The first column is the row's position, which is no content.
     content = [name(column.alias) for column in query.selects[1:]]
     numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
     signs = [
@@ -278,7 +303,8 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
         for c in content
         if c.name.removesuffix("r") in numbers
     ]
-    # The order decides nothing but which of equal rows is which: the same whenever it is computed again.
+    # The order only decides which of equal rows gets which number. It is by position, so that computing it
+    # again gives the same numbers.
     order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
@@ -288,8 +314,9 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
-    """Return a column as declared: converted where it can be, clipped, and missing (or the least value)
-    otherwise."""
+    """Return a column as declared: converted to the declared type and clipped to the bounds. A value that
+    cannot be converted is NULL; a NULL becomes the lower bound, or false, where the column is declared as
+    never NULL."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
         number = _as("double", column, kind in ("integer", "number", "boolean"))
@@ -308,18 +335,20 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
 
 
 def _listed_only(x: Node, fact: Categories) -> Node:
-    """Return a number that is declared, or missing: sums rely on the declared ones being all there are."""
+    """Return a number, or NULL if it is not among the declared categories: the sensitivity of sums is
+    computed from the declared ones."""
     listed = exp.In(this=x.copy(), expressions=[double(float(value)) for value in fact.values])
     return if_(exp.And(this=semantics.IsFinite(this=x.copy()), expression=listed), x)
 
 
 def _as(to: str, column: Node, safe: bool) -> Node:
-    """Return a conversion that cannot fail."""
+    """Return a conversion that cannot fail; `safe`: no value of this kind can fail it, so that the plain one
+    will do."""
     return convert(column, to) if safe else semantics.SafeCast(this=column, to=to)
 
 
 def _clipped_day(day: Node, low: Node, high: Node) -> Node:
-    """Clip a day to its declared bounds."""
+    """Clip a day to its declared bounds; NULL stays NULL."""
     cases = [
         (exp.LT(this=day.copy(), expression=low), low.copy()),
         (exp.GT(this=day.copy(), expression=high), high.copy()),

@@ -1,7 +1,9 @@
 """Describes what a plan reads, as a tree: scans of tables, filters, joins, computed columns, and sub-queries
-with one row per unit.
+with one row per unit of privacy (a person, or a row).
 
-A `Relation` is such a tree with the names of its columns and with whose its rows are."""
+A `Relation` is such a tree together with the names of its columns, and with the column that says which unit a
+row belongs to. `scan` writes a tree as SQL, and lists what columns are called there (t0c1).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ from .nodes import Column, Expr, key, walk
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads a table; `prefix` tells its columns from those of others.
+    """Reads a table; `prefix` (t0, t1, ...) tells its columns from those of other tables.
 
-    `unit`: the column that says whose a row is; None: the row's own number.
+    `schema`: the declared columns, with what is declared of each; `private`: whether its rows are protected;
+    `unit`: the column that says which unit a row belongs to, None where a row is the unit.
     """
 
     table: str
@@ -25,6 +28,7 @@ class Scan:
     unit: str | None
 
     def alias(self, column: str) -> str:
+        """Return what a column of the table is called in the SQL."""
         if column == self.unit:
             return f"{self.prefix}w"
         return f"{self.prefix}c{[name for name, _ in self.schema].index(column)}"
@@ -40,7 +44,7 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Joins two relations; `kind`: inner or left; all of `on` must hold."""
+    """Joins two sources; `kind`: "inner" or "left"; rows match where all conditions of `on` are true."""
 
     left: From
     right: From
@@ -50,9 +54,11 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class UnitAggregate:
-    """Aggregates the rows of each unit (and each combination of `keys`) to one row.
+    """Aggregates the rows of each unit (and each combination of `keys`) to one row, exactly and without
+    noise.
 
-    Computed exactly for every unit by itself.
+    `unit`: the column of `child` that says which unit a row belongs to. `aggregates`: pairs of a function
+    (count, distinct, sum, avg, min or max) and its argument, None for COUNT(*).
     """
 
     child: From
@@ -64,7 +70,8 @@ class UnitAggregate:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """Adds computed columns, fixed before a LEFT JOIN may fill what they are computed from with NULLs."""
+    """Adds computed columns to the right side of a LEFT JOIN, before the join: after it they would be
+    computed from NULLs where a row has no partner."""
 
     child: From
     prefix: str
@@ -73,11 +80,12 @@ class Projected:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Marks rows: whether `right` has a row whose inner expressions equal the row's own, for all `pairs` of
-    (own, inner).
+    """Marks each row of `child` that has a match in `right`, for EXISTS and IN with a sub-query.
 
-    A mark adds no rows. Column `{prefix}m` is true or NULL; with `counted`, `{prefix}n` and `{prefix}c` are
-    how many rows `right` has, and in how many of them the inner expression of the first pair is not NULL.
+    A row of `right` matches if own = inner for all `pairs` (own, inner) of an expression over `child` and one
+    over `right`. A mark adds no rows. Column `{prefix}m` is true where there is a match, else NULL; with
+    `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c` the number of those in which the
+    inner expression of the first pair is not NULL.
     """
 
     child: From
@@ -92,10 +100,12 @@ From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Holds a bound FROM item. `unit`: the raw column that says whose a row is, None if public.
+    """Holds a bound item of FROM. `columns`: the expression of each column, by the name that a query uses.
 
-    `unit_keys`: expressions equal to the unit. `nullable_unit_keys`: those equal to the unit or, where an
-    outer join had no partner, NULL. `many`: one unit may have several rows.
+    `unit`: the column of `node` that says which unit a row belongs to, None if all rows are public.
+    `unit_keys`: expressions that always equal the unit. `nullable_unit_keys`: expressions that equal the unit
+    or, in a row to which an outer join found no partner, are NULL. `many`: whether one unit may have several
+    rows.
     """
 
     node: From
@@ -112,7 +122,8 @@ def columns_of(*exprs: Expr | None) -> set[str]:
 
 
 def source_key(node: From) -> str:
-    """Return a stable text of what is read."""
+    """Return a stable text of what is read. It is part of `Plan.key`, by which stored answers are found, so
+    that its form must not change."""
     if isinstance(node, Scan):
         return f"scan({node.table!r} as {node.prefix})"
     if isinstance(node, Filtered):

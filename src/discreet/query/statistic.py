@@ -1,7 +1,8 @@
-"""Defines a number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of
-their own or only compare it.
+"""Defines statistics that are written in SQL: exact numbers without noise, each with its sensitivity, for
+mechanisms that add noise themselves or only compare the number with a threshold.
 
-Sparse vector, the reusable holdout and their like take statistics; this is one an analyst can write as text.
+Sparse vector, the reusable holdout and stream counters take statistics; these an analyst can send as text. A
+statistic is never released by itself.
 
 >>> from discreet import Bounds, Public
 >>> from discreet.tables import Memory
@@ -31,7 +32,8 @@ from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
 
-# The key of the hash that chooses among a unit's groups: the sensitivity holds for every key.
+# The key of the hash that chooses which groups of a unit count. It may be fixed and known, because the
+# sensitivity holds for every key; a fixed one makes the value a function of the data.
 _KEY = 0
 
 
@@ -40,9 +42,10 @@ _KEY = 0
 class SqlStatistic:
     """One COUNT or SUM, without GROUP BY, HAVING and the like.
 
-    `rows`: how many rows of one unit count, by default as declared.
+    `rows`: how many rows of one unit (a person, or a row) count, by default as declared.
 
-    Guarantee: the value is an exact integer in whole steps, and one unit moves it by at most `sensitivity`.
+    Guarantee: the value is an exact integer, in units of `step_for`, and one unit moves it by at most
+               `sensitivity`.
     Proof:     `Measure.sensitivity`, with a single group.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
@@ -57,10 +60,10 @@ class SqlStatistic:
             _require.integer(rows=self.rows, at_least=1)
 
     def length(self, public: Public) -> None:
-        """Return None: a single number."""
+        """Return None, as the value is a single number and no vector."""
 
     def step_for(self, public: Public) -> Fraction:
-        """Return the step of the value: what one unit of the integer stands for; 1 for counts."""
+        """Return the amount that an integer of 1 stands for; 1 for counts."""
         return _settle(self.sql, public, self.rows)[2].resolution
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -68,8 +71,8 @@ class SqlStatistic:
         return measure.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
-        """Return whether adding a unit never lowers the value: so of counts, and of sums of what is never
-        negative."""
+        """Return whether adding a unit never lowers the value, as for counts and for sums of numbers that are
+        never negative."""
         _, _, measure, bounding = _settle(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and measure.limits(bounding)[0] >= 0
 
@@ -85,10 +88,11 @@ class SqlStatistic:
 class SqlVector:
     """One COUNT or SUM for each of the public groups of GROUP BY, as a vector in the order of `keys`.
 
-    `rows`, `groups`: how many rows of one unit count in a group, and in how many groups, by default as
-    declared.
+    `rows`, `groups`: how many rows of one unit count in a group, and in how many groups a unit counts, by
+    default as declared.
 
-    Guarantee: the values are exact integers in whole steps, and one unit moves them by at most `sensitivity`.
+    Guarantee: the values are exact integers, in units of `step_for`, and one unit moves them by at most
+               `sensitivity`.
     Proof:     `Measure.sensitivity`, with all groups.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
@@ -105,10 +109,11 @@ class SqlVector:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
 
     def _of(self, public: Public) -> tuple[Plan, Recipes, Measure, Bounding]:
+        """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
         return _plan_grouped(self.sql, public, self.rows, self.groups)
 
     def step_for(self, public: Public) -> Fraction:
-        """Return the step of the values: what one unit of an integer stands for; 1 for counts."""
+        """Return the amount that an integer of 1 stands for; 1 for counts."""
         return self._of(public)[2].resolution
 
     def length(self, public: Public) -> int:
@@ -128,10 +133,10 @@ class SqlVector:
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
-    """Return the statistic that counts units which satisfy a condition, written as it would stand after
-    WHERE; or a complete SELECT, as it is.
+    """Return the statistic that counts the units that satisfy a condition, which is written as after WHERE;
+    of a complete SELECT, the statistic that it describes.
 
-    Units with several rows count once, if any of their rows satisfies it.
+    A unit with several rows counts once if any of its rows satisfies the condition.
     """
     if not isinstance(predicate, str):
         raise _require.fail(
@@ -147,9 +152,18 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@lru_cache(maxsize=1024)
 def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one bare COUNT or SUM."""
+    """Plan a statement that must be one bare COUNT or SUM; see `_cached_total`."""
+    return _cached_total(sql, public, rows, repr(public))
+
+
+# `spelling`, the repr of `public`, is part of the key of both caches: Bounds(0, 9) and Bounds(0.0, 9.0) are
+# equal, and yet // means another operation on the second (`domain.ValueDomain.integer`).
+@lru_cache(maxsize=1024)
+def _cached_total(
+    sql: str, public: Public, rows: int | None, spelling: str
+) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (
@@ -168,11 +182,18 @@ def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, 
     return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
 
 
-@lru_cache(maxsize=1024)
 def _plan_grouped(
     sql: str, public: Public, rows: int | None, groups: int | None
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values."""
+    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values; see `_cached_groups`."""
+    return _cached_groups(sql, public, rows, groups, repr(public))
+
+
+@lru_cache(maxsize=1024)
+def _cached_groups(
+    sql: str, public: Public, rows: int | None, groups: int | None, spelling: str
+) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)

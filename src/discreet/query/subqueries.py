@@ -1,8 +1,9 @@
-"""Binds EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows
-of the same unit.
+"""Binds EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE as a mark on each row: a column that says whether
+the sub-query has a match for the row (`sources.Marked`).
 
-A mark adds no rows, so nothing changes in how much one unit contributes. Of a private table only rows of the
-row's own unit may decide it: otherwise one unit's rows would move another's.
+A mark adds no rows, so that one unit (a person) contributes no more than before. The matches may be rows of
+public tables or, of a private table, rows of the same unit: otherwise one unit's rows would decide whether
+another unit's row counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """Return the parts of a condition that must all hold, as they were written."""
+    """Yield the conditions that a parsed condition joins by AND."""
     if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
         yield from conjuncts(condition.this)
     elif isinstance(condition, exp.And):
@@ -37,11 +38,12 @@ def conjuncts(condition: Node | None) -> Iterator[Node]:
 
 
 def holds_query(node: Node) -> bool:
+    """Return whether there is a sub-query in an expression."""
     return any(True for _ in node.find_all(exp.Query, exp.Subquery))
 
 
 def resolves(node: Node, scope: Scope) -> bool:
-    """Return whether all columns in it are columns of this scope."""
+    """Return whether all columns in an expression are columns of this scope."""
     for column in node.find_all(exp.Column):
         alias, name = column.table.lower(), column.name.lower()
         tables = (
@@ -53,7 +55,8 @@ def resolves(node: Node, scope: Scope) -> bool:
 
 
 class Marks:
-    """Binds the sub-queries of one WHERE clause; `relation` gains a mark for each."""
+    """Binds the sub-queries of one WHERE clause. `relation`, the rows of the outer query, gets one more mark
+    with each; read it after binding."""
 
     def __init__(
         self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, CommonTable]
@@ -61,6 +64,7 @@ class Marks:
         self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
 
     def special(self, node: Node) -> Expr | None:
+        """Bind EXISTS and IN with a sub-query; None for any other node, which `Binder` binds itself."""
         if isinstance(node, exp.Exists):
             return self._exists(node)
         if isinstance(node, exp.In) and node.args.get("query") is not None:
@@ -68,7 +72,11 @@ class Marks:
         return None
 
     def _exists(self, node: Node) -> Expr:
-        """Bind EXISTS as a mark on the rows of the outer query."""
+        """Bind EXISTS as a mark on the rows of the outer query.
+
+        Conditions of the sub-query that name columns of the outer query must be own = inner, an expression
+        over the outer query's columns and one over its own.
+        """
         select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         only(
             _plain(select),
@@ -81,7 +89,7 @@ class Marks:
             )
         outer: list[Node] = []
         right, scope = self.relations.bind(select, self.ctes, outer)
-        inside, here = Binder(scope), Binder(self.scope)
+        bind_inner, bind_own = Binder(scope), Binder(self.scope)
         pairs = []
         for condition in outer:
             sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
@@ -97,7 +105,7 @@ class Marks:
                     "EXISTS compares the rows outside with those inside by = only",
                     "Conditions on the inner table alone may be anything; or join the table.",
                 )
-            pairs.append((here(own[0]), inside(inner[0])))
+            pairs.append((bind_own(own[0]), bind_inner(inner[0])))
         for own_side, inner_side in pairs:
             # kinds that cannot be compared are refused
             make("=", own_side, inner_side)
@@ -105,7 +113,8 @@ class Marks:
         return make("coalesce", mark, Literal(False))
 
     def _in(self, node: Node) -> Expr:
-        """Bind IN with a sub-query as a mark, with the three-valued logic of SQL."""
+        """Bind x IN (SELECT ...) as a mark, with the three-valued logic of SQL: true if there is a match;
+        else false if the sub-query has no row; else NULL if x is NULL, or any inner value is; else false."""
         query = node.args["query"]
         select = query.this if isinstance(query, exp.Subquery) else query
         x = Binder(self.scope, self.special)(node.this)
@@ -113,9 +122,11 @@ class Marks:
         if len(right.columns) != 1:
             raise refuse(select, "a sub-query after IN has one column")
         (inner,) = right.columns.values()
+        # kinds that cannot be compared are refused
         make("=", x, inner)
         mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
-        # inside, the unit is never missing; outside, it is where an outer join had no partner
+        # A private sub-query is compared by the unit (`_own_rows_only`). The inner unit is never NULL; x is
+        # NULL where an outer join found no partner.
         if right.unit is not None:
             listed = make("coalesce", mark, Literal(False))
             return (
@@ -145,13 +156,13 @@ class Marks:
         return Column(f"{prefix}m", boolean(True))
 
     def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
-        """Refuse a sub-query on private rows that are not the outer row's own unit's."""
+        """Refuse a sub-query on a private table unless one of the pairs compares the units of both rows."""
         own = self.relation.unit_keys | self.relation.nullable_unit_keys
         if self.relation.unit is None or not any(a in own and b in right.unit_keys for a, b in pairs):
             unit = self.relations.public.unit.column
             raise refuse(
                 node,
-                "of a private table only rows of the same unit may decide about a row",
+                "a row may only be matched with rows of the same unit in a private table",
                 f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}."
                 if unit
                 else "Here the unit is a single row.",
@@ -159,8 +170,8 @@ class Marks:
 
 
 def _plain(select: Node) -> exp.Select:
-    """Return a sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT
-    and the like might."""
+    """Return a sub-query without DISTINCT and ORDER BY, which change nothing if it only matters whether there
+    is a match; refuse LIMIT, OFFSET and DISTINCT ON, which might."""
     if not isinstance(select, exp.Select):
         raise refuse(select, "only a SELECT can stand here")
     for clause in ("limit", "offset"):

@@ -1,7 +1,8 @@
-"""Lists SQL syntax: which operator a node of the syntax tree stands for, and which arguments a node may have.
+"""Lists SQL syntax: which operator a node of sqlglot's syntax tree stands for, and which arguments a node may
+have.
 
-An operator of SQL that takes expressions alone is added here and in `operators`; one that needs more is a
-rule of `binder`.
+To add an operator whose arguments are all expressions, list it here and in `operators`; one with other
+arguments needs a rule in `binder`.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ UNARY: dict[type, str] = {
 }
 # Nodes with any number of arguments.
 VARIADIC: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
-# sqlglot's names of integer types that are not DuckDB's.
+# The integer types that sqlglot calls otherwise than DuckDB: sqlglot's name, and DuckDB's.
 INTEGER_TYPES = {"INT": "INTEGER", "UINT": "UINTEGER", "INT128": "HUGEINT"}
-# Units of INTERVAL: the operator that shifts a date by it, and how many days or months it is.
+# Units of INTERVAL: the operator that shifts a date by days ("later") or by months, and how many of these the
+# unit has.
 INTERVALS = {
     "DAY": ("later", 1),
     "WEEK": ("later", 7),
@@ -69,8 +71,8 @@ INTERVALS = {
     "QUARTER": ("months", 3),
     "YEAR": ("months", 12),
 }
-# Arguments that every node may have, and further ones of some nodes. Any other argument changes what a node
-# means: one that no rule reads must be refused, not skipped.
+# The arguments that every node may have, and those that further nodes may have. Any other argument may change
+# what a node means, so that `binder` refuses it. Add one here only together with a rule that reads it.
 ARGUMENTS = {"this", "expression", "expressions"}
 FURTHER_ARGUMENTS: dict[type, set[str]] = {
     exp.Like: {"negate"},

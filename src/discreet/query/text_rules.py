@@ -1,5 +1,7 @@
-"""Defines the domain rules of text functions: of declared categories the results are known too; otherwise
-they are any text."""
+"""Defines the domain rules of text functions: which texts a result can be. If the argument is a column of
+declared categories, all results are computed beforehand and listed, so that groups of them are public;
+otherwise the result is any text.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,27 @@ from typing import Any
 from ..tables import engine_values
 from .domain import Kind, ValueDomain, boolean, number, text
 from .errors import Refusal
-from .rules import Rule, any_null
+from .rules import Rule, any_null, is_fixed
 
-# characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
+# The most characters of a result of SUBSTRING, || and REPLACE: without a limit, one row's text could be too
+# long for the engine, and the query would fail on it. Not tuned.
 LONGEST = 10_000
-# characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
+# The most characters that REPLACE puts in: a text of LONGEST characters grows to a megabyte at most.
 LONGEST_REPLACEMENT = 100
-# Texts that || of declared categories lists; beyond, the result is any text. Not tuned.
+# The most results of || that are listed; if there are more, the result is any text. Not tuned.
 _MAX_TEXTS = 10_000
 
 
 def like(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
-    """Return the domain of LIKE and ILIKE: true or false, missing where the text is."""
+    """Return the domain of LIKE and ILIKE: true or false, and NULL where the text is NULL."""
     a.need(Kind.TEXT, "LIKE")
     pattern.need(Kind.TEXT, "LIKE")
     return boolean(a.nullable)
 
 
 def engine_function(function: str) -> Rule:
-    """Return the rule of a text function of one argument that the engine evaluates on declared categories.
-
-    Evaluated here instead, a result could differ from the engine's, and groups would lose rows.
+    """Return the rule of a text function of one argument, which the engine itself evaluates on the declared
+    categories: Python's result could differ (UPPER of a German ß), and the group would lose its rows.
     """
 
     def rule(a: ValueDomain) -> ValueDomain:
@@ -43,7 +45,8 @@ def engine_function(function: str) -> Rule:
 
 
 def fixed_text(a: ValueDomain, what: str, longest: int = LONGEST) -> str:
-    """Return the text of a literal; refuse anything else, and a longer one."""
+    """Return the text of a literal; refuse any other expression, and a text of more than `longest`
+    characters."""
     if (
         a.kind is not Kind.TEXT
         or a.values is None
@@ -57,7 +60,8 @@ def fixed_text(a: ValueDomain, what: str, longest: int = LONGEST) -> str:
 
 
 def replace_text(a: ValueDomain, old: ValueDomain, new: ValueDomain) -> ValueDomain:
-    """Return the domain of REPLACE of fixed texts."""
+    """Return the domain of REPLACE(a, old, new) with fixed texts; `a` and the result are cut off at
+    LONGEST."""
     a.need(Kind.TEXT, "REPLACE")
     parts = fixed_text(old, "REPLACE", LONGEST_REPLACEMENT), fixed_text(new, "REPLACE", LONGEST_REPLACEMENT)
     if a.values is None:
@@ -68,17 +72,16 @@ def replace_text(a: ValueDomain, old: ValueDomain, new: ValueDomain) -> ValueDom
 
 
 def python_function(function: Callable[..., Any], what: str) -> Rule:
-    """Return the rule of a text function with fixed whole numbers, which `function` evaluates on declared
-    categories."""
+    """Return the rule of a text function whose further arguments are fixed whole numbers, a start of at least
+    1 first; `function` evaluates it in Python on the declared categories."""
 
-    def rule(a: ValueDomain, *rest: ValueDomain) -> ValueDomain:
+    def rule(a: ValueDomain, *numbers: ValueDomain) -> ValueDomain:
         a.need(Kind.TEXT, what)
-        fixed = []
-        for arg in rest:
-            if arg.kind is Kind.NUMBER and arg.low == arg.high:
-                fixed.append(int(arg.low))
-            if not fixed or not 0 <= fixed[-1] <= LONGEST or fixed[0] < 1 or not arg.integral:
-                raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
+        if not all(is_fixed(arg) and arg.integral and 0 <= arg.low <= LONGEST for arg in numbers) or any(
+            start.low < 1 for start in numbers[:1]
+        ):
+            raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
+        fixed = [int(arg.low) for arg in numbers]
         if a.values is None:
             return text(nullable=a.nullable)
         return text(tuple(dict.fromkeys(function(value, *fixed) for value in a.values)), nullable=a.nullable)
@@ -87,16 +90,16 @@ def python_function(function: Callable[..., Any], what: str) -> Rule:
 
 
 def concat(*args: ValueDomain) -> ValueDomain:
-    """Return the domain of ||: all combinations of declared categories, where they are few."""
+    """Return the domain of ||: all combinations of declared categories, if they are at most _MAX_TEXTS."""
     for arg in args:
         arg.need(Kind.TEXT, "||")
-    total: tuple[str, ...] | None = ("",)
+    results: tuple[str, ...] | None = ("",)
     for arg in args:
-        if total is None or arg.values is None or len(total) * len(arg.values) > _MAX_TEXTS:
-            total = None
+        if results is None or arg.values is None or len(results) * len(arg.values) > _MAX_TEXTS:
+            results = None
         else:
-            total = tuple(dict.fromkeys((a + b)[:LONGEST] for a in total for b in arg.values))
-    return text(total, nullable=any_null(*args))
+            results = tuple(dict.fromkeys((a + b)[:LONGEST] for a in results for b in arg.values))
+    return text(results, nullable=any_null(*args))
 
 
 def length(a: ValueDomain) -> ValueDomain:

@@ -1,8 +1,12 @@
 """Answers several counting queries together: one price, and answers that agree with each other.
 
-What the queries count is written as a workload over cells (`cells`), measured through the strategy of least
-expected error (`mechanisms.matrix`), and every answer follows from the same measurements. Groupings alone go
-through marginals, which are never written out; conditions make cells of their own.
+This is the matrix mechanism. The rows are divided into cells, so that every query counts the rows of some
+cells (`cells`); the matrix of which query counts which cells is the workload. Noise is added to other linear
+combinations of the cells, the strategy, which is chosen for the least expected error (`mechanisms.matrix`),
+and all answers are computed from these noisy numbers by least squares. Queries that only group are marginals
+of the table of cells, whose matrix is never written out; conditions need the matrix itself.
+
+A unit is who is protected: all rows of one person, or a row.
 
 >>> from discreet.tables import rand_hie
 >>> people = rand_hie()
@@ -48,17 +52,22 @@ from .release import direct, rows_of
 from .spelling import hinted
 from .workload_plan import WorkloadPlan, plan_workload
 
-# Queries of one workload, each of which is planned.
+# The most queries of one workload: each of them is planned. Not tuned.
 MAX_QUERIES = 1000
-# What answering the counts of one statement together must save of the mean squared error (5%) before it is
-# done unasked. Not tuned.
+# `together` answers the counts of one statement together only if the mean squared error is below this share
+# of that of separate noise. Not tuned.
 GAIN = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreview:
-    """Says what answering together costs and how good it will be; `alone` is the mean squared error of the
-    same asked one by one at the same total."""
+    """Says what answering together costs and how good it will be.
+
+    `answers`: the columns of each answer; `errors`: for each answer, how far its worst number may be off with
+    `confidence`; `rmse`: the root mean squared error of all numbers; `alone`: the mean squared error (no
+    root) if each query is asked by itself, at the same price in total; `reason`: why this strategy was
+    chosen.
+    """
 
     answers: tuple[tuple[str, ...], ...]
     event: Event
@@ -91,15 +100,15 @@ class WorkloadPreview:
 @described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
-    """Answers counting queries at one price.
+    """Answers counting queries at one price: `epsilon` with `delta`, or `rho`.
 
-    `rows`: how many rows of one unit count in all of them together, by default what is declared.
+    `rows`: how many rows of one unit count in all queries together, by default what is declared.
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     a unit has at most `rows` rows that count, each in one cell, so the counts of cells move by at
-               most that in l1 (twice where a unit is replaced); the integer strategy's largest column norm
-               times that is what the noise covers (`Grid.sensitivity`). All answers are post-processing of
-               the measurements.
+    Proof:     at most `rows` rows of a unit count, each in one cell, so that the vector of cells moves by at
+               most `rows` in l1 (twice that where a unit is replaced). Noise is added to an integer matrix
+               times this vector, which moves by at most the largest norm of its columns times that
+               (`Grid.sensitivity`). All answers are post-processing of the noisy numbers.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -134,8 +143,8 @@ class WorkloadQuery:
         object.__setattr__(self, "_plan", workload_plan)
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's query, once for trial and run: what cannot be written is refused before it is
-        charged."""
+        """Write the engine's query, which is kept for the run: a query that cannot be written for this engine
+        is refused here, before it is charged."""
         self._plan.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
 
     @property
@@ -153,38 +162,41 @@ class WorkloadQuery:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error of all numbers, known beforehand."""
+        """The root mean squared error of all numbers; it does not depend on the data."""
         return self._plan.rmse
 
     @property
     def key(self) -> str:
-        """Return a stable text of what is asked at which price: equal for equal questions, for the store of
-        released answers."""
+        """Return a stable text of what is asked at which price, equal for equal questions. Stored answers are
+        found by it, so that its form must not change."""
         workload = self._plan
         plans = [
             [workload.compilation.plans[number].key for number in numbers]
             for numbers in workload.plan_numbers
         ]
-        return json.dumps(
-            {
-                "plans": plans,
-                "public": to_json(self.public),
-                "rows": workload.max_rows,
-                "noise": to_json(workload.noise),
-            },
-            sort_keys=True,
-        )
+        parts: dict[str, Any] = {
+            "plans": plans,
+            "public": to_json(self.public),
+            "rows": workload.max_rows,
+            "noise": to_json(workload.noise),
+        }
+        # With CUBE and the like no plan has all columns, so that their order is in none of the plans.
+        orders = [group[0].columns if len(group) > 1 else () for group in workload.parts]
+        if any(orders):
+            parts["columns"] = orders
+        return json.dumps(parts, sort_keys=True)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the worst number may be by itself."""
+        """Return how far off the number with the largest error may be, with this confidence for it alone."""
         return width(self._plan.noise, confidence) * float(self._plan.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
-        """Return the price, errors, and what answering together saves: without touching data."""
+        """Return the price, errors, and what answering together saves, without reading data."""
         workload = self._plan
-        half = width(workload.noise, confidence)
+        # the error of a number in units of its standard deviation
+        half_width = width(workload.noise, confidence)
         errors = tuple(
-            half * max(float(workload.numbers_of(f, workload.deviations).max()) for f in families)
+            half_width * max(float(workload.numbers_of(f, workload.deviations).max()) for f in families)
             for families in workload.families_by_query
         )
         return WorkloadPreview(
@@ -200,9 +212,13 @@ class WorkloadQuery:
         )
 
     def preview_of_one(self, confidence: float = 0.95) -> Preview:
-        """Return the preview of a workload of one statement, column by column like that of a query."""
+        """Return the preview of a workload of one statement, column by column like that of a query.
+
+        With CUBE and the like the statement has several parts, plain queries with some of its columns; the
+        error of a column is the largest of its errors in all parts.
+        """
         workload, (parts,), (numbers,) = self._plan, self._plan.parts, self._plan.plan_numbers
-        half = width(workload.noise, confidence)
+        half_width = width(workload.noise, confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
         measured: set[int] = set()
         for part, number in zip(parts, numbers, strict=True):
@@ -212,7 +228,7 @@ class WorkloadQuery:
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
                 if m is not None:
-                    own = half * float(workload.numbers_of(families[m], workload.deviations).max())
+                    own = half_width * float(workload.numbers_of(families[m], workload.deviations).max())
                     widest[column] = max(own, widest[column] or 0.0)
         return Preview(
             columns=parts[0].columns,
@@ -225,6 +241,7 @@ class WorkloadQuery:
             confidence=confidence,
             errors=tuple(widest),
             groups=sum(p.groups or 1 for p in workload.compilation.plans),
+            # the lines on what answering together saves, and why this strategy was chosen
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
             notes=self._notes(0),
             keys=tuple(name for column, name in enumerate(parts[0].columns) if column not in measured),
@@ -239,7 +256,8 @@ class WorkloadQuery:
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
     def _alone(self) -> float | None:
-        """Return the mean squared error of each query by itself with an equal share of the price."""
+        """Return the mean squared error of all numbers if each query is asked by itself, with an equal share
+        of the price."""
         texts = [part.text for parts in self._plan.parts for part in parts]
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
@@ -278,11 +296,11 @@ class WorkloadQuery:
         return [self._rows(q, answers)[0] for q in range(len(workload.parts))]
 
     def restated(self, answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
-        """Return stored answers to the same questions in the words of these."""
+        """Return stored answers to the same questions, with the texts of these queries."""
         return tuple(replace(answer, sql=sql) for answer, sql in zip(answers, self.queries, strict=True))
 
     def _answer(self, query: int, answers: Any, event: Event) -> Answer:
-        """Return the answer to one query, from the answers of the workload."""
+        """Return the answer to query number `query`, from the noisy `answers` of the workload."""
         rows, deviations = self._rows(query, answers)
         workload = self._plan
         columns = workload.parts[query][0].columns
@@ -309,13 +327,14 @@ class WorkloadQuery:
         )
 
     def _notes(self, query: int) -> tuple[str, ...]:
-        """Return which rows are in none of the groups of a query."""
+        """Return notes on which rows are in none of the groups of a query."""
         plans = [self._plan.compilation.plans[number] for number in self._plan.plan_numbers[query]]
         return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
-        """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
-        LIMIT."""
+        """Return the rows of one query and their standard deviations, from the answers of the workload. A
+        query with CUBE and the like has several parts, whose rows come one after the other; each part is
+        after its HAVING, ORDER BY and LIMIT."""
         workload, rows, deviations = self._plan, [], []
         for part, number in zip(workload.parts[query], workload.plan_numbers[query], strict=True):
             planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
@@ -331,11 +350,12 @@ class WorkloadQuery:
 
 
 def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
-    """Return one statement as a workload, where it asks for several groupings, or for several counts that are
-    better answered together; else None.
+    """Return one statement as a workload, if it has CUBE, ROLLUP or GROUPING SETS, or asks for several counts
+    that have a smaller error together; else None.
 
-    For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each
-    group and in all differ.
+    Several counts are answered together only if no unit has several rows: a query limits a unit's rows in
+    each group, a workload in all groups together, and the answers would differ. Grouping sets have no other
+    way.
     """
     try:
         several_groupings = bool(several(parse(text)))
@@ -352,16 +372,17 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     planned = plan(text, public)
     recipes = Recipes(planned)
     counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
-    plain = all(
+    # every output is a key or one count
+    direct_only = all(
         direct(planned, recipes, i) is not None or (isinstance(e, Output) and e.kind == "key")
         for i, (_, e) in enumerate(planned.outputs)
     )
-    if planned.many or not counts or not plain or len(recipes.measures) < 2 or not planned.known_keys:
+    if planned.many or not counts or not direct_only or len(recipes.measures) < 2 or not planned.known_keys:
         return None
     try:
         workload = WorkloadQuery(queries=(text,), public=public, **options)
     except QueryError:
-        # too many cells: each count by itself then
+        # It has too many cells, so that each count gets its own noise, as in any other query.
         return None
     alone = workload._alone()
     return workload if alone is not None and workload.rmse**2 < GAIN * alone else None

@@ -1,5 +1,9 @@
-"""Plans a workload: its cells, the strategy of least expected error at the price, and the engine's query that
-counts the cells."""
+"""Plans a workload, several counting queries that are answered together: its cells, the strategy of least
+expected error at the price, and the engine's query that counts the rows in each cell.
+
+Words from `cells`: a mark is a key of GROUP BY or a condition, of which every row has one of a few classes (a
+code); a cell is a combination of classes; a family is one count of one query, with one number per group.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +38,13 @@ from .spelling import hinted
 class WorkloadPlan:
     """Holds what follows from the queries and the price alone: cells, strategy and noise.
 
-    `slices`: where the numbers of each count stand among the workload's answers.
-
-    `parts`: the plain queries of each statement; `plan_numbers`: which of the plans are theirs. `sizes`: the
-    shape of the table of cells. `deviations`: the standard deviation of each answer. `written`: the engine's
-    queries by dialect and column kinds, a cache.
+    `parts`: the plain queries that each statement is expanded to, one unless it has CUBE or the like;
+    `plan_numbers`: for each statement, the indices of its parts in `compilation.plans`. `cells`: the matrix
+    of the workload, None for marginals. `sizes`: the shape of the table of cells. `max_rows`: how many rows
+    of one unit count. `slices`: for each family, where its numbers are among the workload's answers: the
+    start, the shape of the table there, how many entries of each axis are asked for, and the order of the
+    axes. `deviations`: the standard deviation of each answer. `written`: a cache of the engine's queries, by
+    dialect and kinds of columns.
     """
 
     compilation: CompiledCounts
@@ -56,7 +62,7 @@ class WorkloadPlan:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error of all numbers, each counted once."""
+        """The root mean squared error of all numbers of all families."""
         used = np.concatenate(
             [self.numbers_of(f, self.deviations) for f in range(len(self.compilation.families))]
         )
@@ -64,20 +70,22 @@ class WorkloadPlan:
 
     @property
     def families_by_query(self) -> list[list[int]]:
-        """The positions of each query's families."""
+        """For each query, the indices of its families."""
         return [
             [f for f, family in enumerate(self.compilation.families) if family.plan in numbers]
             for numbers in self.plan_numbers
         ]
 
     def numbers_of(self, family: int, answers: Any) -> Any:
-        """Return the numbers of one count, one for each of its groups in order."""
+        """Return the entries of one family in `answers` (or in an array like it), one per group, in the order
+        of `public_keys`."""
         start, shape, kept, axes = self.slices[family]
         table = answers[start : start + math.prod(shape)].reshape(shape)
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
 
     def statement(self, kinds: Any, dialect: Dialect) -> str:
-        """Return the engine's query, with a placeholder where the key of a run goes; written once."""
+        """Return the engine's query, with a placeholder for the key of the hash that chooses which rows of a
+        unit count; it is written once."""
         kinds_key = (
             dialect.name,
             *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
@@ -88,16 +96,19 @@ class WorkloadPlan:
         return self.written[kinds_key]
 
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:
-        """Return the exact counts of cells."""
+        """Return the exact number of rows in each cell; rows that no query counts are in no cell."""
         table = engine.answer(
             self.statement(engine.kinds, engine.dialect).replace(str(PLACEHOLDER), str(key))
         )
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
         if self.cells is None:
+            # Marginals: the table of cells has one axis per mark. A code beyond its size is a row outside the
+            # values of a key by which all queries group.
             order = [m for (members, _) in self.compilation.groups for m in members]
             inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
             return SparseCellCounts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
+        # The number of a row's combination of classes: its digits are its positions in each group of marks.
         raw = np.zeros(len(n), np.int64)
         for members, combinations in self.compilation.groups:
             positions = _positions(combinations, [codes[m] for m in members])
@@ -106,12 +117,14 @@ class WorkloadPlan:
         return SparseCellCounts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
 
 
-# So far below zero that no later combination brings a row back among the cells.
+# Marks a combination that cannot occur. It is so far below zero that it stays negative when further digits
+# are appended, and does not overflow 64 bits: there are at most 2**16 combinations (`cells.MAX_RAW`).
 _NO_CELL = -(1 << 40)
 
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
-    """Return where each row's classes are in the list of those that can occur; -1 for none."""
+    """Return the position of each row's combination of classes in the list of those that can occur; -1 if it
+    is not listed. `codes`: for each mark, the classes of all rows."""
     index_of = {c: i for i, c in enumerate(combinations)}
     rows = zip(*(c.tolist() for c in codes), strict=True)
     return np.array([index_of.get(r, -1) for r in rows], np.int64)
@@ -135,13 +148,15 @@ def plan_workload(
     delta: float,
     rho: Real | None,
 ) -> WorkloadPlan:
-    """Plan counting queries at one price: of the norms that the price allows, the one of least error."""
+    """Plan counting queries at one price. Of the `norms` that the price allows (l1 for Laplace noise, l2 for
+    Gaussian), the plan with the least error is returned."""
     parts = tuple(tuple(_expand(text, public)) for text in queries)
     plans: list[Plan] = []
     numbers: list[tuple[int, ...]] = []
     for group in parts:
         numbers.append(tuple(range(len(plans), len(plans) + len(group))))
         plans += [plan(part.text, public) for part in group]
+    # parts with the names of columns that their plans have
     parts = tuple(
         tuple(part.bound(plans[number]) for part, number in zip(group, of_group, strict=True))
         for group, of_group in zip(parts, numbers, strict=True)
@@ -149,8 +164,10 @@ def plan_workload(
     compilation = compile_counts(plans)
     max_rows = max(bounding_of(p, rows or public.unit.rows, 1).rows for p in plans)
     workload, cells, slices = _workload(compilation)
+    # A unit that is replaced takes its rows out of some cells, and puts as many into others.
     unit_rows = max_rows if public.neighbors is ADD_REMOVE else 2 * max_rows
     sensitivity_of_cells = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
+    # one row leaves one cell and enters another, which some strategies have a tighter bound for
     exchanged = not compilation.many and public.neighbors is not ADD_REMOVE
     options = []
     for norm in norms:
@@ -158,7 +175,7 @@ def plan_workload(
         grid = on_grid(strategy.strategy, norm)
         sensitivity = grid.sensitivity(sensitivity_of_cells, norm, exchanged=exchanged)
         noise = noise_for(sensitivity, norm, public, epsilon=epsilon, delta=float(delta), rho=rho)
-        spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
+        deviations = np.sqrt(grid.variances(workload)) * noise.standard_deviation
         options.append(
             WorkloadPlan(
                 compilation=compilation,
@@ -171,15 +188,14 @@ def plan_workload(
                 grid=grid,
                 noise=noise,
                 slices=slices,
-                deviations=spread,
+                deviations=deviations,
             )
         )
     return min(options, key=lambda option: option.rmse)
 
 
 def _workload(compilation: CompiledCounts) -> tuple[matrix.Workload, ExplicitCells | None, tuple[Any, ...]]:
-    """Return the workload, and where in its answers each family's numbers are: start, shape, how much of each
-    axis is asked for, and its order."""
+    """Return the workload, the cells with their matrix (None for marginals), and `WorkloadPlan.slices`."""
     if (
         compilation.marks
         and all(m.values is not None for m in compilation.marks)
@@ -196,13 +212,13 @@ def _workload(compilation: CompiledCounts) -> tuple[matrix.Workload, ExplicitCel
 
 
 def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
-    """Return marginals over the keys, for groupings alone.
+    """Return the workload of queries that only group: marginals of the table of cells over all keys.
 
     A key that every query groups by needs no class for rows outside its values.
     """
     order = [members[0] for members, _ in compilation.groups]
-    needless = set.intersection(*(set(f.keys) for f in compilation.families))
-    sizes = [compilation.marks[m].size - (m in needless) for m in order]
+    grouped_by_all = set.intersection(*(set(f.keys) for f in compilation.families))
+    sizes = [compilation.marks[m].size - (m in grouped_by_all) for m in order]
     sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in compilation.families]
     unique = sorted(set(sets))
     workload = matrix.marginals(sizes, unique)
@@ -211,7 +227,7 @@ def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tupl
     )
     slices = []
     for family, s in zip(compilation.families, sets, strict=True):
-        # Tables have their attributes in one order; the query's own order of keys is that of its rows.
+        # A marginal has its axes in the order of the table; `axes` puts them into the query's order of keys.
         kept = tuple(compilation.marks[order[i]].size - 1 for i in s)
         axes = tuple(s.index(order.index(k)) for k in family.keys)
         slices.append((starts[s], tuple(sizes[i] for i in s), kept, axes))
