@@ -2,13 +2,16 @@
 header."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import discreet as dp
 from discreet.app.cli import app
-from discreet.tables import Format, format_of, load
+from discreet.tables import Format, Memory, format_of, load, within
+from discreet.tables.draft_text import draft_text
+from discreet.tables.look import look
 
 TEXT = """Person Nr;Größe cm;Gewicht;Aufnahme
 1;180,5;1.080,5;03.01.2026
@@ -172,3 +175,22 @@ def test_dates_that_do_not_convert_stay_different_people(folder):
     visits = dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
     units = visits.curator.source.answer('SELECT COUNT(DISTINCT "Aufnahme") AS n FROM "besuche"')
     assert units.column("n").to_pylist() == [6]
+
+
+def test_a_line_break_in_a_name_stays_within_the_comment_of_a_draft() -> None:
+    text = draft_text("t", {"a\nsize = 5": "number"}, {"u": ("u.csv", {"b\nsize = 5": "number"})})
+    assert not [line for line in text.splitlines() if line.startswith("size")]
+
+
+def test_looking_at_a_very_long_field_is_refused_without_quoting_it(tmp_path: Path) -> None:
+    file = tmp_path / "long.csv"
+    file.write_text("a,b\n" + "x" * 140_000 + ",1\n")
+    with pytest.raises(dp.InvalidInput, match=r"'long\.csv' has a field that is too long"):
+        look(file, None)
+
+
+def test_parts_of_a_table_are_given_and_exact_in_doubles() -> None:
+    people = Memory({"a": ["1"]}, dp.Public())
+    for parts in ([], [1 << 53]):
+        with pytest.raises(dp.InvalidInput, match="part"):
+            within(people, "a", parts, called="x")

@@ -1,8 +1,8 @@
-"""Counts of the cells of a discretized table, computed by the engine: of the rows nothing comes back but how
-many are in each cell that occurs.
+"""Counts of the cells of a discretized table, computed by the engine, which returns the number of rows in
+each cell that occurs and nothing else of the rows.
 
 A column is coded by `Coding`: a whole number for every declared category, or for every bin between public
-edges, and one more for what is missing. Which code a row has depends on that row alone. Of a unit with many
+edges, and one more for missing values. Which code a row has depends on that row alone. Of a unit with many
 rows at most `rows` are counted: those with the smallest keyed hash.
 """
 
@@ -30,8 +30,8 @@ class Coding:
     """How the values of a column become codes from 0 on.
 
     `edges` cut a number (or, in days after the first possible one, a date) into bins [e0, e1), ..., the last
-    one closed; what lies outside belongs to the nearest bin. With `missing`, the last code is that of NULL
-    and of whatever was not declared; without, these count as code 0.
+    one closed; values outside belong to the nearest bin. With `missing`, the last code is that of NULL and of
+    values outside the declared categories; without it, these have code 0.
     """
 
     column: str
@@ -58,8 +58,8 @@ class CodedCells:
 def count_cells(
     source: Source, codings: Sequence[Coding], *, rows: int | None = None, key: int = 0
 ) -> CodedCells:
-    """Count the rows in every cell that occurs; where a column says whose a row is, at most `rows` of each
-    unit.
+    """Count the rows in every cell that occurs; where a column names the unit of a row, at most `rows` rows
+    of each unit. `key` is the secret key of the hash that chooses them.
 
     Guarantee: for every `key`, two tables that differ in one unit give counts that differ in that unit's
                rows, at most `rows` of them where a column names the unit. Rows without a unit count nowhere.
@@ -82,9 +82,9 @@ def count_cells(
 
 @dataclass(frozen=True, slots=True)
 class LinkedCells:
-    """The cells of two tables that occur. `parents`: codes of a unit's row of the main table, and last how
-    many rows it has in the other. `children`: codes of the unit's row of the main table, then of a row of
-    the other."""
+    """The cells of two tables that occur. `parents`: the codes of a unit's row in the main table, and as last
+    code the number of its rows in the other table. `children`: the codes of the unit's row in the main table,
+    followed by those of one of its rows in the other."""
 
     parents: CodedCells
     children: CodedCells
@@ -134,8 +134,8 @@ def count_linked(
 
 
 def _prefix(tables: Sequence[str]) -> str:
-    """Return how the names of our own relations begin: as no table does, so that none is taken for
-    another."""
+    """Return a prefix for the names of the relations in WITH that no table's name begins with, so that none
+    is mistaken for a table."""
     prefix = "cells_"
     while any(table.lower().startswith(prefix) for table in tables):
         prefix += "_"
@@ -180,7 +180,7 @@ def _run_query(engine: Engine, query: exp.Select, names: list[str]) -> CodedCell
     """Return the groups that occur, with their counts, in the order of codes."""
     answer = engine.answer(engine.dialect.write(query))
     columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
-    # The engine may give the groups in any order: the order must not depend on how it went about it.
+    # The engine may return the groups in any order. They are sorted, so that the order tells nothing else.
     order = np.lexsort(columns[:-1]) if len(columns) > 1 else np.arange(len(columns[0]))
     return CodedCells(tuple(column[order] for column in columns[:-1]), columns[-1][order])
 
@@ -202,8 +202,12 @@ def _select_codes(
 
 
 def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
-    """Add WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
-    # Spark numbers no rows without an order; all rows of a part have the same unit, so it decides nothing.
+    """Add the relation "chosen" to WITH: at most `rows` rows of every unit, by keyed hash.
+
+    Columns: "u" the unit, "o" a number among rows with the same unit and codes, "r" the rank by hash.
+    """
+    # Spark demands an order to number rows. All rows of a partition have the same unit, so ordering by it
+    # decides nothing.
     number = exp.Window(
         this=exp.RowNumber(),
         partition_by=[_name("u"), *map(_name, names)],
@@ -225,7 +229,8 @@ def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, 
 
 
 def code_of(column: Any, coding: Coding, kind: str) -> Any:
-    """Return the code of a column's value, in nodes that cannot fail on any row and are never NULL."""
+    """Return the SQL expression of a value's code, which cannot fail on any row and is never NULL. `kind` is
+    the kind of the column in the engine (`columns.KINDS`)."""
     fact, other = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
         return _category_code(column, fact, kind, other)
@@ -275,6 +280,7 @@ def _days(column: Any, fact: Dates, kind: str) -> Any:
 
 
 def _as(to: str, column: Any, safe: bool) -> Any:
+    """Convert a column; where that is not `safe` for every value, those that do not convert become NULL."""
     return semantics.Convert(this=column, to=to) if safe else semantics.SafeCast(this=column, to=to)
 
 

@@ -1,6 +1,6 @@
-"""What a column must be like to be declared: every kind of column is taken as it is, turned into one that the
-engine can hold without changing a value, or refused when the table is opened, by name and with the way out.
-Looks at types and names, never at values.
+"""Which columns can be declared: a column is taken as it is, converted to a type that the engine can hold, or
+refused when the table is opened, with its name and a way out. That is decided by types and names, never by
+values. Single values that no engine could process become missing (`engine_types`).
 
 A fact that does not fit a column's type is refused as well: read as numbers, dates would all be missing, and
 nobody would notice.
@@ -19,9 +19,10 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
 # the kinds of columns that queries know
 KINDS = ("integer", "number", "text", "boolean", "date")
-# Bytes of a text; a longer one is missing, on every engine. Without an end to it one row could decide whether
-# a query fails: engines give up on texts of some megabytes, each at another number.
+# The most bytes of a text; a longer one is missing, on every engine. Without a limit one row could decide
+# whether a query fails: engines give up on texts of some megabytes, each at its own limit.
 LONGEST_TEXT = 1 << 20
+# The kinds of columns that each fact can be declared for; `_category_kinds` has those of categories.
 _FITS: dict[type, tuple[str, ...]] = {
     Bounds: ("integer", "number", "boolean", "text"),
     Boolean: ("boolean", "integer", "text"),
@@ -71,14 +72,14 @@ def kind_of(type_: str) -> str:
 
 
 def safe(column: str, type_: str, *, collated: bool) -> str | None:
-    """Return a column of a file or database without what queries could trip over, in the engine's words; None
-    if it is fine as it is.
+    """Return a DuckDB expression for a column of a file or database without values on which a query could
+    fail; None if the column has no such values. `collated`: whether text may have a collation.
 
-    Text of a database may have a collation under which two values are one: then two people would be, or a row
-    would be in two groups. Long numbers, documents, identifiers and coarse timestamps have values that no
-    other type holds, and comparing them would fail on some rows. Days and times outside the years 1 to 9999,
-    and decimals with more digits than their type has, are missing here as in `engine_types`: whether a file
-    is read by way of that depends on one row of it, which must not decide what others' rows say.
+    Under a collation two texts can be equal: two people would count as one, or a row would be in two groups.
+    Long numbers (BIGNUM), documents, identifiers and coarse timestamps have values that no other type holds,
+    and comparing them would fail on some rows. Days and times outside the years 1 to 9999, and decimals with
+    more digits than their type has, are missing here as in `engine_types`: a file is read through that
+    function if one of its rows fails in `probing`, and one row must not decide what other rows say.
     """
     if type_ == "VARCHAR":
         return f'{column} COLLATE "binary"' if collated else None
@@ -95,7 +96,7 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
 
 
 def _largest_decimal(type_: str) -> str:
-    """Return the largest number of a decimal type in the engine's words.
+    """Return the largest number of a decimal type, as a DuckDB literal.
 
     >>> _largest_decimal("DECIMAL(5,2)"), _largest_decimal("DECIMAL(3,3)")
     ('999.99', '0.999')
@@ -117,8 +118,8 @@ _COMPARED = {name: name for name in ("DATE", "TIMESTAMP WITH TIME ZONE", "TIMEST
 
 
 def probing(column: str, type_: str) -> tuple[str, ...]:
-    """Return what fails, in the engine's words, if a query could fail on a value of this column; nothing
-    where no value can."""
+    """Return DuckDB expressions that fail if a query could fail on a value of this column; none where no
+    value can make a query fail."""
     kind = kind_of(type_)
     if kind == "text":
         text = f"CAST({column} AS VARCHAR)"
@@ -137,7 +138,7 @@ def arrow_kind(type_: pa.DataType) -> str:
     if is_.is_decimal(type_):
         return "decimal" if type_.precision > 38 else "number"
     rules = (
-        # nothing in it: text that is missing
+        # no value at all: text that is missing in every row
         (is_.is_null, "text"),
         (is_.is_boolean, "boolean"),
         (is_.is_uint64, "number"),
@@ -157,7 +158,7 @@ def arrow_kind(type_: pa.DataType) -> str:
 def check_facts(
     table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
 ) -> None:
-    """Refuse, before anything is charged, what no query could be answered from."""
+    """Refuse, before anything is charged, a unit or declared column of a kind that no query can use."""
     if unit is not None and kinds[unit] not in KINDS:
         raise _refusal(table, unit, kinds[unit], "and cannot tell people apart")
     for name, fact in schema:
@@ -174,7 +175,7 @@ def _category_kinds(fact: Categories) -> tuple[str, ...]:
 
 
 def _declaration_words(fact: Fact) -> str:
-    """Say what a column is declared as, where its values are of another kind."""
+    """Return the words of an error that say what a column is declared as, or that it is of no use."""
     if isinstance(fact, Text) or (isinstance(fact, Categories) and isinstance(fact.values[0], str)):
         return "cannot be used in queries"
     words = {Bounds: "a number", Boolean: "true or false", Dates: "dates", Categories: "whole numbers"}
@@ -197,8 +198,8 @@ def unusable(kind: str) -> str | None:
 
 
 def converted_to(fact: Fact, kind: str) -> str | None:
-    """Return the type in the engine as which a column is handed on, where it is not of the declared kind
-    itself; else None."""
+    """Return the DuckDB type to which a column is converted before mechanisms read it; None where it has the
+    declared kind already."""
     if isinstance(fact, Categories):
         # as doubles: "1.7" is no category, and must not become one
         if all(isinstance(value, int) for value in fact.values):
@@ -209,10 +210,10 @@ def converted_to(fact: Fact, kind: str) -> str | None:
 
 
 def check_names(table: str, names: Iterable[str]) -> None:
-    """Check that names differ in more than letter case, of which queries take no notice."""
+    """Check that names differ in more than letter case, which queries ignore."""
     by_lower: dict[str, str] = {}
     for name in names:
-        # Not by identity: two columns of exactly one name may share the very text.
+        # Compared with None, not with `name`: two columns may have exactly the same name.
         if (other := by_lower.get(name.lower())) is not None:
             raise InvalidInput(
                 f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell "
@@ -223,13 +224,13 @@ def check_names(table: str, names: Iterable[str]) -> None:
 
 
 def engine_types(table: pa.Table) -> pa.Table:
-    """Return the same values in types that the engine holds, and none that a query could trip over.
+    """Return the same values in types that the engine holds, without values on which a query could fail.
 
     Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns
     without any value text. Text that is not UTF-8 or has more than `LONGEST_TEXT` bytes, decimals with more
-    digits than their type has, and days and times before the year 1 or after 9999 are missing: put at an end,
-    two people whose ids they are would become one. All of that looks at one value at a time. What has no such
-    type stays, to be refused where it is declared.
+    digits than their type has, and days and times before the year 1 or after 9999 become missing: clipped
+    instead, two people with such ids would become one. Each value is judged by itself. Columns of kinds that
+    the engine does not hold are left unchanged; `check_facts` refuses them where they are declared.
     """
     columns = {}
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -257,9 +258,9 @@ def _drop_long_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a dictionary or of run ends.
+    """Return the plain values of a dictionary-encoded or run-end-encoded column.
 
-    A dictionary is looked through entry by entry: one bad entry must not spoil others' rows.
+    Each entry of a dictionary is checked by itself: an invalid entry must not affect the rows of others.
     """
     import pyarrow.compute as pc
 
@@ -276,17 +277,18 @@ def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _drop_invalid(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """Return a column whose every value is one of its type: bytes that are no text, or a decimal too long for
-    its type, are missing."""
+    """Return a column whose values are all valid for its type: bytes that are no text, or a decimal too long
+    for its type, are missing."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    # A day that is written with a time of day is a day all the same.
+    # Arrow calls a day with a time of day invalid; `_convert` cuts the time off.
     if pa.types.is_date64(column.type):
         return column
     return pa.chunked_array([part for chunk in chunks for part in _split_valid(chunk)], column.type)
 
 
 def _split_valid(chunk: pa.Array) -> list[pa.Array]:
-    """Return the parts of a chunk, halved until each is valid or one value, which is then missing."""
+    """Return a chunk in parts, halved until each is valid or a single invalid value, which becomes
+    missing."""
     try:
         chunk.validate(full=True)
     except pa.ArrowException:
@@ -297,10 +299,12 @@ def _split_valid(chunk: pa.Array) -> list[pa.Array]:
     return [chunk]
 
 
-# The years that people write, so that no conversion to text or to a day can fail: in days from 1970.
+# The first day of year 1 and the last of 9999, in days from 1970: within, no conversion to text or to a day
+# can fail.
 _FIRST_DAY, _LAST_DAY = (date(1, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days
 _A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
-# Nanoseconds reach from 1677 to 2262; the engine has no text for the first and last of these.
+# 64 bits of nanoseconds reach from 1677 to 2262; a day is left out at both ends, where the engine cannot
+# write all times as text.
 _NANOSECONDS = (1 << 63) - 86_400 * 10**9
 
 
@@ -317,14 +321,14 @@ def _drop_other_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
             if type_.tz is None
             else _drop_infinite(column)
         )
-    # A day less at both ends where a zone may put it into the year before or after.
+    # One day less at both ends where a time zone may shift a time into the year 0 or 10000.
     day, margin = _A_DAY[type_.unit], 0 if type_.tz is None else 1
     return _drop_outside(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
 
 
 def _drop_infinite(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return nanoseconds with a zone, of which the engine keeps microseconds, without the two numbers that it
-    takes for infinite."""
+    """Return nanoseconds with a time zone, of which the engine keeps microseconds; the two numbers that the
+    engine reads as infinite times become missing."""
     import pyarrow.compute as pc
 
     numbers = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
@@ -359,7 +363,7 @@ def _convert(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
 
 
 def _engine_type(type_: pa.DataType) -> pa.DataType | None:
-    """Return the type that the engine holds these values in, where it is another one."""
+    """Return the type in which the engine holds these values; None if it is the same type."""
     is_ = pa.types
     if is_.is_null(type_) or is_.is_string_view(type_):
         return pa.large_string()
@@ -386,11 +390,11 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column
     try:
-        # A copy: Arrow would share the memory of numbers, and who changes the data frame would change the
-        # table behind the curator's back.
+        # A copy: Arrow would share the memory of numbers, and a later change of the data frame would change
+        # the table.
         return pa.array(column.copy() if hasattr(column, "copy") else column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # its text would quote a value
+        # The text of Arrow's error would quote a value.
         raise InvalidInput(
             f"column {name!r} does not hold values of one kind (numbers, text, dates, true or "
             f"false). Nothing was opened. Convert it "

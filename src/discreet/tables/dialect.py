@@ -1,4 +1,4 @@
-"""The `Dialect` of an engine writes queries as its SQL, from a closed set and nothing else.
+"""The `Dialect` of an engine writes queries as its SQL, from a closed set of nodes and nothing else.
 
 A query is a tree of plain SQL whose meaning is the same on every engine (`PLAIN`: SELECT, joins, comparisons,
 CASE, COUNT, arithmetic on whole numbers) and of the nodes in `tables.semantics`, one for everything on which
@@ -36,8 +36,9 @@ class Unwritten(Unsupported):
 
 _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
-# Standard SQL with one meaning everywhere, and the parts of it that may be used. `materialized` asks for a
-# relation to be computed once; no answer depends on it, and an engine without it may leave it out.
+# Nodes of standard SQL with the same meaning on every engine, and the arguments that they may have.
+# `materialized` asks for a relation to be computed once; no answer depends on it, and an engine without it
+# may leave it out.
 PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: frozenset(
         {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "distinct"}
@@ -110,7 +111,7 @@ def template(text: str) -> Writer:
 
 
 def argument(generator: Generator, node: exp.Expression, name: str) -> str:
-    """Return the text of one argument; of several, parted by commas."""
+    """Return the text of one argument of a node; for a list, its items separated by commas."""
     value = node.args.get(name)
     if isinstance(value, list):
         return ", ".join(generator.sql(item) for item in value)
@@ -118,9 +119,9 @@ def argument(generator: Generator, node: exp.Expression, name: str) -> str:
 
 
 def word(value: object) -> str:
-    """Return a number, a name or a word that stands in the text as it is.
+    """Return a number, a name or a word that is written into SQL unquoted.
 
-    Nothing that could end a name or a literal is one.
+    Any other character, which could end a name or a literal, is refused.
     """
     text = str(value)
     if not isinstance(value, int | str) or _WORD.fullmatch(text) is None:
@@ -152,7 +153,7 @@ def _quoted(name: str) -> exp.Column:
 
 
 class _Closed:
-    """Makes a generator of SQL write the closed set, and refuse all else."""
+    """Makes a generator of SQL write the closed set, and refuse every other node or argument."""
 
     writers: Mapping[type[exp.Expression], Writer] = {}
     dialect_name = ""
@@ -178,7 +179,8 @@ class _Closed:
 
 
 def _is_complete(node: exp.Expr) -> bool:
-    """Return whether a node of ours has all that it must have, and nothing else."""
+    """Return whether a node of `tables.semantics` has all required arguments (`columns` may be empty) and no
+    undeclared one."""
     declared, args = node.arg_types, node.args
     lacking = (
         name
@@ -189,7 +191,7 @@ def _is_complete(node: exp.Expr) -> bool:
 
 
 def _unwritten_error(dialect: str, what: str) -> Unwritten:
-    """Return the error for what a dialect has no writer for."""
+    """Return the error for a node (`what`, in words) that a dialect has no writer for."""
     return Unwritten(
         f"{what} cannot be written for {dialect}: it is not in the closed set. Nothing was read or charged."
     )
@@ -221,7 +223,8 @@ class Dialect:
         )
 
     def write(self, tree: exp.Expr) -> str:
-        """Return the tree as this engine's SQL. The tree is used up: nobody else may hold parts of it."""
+        """Return the tree as this engine's SQL. The tree may be changed by it: callers must not use it
+        again."""
         generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
         try:
             written = generator.generate(tree, copy=False)

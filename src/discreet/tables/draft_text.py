@@ -49,8 +49,9 @@ def draft_text(
     """Return a schema file to be completed by the steward: from column names and their kinds ("number",
     "text", ...) only.
 
-    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is
-    written. `looked`: the kinds, and how it is written, were taken from its values.
+    `columns`: the kind of each column by name. `related`: for each other table, where its data is and the
+    kinds of its columns. `written`: the format of a CSV file, None for other files. `looked`: whether kinds
+    and format were taken from the values.
     """
     lines = [
         *_header_lines(table, columns, looked),
@@ -96,14 +97,20 @@ def _header_lines(table: str, columns: Iterable[str], looked: bool) -> list[str]
         "one person may count.",
         '# unit = "row"         # if nobody can have two rows; else the next four lines instead, here:',
         "# [unit]",
-        f"# column =             # one of: {', '.join(columns)}",
+        f"# column =             # one of: {_names(columns)}",
         "# rows =",
         "# groups =",
     ]
 
 
+def _names(columns: Iterable[str]) -> str:
+    """Return names of columns for a comment, quoted where needed: a line break in a name would end it."""
+    return ", ".join(map(toml_key, columns))
+
+
 def _format_lines(format: Format | None) -> list[str]:
-    """Return how a CSV file is written; nothing for others. What is not known is a comment."""
+    """Return the section [format] of a CSV file; nothing for other files. Entries that are not known are
+    comments with an example."""
     if format is None:
         return []
     entries = [
@@ -143,12 +150,12 @@ def _related_lines(name: str, data: str, columns: dict[str, str]) -> list[str]:
         f"# [tables.{toml_key(name)}]",
         f"# data = {toml_text(data)}",
         "# private =            # true or false",
-        f"# unit =               # if private, one of: {', '.join(columns)}",
+        f"# unit =               # if private, one of: {_names(columns)}",
         "# key = []             # if public",
     ]
 
 
-# Examples of what columns of such names usually hold, from the name alone.
+# Patterns of column names, and an example of what such columns usually hold: from the name alone.
 _EXAMPLES = (
     (r"\b(age|alter|edad|âge)\b", "an age: 0 to 120"),
     (r"\b(year|jahr)\b", "a year: 1900 to 2100"),

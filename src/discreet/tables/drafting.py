@@ -1,4 +1,4 @@
-"""Drafts of schema files, from the names and types of columns, and versions of files."""
+"""Drafts of schema files from the names and types of columns, and public versions of data files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def draft(
     delimiter: str | None = None,
     looking: bool = False,
 ) -> str:
-    """Return a schema file for a table, with questions to the steward: from the names and types of its
-    columns, never a value.
+    """Return a schema file for a table, with questions to the steward. It is made from the names and types of
+    columns, and depends on no value unless `looking` is set.
 
-    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts
-    the fields of a CSV file; by default what parts the names in its first line. `looking`: take the kinds of
-    columns in a CSV file from its values, which is not private, and is marked in the draft.
+    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: the character
+    between the fields of a CSV file; by default the one between the names in its first line. `looking`: take
+    the kinds of columns and the format of a CSV file from its values, which is not private and is marked in
+    the draft.
     """
     csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
     if looking and not csv:
@@ -56,7 +57,7 @@ def draft(
 def _columns_of_file(
     path: Path, table: str | None, delimiter: str | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Return the name of a table, and what is known of its columns."""
+    """Return the name of a table and the kind of each column, "any" for the columns of a CSV file."""
     name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
     source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
@@ -66,9 +67,8 @@ def _columns_of_file(
 
 
 def version_of(file: str | Path) -> str:
-    """Return a version for a file that changes when the file does: when it was last written.
-
-    Never anything computed from its contents.
+    """Return the public version of a file: the time when it was last written, never anything computed from
+    its contents.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file: version_of(file.name)[:2]

@@ -1,7 +1,8 @@
-"""What an engine is: a table that answers aggregate SQL by itself, so that rows stay where they are.
+"""The protocol of engines: a source that answers aggregate SQL by itself, so that no rows are copied out of
+it.
 
 The engines are in `tables.engines`, each with a `Dialect` that writes the closed set of nodes
-(`tables.dialect`) in its words.
+(`tables.dialect`) as its SQL.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from .source import Source
 if TYPE_CHECKING:
     from .dialect import Dialect
 
-# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when
-# other rows come or go, so nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that
-# stays).
+# The name of a column that numbers the rows of one scan of a table, only to tell them apart. A row's number
+# changes when other rows are added or removed, so nothing may be chosen, drawn or ordered by it (`query.scan`
+# has an identity of rows that does not).
 ROW = "__discreet_row"
 
 
 class EngineError(DiscreetError, RuntimeError):
-    """The engine failed. What it said is kept back: it may speak of the data."""
+    """The engine failed. Its own message is not passed on, because it may quote data."""
 
 
 class TimeLimit(EngineError):
@@ -57,8 +58,8 @@ class Engine(Source, Protocol):
 
 @contextmanager
 def one_snapshot(source: object) -> Iterator[None]:
-    """Let all that is asked of an engine inside the block see the same rows, where a table can change at
-    all."""
+    """Make all queries to an engine inside the block see the same rows; does nothing for engines whose tables
+    cannot change (those without a method `snapshot`)."""
     snapshot = getattr(source, "snapshot", None)
     if snapshot is None:
         yield

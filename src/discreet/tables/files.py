@@ -1,10 +1,11 @@
 """Several files as one table: a folder, a pattern or a list of Parquet or CSV files.
 
-Which files these are is settled when the table is opened: one that comes later is not part of it, and a
-Parquet file that changes or goes is noticed before a charge (CSV files are read as a whole when they are
-opened). Files of one table have the same columns, of the same types.
+The list of files is fixed when the table is opened: a file that is added later is not part of it, and a
+Parquet file that changes or is removed is noticed before a charge (CSV files are read as a whole when they
+are opened). Files of one table have the same columns, of the same types.
 
-Paths are looked up by os.path, which takes a name that is too long for the system as one that is not there.
+Paths are tested by os.path, for which a name that is too long for the system does not exist; pathlib would
+raise an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How well a table fits what is declared of it: coarse shares, for the steward alone.
 
-Exact facts about the data, so never for analysts, never part of a release, and never a value: a share is told
-as one of a few words.
+Shares are exact facts about the data, not differentially private: they are never shown to analysts and never
+part of a release. No value is shown, and a share only as one of a few ranges ("1 to 5%").
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .engine import literal, quoted
 from .engines.duckdb import DuckDB
 from .files import kind_of_file, several
 
+# Upper limits of shares, each with the words for shares up to it and above the limit before.
 _WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
 # Limits on rows that the steward is shown shares for, beside the declared one.
 _LIMITS = (1, 5, 20, 100)
@@ -33,8 +34,9 @@ def coarse(count: int, total: int) -> str:
 
 
 def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], dict[str, str]]:
-    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; the
-    shares of people with many rows; and, per column of groups, of people in more of them than count."""
+    """Return three mappings: per declared column, the shares of values that are missing, do not convert, or
+    lie outside the declared bounds or categories; per limit, the share of people with more rows; and per
+    column that can be grouped by, the share of people in more groups than the declared limit."""
     public = engine.public
     table = quoted(public.table)
     columns = {}
@@ -54,7 +56,7 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], d
 
 def not_utf8(data: Any) -> str | None:
     """Return the coarse share of lines of CSV files that are not text in UTF-8, which the engine leaves out;
-    None for tables that are no CSV files."""
+    None for other tables, and for files compressed by zstd, which are not read here."""
     files = several(data)
     paths = files.paths if files is not None else (data,) if isinstance(data, Path) else ()
     if not paths or any(kind_of_file(path) != "csv" or path.suffix == ".zst" for path in paths):
@@ -121,7 +123,8 @@ def _groups(engine: DuckDB, table: str) -> dict[str, str]:
 
 
 def _group_keys(name: str, fact: Fact) -> list[tuple[str, str, str]]:
-    """Return, for each usual GROUP BY over a column, what it is called, its key, and which rows have one."""
+    """Return, for each usual GROUP BY over a column, its name for the steward, the SQL of its key, and the
+    SQL condition of the rows that are in a group."""
     column = quoted(name)
     missing, unreadable, outside = _conditions(column, fact)
     if isinstance(fact, Dates):

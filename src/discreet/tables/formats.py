@@ -1,6 +1,6 @@
-"""How a CSV file is written: what parts its fields, its decimal mark, its dates.
+"""The format of a CSV file: the delimiter of its fields, its decimal and thousands marks, its dates.
 
-Said by the steward in the schema file, never guessed.
+The steward declares it in the schema file; it is never guessed.
 
     [format]
     delimiter = ";"
@@ -8,7 +8,7 @@ Said by the steward in the schema file, never guessed.
     thousands = "."
     dates = ["%d.%m.%Y", "%Y-%m-%d"]
 
-What does not convert is missing, whatever it looks like: `discreet check` tells how much that is.
+A value that does not convert is missing: `discreet check` shows the steward the share of such values.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Describes how a CSV file is written; `delimiter` None: a comma, or a tab for .tsv.
+    """Describes how a CSV file is written. A `delimiter` of None stands for a comma, or a tab in .tsv files.
 
-    `dates`: formats of strptime, tried in this order; ISO only where none is given.
+    `dates`: formats of strptime, tried in this order; without any, dates are read as ISO (2020-01-31).
     """
 
     delimiter: str | None = None
@@ -45,7 +45,7 @@ class Format:
             or not self.delimiter.isascii()
             or self.delimiter in '"\n\r'
         ):
-            # Of one byte, as quotes are looked for between single bytes (`quotes.multiline`).
+            # It must be one byte, because `quotes.multiline` compares single bytes.
             raise _require.fail("delimiter", self.delimiter, "one character of ASCII, such as ';'")
         if self.decimal not in (".", ","):
             raise _require.fail("decimal", self.decimal, "'.' or ','")
@@ -63,7 +63,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """A CSV file with its format, and the columns that numbers and dates are declared in."""
+    """A CSV file with its format, and the columns that are declared as numbers and as dates (`days`)."""
 
     path: Path
     format: Format
@@ -89,14 +89,14 @@ def format_of(file: Path) -> Format:
 
 
 def formatted(data: Any, schema: Path, public: Public) -> Any:
-    """Return the data of a schema file as it says it is written; the data itself where it says nothing, or
-    where it is no CSV file."""
+    """Return CSV data with the format that a schema file declares; unchanged data where it declares none. A
+    format for data that is no CSV file is refused."""
     format = format_of(schema)
     if format == Format():
         return data
     several = hasattr(data, "written_as")
-    of = data.paths[0] if several else data
-    suffixes = Path(of).suffixes if isinstance(of, str | Path) else []
+    first = data.paths[0] if several else data
+    suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
         raise InvalidInput(
             "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "

@@ -1,8 +1,8 @@
 """What the columns of a CSV file look like, for a steward who agrees to look: kinds, decimal mark and date
 formats, never a value.
 
-`discreet init --look` drafts a schema from it. What it tells is not private: that it was asked for stands in
-the draft, and in the ledger.
+`discreet init --look` drafts a schema from it. Its results are not differentially private: the draft and the
+ledger therefore record that the steward looked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .._errors import InvalidInput
 from .formats import Format
 
-# Lines that are looked at; a column is taken for what all but a twentieth of its values are.
+# How many lines are read, from the first on.
 _LINES = 10_000
 # The share of values that must read as a kind: a few typing errors do not make a column text.
 _SHARE = 0.95
@@ -49,7 +50,13 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     with _open_text(path) as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
-        lines = list(islice(rows, _LINES))
+        try:
+            lines = list(islice(rows, _LINES))
+        except csv.Error:
+            raise InvalidInput(
+                f"{path.name!r} has a field that is too long to be looked at, or a quote that is not closed. "
+                f"Nothing was drafted. Leave --look out."
+            ) from None
     columns = {
         name: [row[i].strip() for row in lines if i < len(row) and row[i].strip()]
         for i, name in enumerate(names)
@@ -59,7 +66,7 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     kinds = {
         name: _kind(values, _COMMA if comma else _POINT, date_formats) for name, values in columns.items()
     }
-    # in a fixed order: that of the draft must not tell which is more common
+    # In a fixed order: the order in the draft must not tell which format is more common.
     date_formats.sort(key=_DATES.index)
     is_iso = date_formats in ([], [_DATES[0]])
     thousands = (

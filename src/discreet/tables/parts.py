@@ -1,8 +1,9 @@
-"""A part of a table, as an engine of its own: the rows whose value in one column lies in given stretches of
+"""A part of a table, as an engine of its own: the rows whose value in one column lies in given periods of
 time, or is a given value.
 
-Which rows belong to a part is a function of the row alone, and different values and stretches that do not
-overlap never share a row. A missing value, and one that does not convert, belongs to no part.
+Whether a row belongs to a part depends on that row alone. Parts of different values of one type, or of
+periods that do not overlap, never share a row. A row whose value is missing, or does not convert, belongs to
+no part.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import Public
 from .engine import literal, quoted
 from .engines.duckdb import DuckDB, engine_of
 from .source import Source
 
-# days from the first up to, not including, the second; or one value
+# Days from the first up to, not including, the second; or one value. Integers are compared as doubles, so
+# they must be below 2^53 in size.
 Part = tuple[date, date] | str | int
 
 
 class Within(DuckDB):
-    """Reads a part of a table: the same engine, limits and lock, and every connection sees the part only."""
+    """Reads a part of a table. It shares the engine, its limits and its lock; its connections see the part
+    only."""
 
     def __init__(self, table: DuckDB, public: Public, condition: str) -> None:
         self.__dict__.update(table.__dict__)
@@ -31,8 +35,8 @@ class Within(DuckDB):
         self._condition = condition
 
     def _cursor(self) -> Any:
-        """Return a connection with a temporary view of the table's name: it comes before the table, and
-        exists for this one connection."""
+        """Return a connection with a temporary view of the table's name, which takes precedence over the
+        table and exists on this connection only."""
         cursor, name = super()._cursor(), quoted(self._public.table)
         cursor.execute(
             f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM memory.main.{name} WHERE {self._condition}"
@@ -41,12 +45,15 @@ class Within(DuckDB):
 
 
 def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -> Within:
-    """Return the rows of `source` whose `column` is in one of `parts`.
+    """Return the rows of `source` whose `column` is in one of `parts`, of which there is at least one.
 
-    `called` is what tells its version from the whole table's.
-
-    The declared size is that of the whole table, so the part has none.
+    `called` is appended to the version of the table, so that versions of different parts differ. The declared
+    size is that of the whole table, so the part has none.
     """
+    _require.non_empty(parts=_require.listed(parts=parts))
+    for part in parts:
+        if isinstance(part, int) and abs(part) >= 1 << 53:
+            raise _require.fail("a part", part, "within 2**53 of zero, so that a double holds it exactly")
     engine = engine_of(source)
     if not isinstance(engine, DuckDB) or isinstance(engine, Within):
         raise Unsupported(
@@ -62,7 +69,7 @@ def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -
 
 
 def _condition(column: str, part: Part) -> str:
-    """Write the condition for the engine, so that it cannot fail on a row."""
+    """Return the SQL condition of a part, which cannot fail on any row."""
     if isinstance(part, tuple):
         day = f"TRY_CAST({column} AS DATE)"
         return f"({day} >= DATE '{part[0].isoformat()}' AND {day} < DATE '{part[1].isoformat()}')"

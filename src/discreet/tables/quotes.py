@@ -1,7 +1,8 @@
 """Whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that one row
 hides others.
 
-The whole file is looked through once, when the steward opens it; who does not open files is told nothing.
+The whole file is read once, when the steward opens it. Analysts, who do not open files, do not see the
+result.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ _QUOTE, _CHUNK = ord('"'), 1 << 24
 
 
 def multiline(file: IO[bytes], mark: str) -> bool | None:
-    """Return whether some quoted text spans lines; None if quotes do not pair up as RFC 4180 has them.
+    """Return whether some quoted text spans lines; None if quotes do not pair up as in RFC 4180. `mark` is
+    the delimiter of fields.
 
     A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
+    So every odd quote of a file follows the end of a field or another quote, and every even one precedes one.
 
     >>> import io
     >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ",")
@@ -44,7 +47,8 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
 
 
 def _chunks(file: IO[bytes]) -> Iterator[tuple[Any, int]]:
-    """Yield parts of a file, each with the byte that follows it; after the last, the end of a line."""
+    """Yield the bytes of a file in chunks, each with the byte that follows it (a line feed after the
+    last)."""
     part = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8)
     while part:
         following = file.read(_CHUNK)

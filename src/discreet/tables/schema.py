@@ -74,7 +74,8 @@ def _read(path: Path) -> str:
 
 
 def _place(text: str, message: str) -> str:
-    """Return the line that a parser complains about and the section that it is in, with a blank before it."""
+    """Return a sentence, with a blank before it, that quotes the line in the parser's message and its
+    section; empty if the message names no line."""
     match = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     if match is None or not 0 < int(match[1]) <= len(lines):
@@ -90,8 +91,8 @@ def _place(text: str, message: str) -> str:
 
 
 def data_of(file: Path) -> dict[str, Path | Database]:
-    """Return where the related tables of a schema file are, by name: what `data` says there, beside the file
-    ("wards.csv", "hospital.duckdb::wards")."""
+    """Return where the data of the related tables of a schema file is, by name of the table: its entry `data`
+    ("wards.csv", "hospital.duckdb::wards"), relative to the folder of the schema file."""
     load(file)
     data: dict[str, Path | Database] = {}
     for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
@@ -139,8 +140,8 @@ def dump(public: Public) -> str:
 
 
 def _unit(data: dict[str, Any]) -> Unit:
-    """Read whom the table is about, which must be said: taking a row for a person where people have many
-    would protect nobody."""
+    """Return the unit of protection, which must be declared: with rows as the unit, people who have several
+    rows would not be protected."""
     unit = data.get("unit")
     if unit is None:
         raise InvalidInput(
@@ -245,6 +246,7 @@ def _dump_fact(fact: Fact) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
+    """Return a value as TOML; fractions as text, which `_number` reads."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,9 +1,9 @@
-"""The closed set: a node for everything on which engines differ, which is sums beyond 64 bits, rounding,
-casts, NaN, hashes, choosing the smallest.
+"""The closed set of SQL nodes on which engines differ: sums beyond 64 bits, rounding, casts, NaN, hashes, and
+the choice of the smallest rows. `tables.dialect` writes them, with plain SQL, for each engine.
 
-The docstring of a node is what every engine must compute; none may fail on any row, because a failure would
-tell of that row. NULL goes in and NULL comes out unless a node says otherwise. A number is an IEEE double
-where nothing else is said; a result too large is infinite.
+The docstring of a node says what every engine must compute. No node may fail on any row, because a failure
+would reveal that row. If an argument is NULL, so is the result, unless a node says otherwise. A number is an
+IEEE double unless something else is said; a result too large for it is infinite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-# The integer types that can be cast to, with the least and the most that each holds.
+# The integer types that can be cast to, with the smallest and the largest value of each.
 INTEGERS = {
     **{
         name: (-(1 << bits - 1), (1 << bits - 1) - 1)
@@ -29,9 +29,9 @@ INTEGERS = {
         for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))
     },
 }
-# What texts say, for all engines: these are read by RE2, Java's and PostgreSQL's expressions alike.
+# Regular expressions of texts that are numbers or dates: they mean the same in RE2, Java and PostgreSQL.
 BLANK = r"[ \t\n\r\f\v]*"
-# Characters of a text that is read as a number: longer ones are none, on every engine.
+# The most characters of a text that is read as a number; longer texts are no numbers, on every engine.
 LONGEST_NUMBER = 400
 NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
 # Year, month and day between - or /, then nothing more, or a time of day, which is not looked at.
@@ -56,8 +56,8 @@ class Day(Semantic):
 
 
 class Convert(Semantic):
-    """A value as one of `TYPES`, where the caller knows that every value has a place there: whole numbers
-    that fit, a number or truth value as a double (the nearest), a number as a truth value (whether it is not
+    """A value as one of `TYPES`, where the caller knows that every value fits that type: whole numbers that
+    fit, a number or truth value as a double (the nearest), a number as a truth value (whether it is not
     zero), a time as its day, anything as text. `wide`: a whole number of at least 127 bits. Of doubles only
     whole ones become whole numbers here; `NearestWhole` rounds."""
 
@@ -82,7 +82,8 @@ class NearestWhole(Semantic):
 
 
 class SafeNearestWhole(Semantic):
-    """The same of any double; NULL for what is not finite or does not fit 64 bits."""
+    """The nearest whole number of any double, as `NearestWhole`; NULL where the double is not finite or does
+    not fit 64 bits."""
 
 
 class AsInteger(Semantic):
@@ -132,7 +133,7 @@ class Divide(Semantic):
 
 
 class Remainder(Semantic):
-    """What is left after division of two doubles, with the sign of the first; NULL where the second is
+    """The remainder of the division of two doubles, with the sign of the first; NULL where the second is
     zero."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
@@ -204,7 +205,7 @@ class IsFinite(Semantic):
 
 
 class SignBit(Semantic):
-    """Whether the sign of a double is minus; -0.0 has one, and what is said of NaN is left open."""
+    """Whether the sign bit of a double is set; it is for -0.0, and may or may not be for NaN."""
 
 
 class Clip(Semantic):
@@ -333,8 +334,8 @@ class MonthName(Semantic):
 class WideSum(Semantic):
     """The sum of whole numbers, exact beyond 64 bits: it neither wraps nor fails below 2**126.
 
-    NULL of nothing. `largest`: the caller knows that no summand is further from zero than this, a public
-    number; an engine may then add up in fewer parts.
+    NULL if there is no summand. `largest`: a public number that no summand exceeds in size, as the caller
+    knows; an engine may then add up in fewer parts.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "largest": False}
@@ -356,7 +357,7 @@ class KeyedHash(Semantic):
 
 
 class ContentHash(Semantic):
-    """The same without a key: only says which tuples are equal."""
+    """A hash like `KeyedHash` without a key: it serves only to tell which tuples are equal."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
 

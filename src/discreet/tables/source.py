@@ -1,4 +1,4 @@
-"""What data looks like from above: Arrow batches of named columns, never a list of rows."""
+"""The data that mechanisms read: tables as Arrow batches of named columns, with their public facts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .columns import arrow_kind, check_facts, check_names, converted_to, engine_
 class Source(Protocol):
     """One version of a table, with the public facts it is protected under.
 
-    Mechanisms read it in batches of the columns they name. Engines that aggregate by themselves offer more
-    than this; nobody above may ask for less than a batch, and no row leaves a mechanism.
+    Mechanisms read it in batches of the columns they name, and no row leaves a mechanism. Engines
+    (`tables.engine`) also answer aggregate queries by themselves.
     """
 
     @property
@@ -44,11 +44,11 @@ class Memory:
     ) -> None:
         table = data if isinstance(data, pa.Table) else _arrow(data)
         self._public = Public() if public is None else public
-        # Before `engine_types`, which keeps one column of each name.
+        # Before `engine_types`, which would keep only one of several columns with the same name.
         check_names(self._public.table, table.column_names)
         self._table = engine_types(table)
         self._batch_rows = batch_rows
-        # made when the first query comes
+        # The engine of this table, which `engine_of` creates at the first query.
         self._discreet_engine: Any = None
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
         if missing:
@@ -99,8 +99,8 @@ class Memory:
             yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Return what changes with the declared columns; under a secret key, so that it tells nobody what
-        they hold."""
+        """Return a keyed hash of the declared columns and the unit's column; without the secret key it
+        reveals nothing about their values."""
         unit = self._public.unit.column
         names = [name for name, _ in self._public.schema]
         return fingerprint(self._table.select([*names, *({unit} - {None, *names})]), key)
@@ -116,7 +116,7 @@ class Memory:
                 f"but the table has {self._table.num_rows} rows."
             )
 
-    # no values, and no count of rows: under add_remove the size is private
+    # Shows no values, and no number of rows: under add_remove the size is private.
     def __repr__(self) -> str:
         return f"Memory(table={self._public.table!r}, columns={self._table.column_names})"
 
@@ -144,7 +144,7 @@ def fingerprint(table: pa.Table, key: bytes) -> bytes:
     digest = hashlib.blake2b(key=key, digest_size=32)
     digest.update(table.schema.remove_metadata().to_string().encode())
     for column in table.columns:
-        # In pieces of one size: how a table happens to be cut is none of its content.
+        # In pieces of one size, so that the hash does not depend on the chunks of the table.
         for start in range(0, len(column), 1 << 16):
             part = column.slice(start, 1 << 16).combine_chunks()
             digest.update(pa.record_batch([part], names=["c"]).serialize())

@@ -1,8 +1,9 @@
-"""Private folders in the temporary directory: for what does not fit into an engine's memory, for ledgers of
-trial sessions, for files on their way. Each is gone with its owner, and after a crash with the next start.
+"""Private folders in the temporary directory: for data that does not fit into an engine's memory, for ledgers
+of trial sessions, and for files that are being written. The process that creates a folder removes it; after a
+crash, the next process that creates such a folder does (`sweep`).
 
-Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken belongs to
-nobody any more.
+Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken has no
+owner any more.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ except ImportError:  # pragma: no cover  (Windows)
 
 PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
 _LOCK = "in-use"
-# seconds after which a folder without a lock, of an earlier version or half made, is taken for left
+# Seconds after which a folder without a lock file, of an earlier version or not completely made, counts as
+# left behind by a crashed process. Convention, not measured.
 _GRACE = 24 * 3600.0
 
 
 class PrivateFolder:
     """A private folder (mode 0700) for as long as this process needs it. Folders of the same prefix that
-    crashed processes left are removed first."""
+    crashed processes left behind are removed first."""
 
     def __init__(self, prefix: str) -> None:
         sweep(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._pid = os.getpid()
-        # Locked before it has its name: a `sweep` in between would take the folder for one that was left.
+        # The file is locked before it gets its final name: a `sweep` in between could take the lock and
+        # remove the folder.
         unnamed = self.path / f"{_LOCK}-soon"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if fcntl is not None:
@@ -42,7 +45,7 @@ class PrivateFolder:
             unnamed.rename(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Remove it with all it holds. A forked child leaves its parent's alone."""
+        """Remove the folder with its contents. A forked child does not remove its parent's folder."""
         if self._pid == os.getpid():
             shutil.rmtree(self.path, ignore_errors=True)
             with suppress(OSError):
@@ -56,14 +59,14 @@ class PrivateFolder:
 
 
 class Spill(PrivateFolder):
-    """A private folder for what does not fit into an engine's memory."""
+    """A private folder for data that does not fit into an engine's memory."""
 
     def __init__(self) -> None:
         super().__init__(PREFIX)
 
 
 def sweep(prefix: str = PREFIX) -> list[Path]:
-    """Remove what crashed processes of this user have left, and say which."""
+    """Remove the folders that crashed processes of this user have left behind, and return their paths."""
     leftovers = [path for path in Path(tempfile.gettempdir()).glob(prefix + "*") if _is_left(path)]
     for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)

@@ -24,7 +24,7 @@ _LOCK = threading.Lock()
 
 
 def engine_values(function: str, values: Sequence[str | date | None], *arguments: str) -> tuple[Any, ...]:
-    """Return what the engine's `function(value, *arguments)` is for each of the public `values`.
+    """Return the result of the engine's `function(value, *arguments)` for each of the public `values`.
 
     >>> engine_values("upper", ("Straße", "ǆ"))
     ('STRAẞE', 'Ǆ')
@@ -36,7 +36,7 @@ def engine_values(function: str, values: Sequence[str | date | None], *arguments
 
 @lru_cache(maxsize=256)
 def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...]) -> tuple[Any, ...]:
-    """Return the same for checked, hashable arguments; the latest results are cached."""
+    """Return what `engine_values` does, for checked and hashable arguments; the latest results are cached."""
     import duckdb
 
     days = any(isinstance(value, date) for value in values)
@@ -58,7 +58,8 @@ def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...])
 @cache
 def letter_cases(*, upper: bool) -> tuple[str, str]:
     """Return two strings of equal length: every character that the engine's UPPER (or LOWER) changes, and at
-    the same position what it becomes. Each becomes one character, whatever stands beside it."""
+    the same position the character that it becomes. Each becomes one character, whatever its neighbors
+    are."""
     name = "upper" if upper else "lower"
     # all of Unicode but the surrogates, which are no characters
     all_characters = "range(1, 1114112) AS t(i) WHERE i NOT BETWEEN 55296 AND 57343"

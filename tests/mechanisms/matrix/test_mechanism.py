@@ -308,3 +308,38 @@ def test_edges_given_as_a_list_are_those_of_a_tuple() -> None:
     by_age = matrix.Attribute(column="age", edges=[0, 4, 8])  # type: ignore[arg-type]
     assert by_age == matrix.Attribute(column="age", edges=(0, 4, 8))
     assert len({by_age}) == 1
+
+
+def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
+    # The residual strategy measures tables by attribute: of cells by two attributes it took the first alone,
+    # and the answers failed after the charge.
+    workload = matrix.marginals([4], sets=[(), (0,)], weights=[30.0, 1.0])
+    mechanism = matrix.answer(PUBLIC, BY_BOTH, workload, rho=1e6)
+    assert isinstance(mechanism.strategy, matrix.Residuals)
+    answers = mechanism(PEOPLE, entropy=SeededEntropy(1)).value.answers
+    assert np.allclose(answers, [4, 1, 2, 0, 1], atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: matrix.answer(PUBLIC, "sex", FOUR, epsilon=1), "cells must be made by"),
+        (lambda: matrix.answer(PUBLIC, BY_BOTH, "FOUR", epsilon=1), "workload must be"),
+        (
+            lambda: matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1, strategy=matrix.Haar(n=4)),
+            "strategy must be a Factorization",
+        ),
+        (lambda: matrix.Factorization(workload=FOUR, strategy="haar"), "strategy must be a workload"),
+        (lambda: matrix.explicit([[1j, 2]]), "rows of numbers"),
+        (lambda: matrix.explicit([[1, 2]], over=2), "over must be a list"),
+        (lambda: matrix.predicates([[True], [True, False]]), "one length"),
+        (lambda: matrix.union(FOUR, weights=None), "weights must be a list"),
+        (lambda: matrix.optimize(matrix.explicit([[1e-200, 0]])), "so small that its square"),
+        (lambda: matrix.optimal_prefix(4, gap=math.nan), "gap must be"),
+        (lambda: matrix.blt(1 << 60), r"steps must be at most 2\*\*48"),
+        (lambda: matrix.Toeplitz(coefficients=(1e200,)), "scale it"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(build: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        build()

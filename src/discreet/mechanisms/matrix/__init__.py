@@ -7,7 +7,8 @@ correlated over time.
     mechanism = matrix.answer(public, cells, W, epsilon=1)
     people.ask(mechanism)            # exact integers plus noise; answers by least squares
 
-`blt` builds a buffered linear Toeplitz strategy.
+`cells` are the `Cells` whose rows are counted, `public` the public facts of the table, and `people` an
+open dataset. `blt` builds a buffered linear Toeplitz strategy for noise that is correlated over time.
 """
 
 from .binary_tree import BinaryTree

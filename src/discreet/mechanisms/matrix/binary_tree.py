@@ -1,10 +1,11 @@
-"""The binary tree over time: every step is a leaf, a node is the sum of the steps below it.
+"""The binary tree over time: every step is a leaf, and a node is the sum of the steps below it.
 
 Tree aggregation (the tree based aggregation protocol, the binary mechanism): Chan, Shi & Song 2010,
-ACM TISSEC 14(3), 2011; Dwork, Naor, Pitassi & Rothblum 2010 (STOC). A node gets noise once,
-when its last leaf has come; the sum of t steps takes the nodes of the binary digits of t. With `from_below`
-each of them is first averaged with what the nodes below it say: Honaker 2015, "Efficient use of
-differentially private binary trees".
+ACM TISSEC 14(3), 2011; Dwork, Naor, Pitassi & Rothblum 2010 (STOC). A node gets noise once, when the step of
+its last leaf is over. The sum of the first t steps is the sum of one node for each binary digit 1 of t: t = 6
+takes a node of 4 steps and one of 2. With `from_below` the noisy value of each node is first averaged with
+the estimate that the nodes below it give of the same sum: Honaker 2015, "Efficient use of differentially
+private binary trees". Level 0 are the leaves; a node of level i covers 2^i steps.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Floats = NDArray[np.float64]
 @described("matrix.BinaryTree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryTree:
-    """Sums over all aligned intervals of 2^i steps; `from_below` estimates each from all nodes below it
-    (Honaker)."""
+    """Sums over all aligned intervals of 2^i steps; with `from_below` each is estimated from its own noisy
+    value and all nodes below it (Honaker)."""
 
     from_below: bool = True
 
@@ -33,13 +34,13 @@ class BinaryTree:
         _require.flag(from_below=self.from_below)
 
     def node_variances(self, levels: int) -> Floats:
-        """Return the variance of the estimate of a node of each level, for noise of variance 1 at every
-        node."""
+        """Return the variance of the estimate of a node, for each level from the leaves up and for noise of
+        variance 1 at every node."""
         return _node_variances(levels, self.from_below)
 
     def variances(self, steps: int) -> Floats:
-        """Return the variance of the sum of the first t steps, for t = 1, ..., steps: over the digits of
-        t."""
+        """Return the variance of the sum of the first t steps, for t = 1, ..., steps: the variances of the
+        nodes of the binary digits 1 of t, added up."""
         t = np.arange(1, steps + 1)
         total = np.zeros(steps)
         for level, variance in enumerate(self.node_variances(steps.bit_length())):
@@ -48,13 +49,13 @@ class BinaryTree:
 
 
 def tree_square(steps: int, separation: int = 1, times: int = 1) -> int:
-    """Return the squared l2 distance that a unit moves all nodes by, if it adds 1 to at most `times` leaves,
-    any two at least `separation` apart.
+    """Return the squared l2 distance by which one unit moves the vector of all nodes, if it adds 1 to at most
+    `times` leaves, any two of them at least `separation` steps apart.
 
-    Guarantee: an upper bound; exact for one time, the number of levels.
+    Guarantee: an upper bound; exact for times = 1, where it is the number of levels.
     Proof:     a node of width w has at most m = min(times, ceil(w / separation)) of the unit's leaves, and
-               the nodes of a level have `times` of them together, so that their squares add up to at most
-               times m.
+               the nodes of a level have at most `times` of them together, so that the squares of these
+               numbers add up to at most m times `times`.
     """
     levels = steps.bit_length()
     return sum(times * min(times, -(-(1 << level) // separation)) for level in range(levels))
@@ -62,6 +63,8 @@ def tree_square(steps: int, separation: int = 1, times: int = 1) -> int:
 
 @lru_cache(maxsize=64)
 def _node_variances(levels: int, from_below: bool) -> Floats:
+    """Return the variance per level. A node's own value has variance 1 and the sum of its two children's
+    estimates twice a child's variance; the best average of the two has the sum of their precisions."""
     values = [1.0]
     for _ in range(levels - 1):
         values.append(1 / (1 + 1 / (2 * values[-1])) if from_below else 1.0)

@@ -1,9 +1,11 @@
 """Buffered linear Toeplitz strategies (BLT): correlated noise for streams of any length in constant memory.
 
-A BLT is a lower-triangular Toeplitz matrix whose coefficients are a sum of a few decaying powers, c_0 = 1 and
-c_t = sum of omega_j theta_j^(t-1). Multiplying a stream by it takes one buffer for each power, and so does
-its inverse, which is a BLT again. With parameters that are chosen for the number of steps, three or four
-buffers come close to the square root of the prefix sums, which needs as many buffers as there are steps.
+A BLT is a lower-triangular Toeplitz matrix C with entries C[t, s] = c_(t-s), whose coefficients are sums of a
+few decaying powers: c_0 = 1 and c_t = sum over j of omega_j theta_j^(t-1). The theta_j are `decays`, the
+omega_j `outputs`. Multiplying a stream by C takes one buffer for each power, and so does multiplying by its
+inverse, which is a BLT again; the decays of the inverse are `inverse_decays`. With parameters that are chosen
+for the number of steps, three or four buffers come close to the square root of the prefix sums, which needs
+as many buffers as there are steps.
 """
 
 from __future__ import annotations
@@ -26,20 +28,22 @@ Floats = npt.NDArray[np.float64]
 
 # Six buffers are within rounding of the optimum for 2**30 steps (measured); more only cost memory.
 MAX_BUFFERS = 8
-# No power decays slower than this: beyond it, differences of powers are rounding errors.
+# The least 1 - decay: closer to 1, differences between powers of different decays are rounding errors.
 _SLOWEST = 1e-12
+# The most steps of `blt`: for 2**52 the best decay is 1 in floats, for 2**48 it is not (measured).
+_MAX_STEPS = 1 << 48
 
 
 @described("matrix.Buffered")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered(Triangular):
-    """A buffered linear Toeplitz strategy: the generating function of C is the product over j of
-    (1 - inverse_decays[j] x) / (1 - decays[j] x).
+    """A buffered linear Toeplitz strategy: the generating function of C, which is c(x) = sum of c_t x^t, is
+    the product over j of (1 - inverse_decays[j] x) / (1 - decays[j] x).
 
     Dvijotham, McMahan, Pillutla, Steinke & Thakurta 2024, arXiv:2404.16706; in terms of both
     sets of decays McMahan, Xu & Zhang 2024, arXiv:2408.08868. Decays interlace, 1 > decays[0] >
-    inverse_decays[0] > decays[1] > ... >= 0, so that all coefficients of C are positive and fall. The
-    price of several participations rests on that.
+    inverse_decays[0] > decays[1] > ... >= 0, so that all coefficients of C are positive and fall. That makes
+    `triangular.sensitivity` exact for units that take part several times.
     """
 
     decays: tuple[float, ...]
@@ -58,6 +62,7 @@ class Buffered(Triangular):
                 "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
                 "inverse_decays[0] > decays[1] > ... Nothing was computed. matrix.blt(steps) chooses them."
             )
+        # Half of it, so that rounding 1 - decay refuses no result of `blt`.
         if mixed[0] > 1 - _SLOWEST / 2 or len(self.decays) > MAX_BUFFERS:
             raise _require.fail("decays", self.decays, f"up to {MAX_BUFFERS} numbers from 0 to below 1")
         if mixed[-1] < 0:
@@ -69,12 +74,13 @@ class Buffered(Triangular):
 
     @property
     def outputs(self) -> tuple[float, ...]:
-        """The weight omega_j of each buffer in C: the residues of its generating function."""
+        """The weight omega_j of each buffer in C: the coefficients of the partial fractions of c(x)."""
         return tuple(residues(np.array(self.decays), np.array(self.inverse_decays)).tolist())
 
     @property
     def bands(self) -> int:
-        """Without end: a stream needs the buffers, and not its past."""
+        """The number of bands is unlimited, for which 2^62 stands. A stream needs the buffers only, not the
+        noise of past steps."""
         return 1 << 62
 
     def coefficients(self, steps: int) -> Floats:
@@ -94,18 +100,21 @@ class Buffered(Triangular):
 def residues(decays: Floats, inverse_decays: Floats) -> Floats:
     """Return the omega_j of 1 + sum of omega_j x / (1 - decays_j x) = product of (1 - inverse_decays_j x) /
     (1 - decays_j x)."""
-    over = decays[:, None] - inverse_decays[None, :]
-    under = decays[:, None] - decays[None, :] + np.eye(len(decays))
-    weights: Floats = np.prod(over, axis=1) / np.prod(under, axis=1)
+    numerators = decays[:, None] - inverse_decays[None, :]
+    # The diagonal, a factor of zero, is left out of the product.
+    denominators = decays[:, None] - decays[None, :] + np.eye(len(decays))
+    weights: Floats = np.prod(numerators, axis=1) / np.prod(denominators, axis=1)
     return weights
 
 
 def sum_of_squares(amplitudes: Floats, rates: Floats, steps: int, *, weighted: bool = False) -> float:
-    """Sum over t < steps of (sum of amplitudes_j exp(-rates_j t))², each term times (steps - t) / steps where
-    `weighted`, in closed form.
+    """Return the sum over t < steps of (sum over j of amplitudes_j exp(-rates_j t))² in closed form; with
+    `weighted`, term t is multiplied by (steps - t) / steps.
 
-    Proof: the geometric sum of exp(-r t) over t < n is expm1(-r n) / expm1(-r), and that of (n - t) exp(-r t)
-           is (n - q g) / (1 - q) with q = exp(-r), g the former; where r n is small, both by their series.
+    Proof: the square is a sum over pairs j, k with r = rates_j + rates_k. With n = steps and q = exp(-r), the
+           sum of exp(-r t) over t < n is g = expm1(-r n) / expm1(-r), and the sum of (n - t) exp(-r t) is
+           (n - q g) / (1 - q). Where r n is small, both quotients lose digits, and their series to first
+           order in r stand for them.
     """
     rate = rates[:, None] + rates[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -118,48 +127,53 @@ def sum_of_squares(amplitudes: Floats, rates: Floats, steps: int, *, weighted: b
 
 
 def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
-    """Return the largest and the root mean squared deviation of prefix sums under a strategy, in units of the
-    noise that one participation of size 1 needs by itself, in closed form; the sensitivity of C is included.
+    """Return the largest and the root mean squared standard deviation of the first `steps` prefix sums under
+    a strategy, for one participation of size 1; the unit is the noise of a single sum of sensitivity 1.
 
-    Row t of A C⁻¹ has the entries b_0, ..., b_t, and the generating function of b is 1 / ((1 - x) c(x)), so
-    that b_t = b_inf + sum of a_j inverse_decays_j^t.
+    With A the matrix of prefix sums, row t of A C⁻¹ has the entries b_0, ..., b_t, and the generating
+    function of b is 1 / ((1 - x) c(x)), so that b_t = a_0 + sum over j of a_j inverse_decays_j^t for some
+    amplitudes a. The variance is the sum of the b_i² times the squared length of C's first column.
     """
     return _factors(np.array(strategy.decays), np.array(strategy.inverse_decays), steps)
 
 
 def _factors(decays: Floats, inverse: Floats, steps: int) -> tuple[float, float]:
-    """Return the largest and the root mean squared error of prefix sums, as `factors` does."""
+    """Return what `factors` does, from the decays of C and of its inverse."""
     with np.errstate(divide="ignore"):
         rates, inverse_rates = -np.log(decays), -np.log(inverse)
     omega = residues(decays, inverse)
     column = 1.0
-    # A decay of 0 has an infinite rate, and infinity times 0 is not a number; e^-800 is 0.
+    # A decay of 0 has an infinite rate, and infinity times 0 is not a number; in doubles e^-800 is 0 too.
     if steps > 1:
         column += sum_of_squares(omega, np.minimum(rates, 800.0), steps - 1)
-    # Partial fractions of product (1 - decays x) / ((1 - x) product (1 - inverse x)) in 1/(1 - r x).
+    # Partial fractions of 1 / ((1 - x) c(x)): the amplitude of 1 / (1 - pole x) for each pole.
     poles = np.concatenate([[1.0], inverse])
-    zero = np.zeros(1)
-    slopes = np.concatenate([zero, np.minimum(inverse_rates, 800.0)])
-    under = poles[:, None] - poles[None, :] + np.eye(len(poles))
-    amplitudes = np.prod(poles[:, None] - decays[None, :], axis=1) / np.prod(under, axis=1)
-    largest = sum_of_squares(amplitudes, slopes, steps)
-    mean = sum_of_squares(amplitudes, slopes, steps, weighted=True)
+    pole_rates = np.concatenate([np.zeros(1), np.minimum(inverse_rates, 800.0)])
+    denominators = poles[:, None] - poles[None, :] + np.eye(len(poles))
+    amplitudes = np.prod(poles[:, None] - decays[None, :], axis=1) / np.prod(denominators, axis=1)
+    largest = sum_of_squares(amplitudes, pole_rates, steps)
+    mean = sum_of_squares(amplitudes, pole_rates, steps, weighted=True)
     return math.sqrt(column * largest), math.sqrt(column * mean)
 
 
 @lru_cache(maxsize=64)
 def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     """Return the buffered linear Toeplitz strategy with the least error of prefix sums over `steps` steps,
-    one participation: `minimize` its largest ("max") or its root mean square ("rms").
+    where every unit takes part once. `minimize` says which error: the largest ("max") or the root mean square
+    ("rms").
 
-    Quasi-Newton on both sets of decays, from decays spaced evenly in the logarithm (arXiv:2408.08868
-    optimizes the same); the start is fixed, so that the same steps give the same strategy.
+    BFGS on both sets of decays, from decays whose distances from 1 are spaced evenly in the logarithm
+    (arXiv:2408.08868 minimizes the same error). The starts are fixed, so that the same arguments give the
+    same strategy.
     """
     _require.integer(steps=steps, at_least=1)
     _require.integer(buffers=buffers, at_least=1)
     _require.one_of(("max", "rms"), minimize=minimize)
     if buffers > MAX_BUFFERS:
         raise _require.fail("buffers", buffers, f"at most {MAX_BUFFERS}")
+    if steps > _MAX_STEPS:
+        raise _require.fail("steps", steps, "at most 2**48, so that the decays are below 1 in floats")
+    # At this least 1 - decay a power falls by 0.1% over all steps: slower ones are nearly constant.
     slowest = max(_SLOWEST, 1e-3 / steps)
     which = 0 if minimize == "max" else 1
 
@@ -170,6 +184,7 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
         return math.log(value) if math.isfinite(value) and value > 0 else 1e6
 
     best = None
+    # Two starts against poor local minima. `spread` 1 would put the slowest decay near 1 - 1 / steps.
     for spread in (1.2, 0.9):
         start = np.full(2 * buffers, spread * math.log(max(steps, 3)) / (2 * buffers))
         start[-1] = 0.3
@@ -182,11 +197,11 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
 
 
 def _decays(parameters: Floats) -> tuple[Floats, Floats]:
-    """Return decays from free parameters: 1 - decay grows along the interlaced order, by factors that exceed
-    one.
+    """Return decays and inverse decays that interlace, from any 2 x buffers real parameters.
 
-    The slowest decay comes first, and the last is above zero: 1 - decay is exp(-s), s the sum of the softplus
-    of the parameters from its own to the last.
+    In the order decays[0], inverse_decays[0], decays[1], ... the i-th is 1 - exp(-s_i), where s_i is the sum
+    of softplus(parameter) over the parameters from i to the last. So the slowest decay comes first, and the
+    last number is above zero.
     """
     gaps = np.logaddexp(0.0, parameters[::-1])
     distances = np.exp(-np.cumsum(gaps))[::-1]

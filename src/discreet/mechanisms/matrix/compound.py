@@ -1,6 +1,6 @@
-"""Workloads made of others: products over attributes, unions and marginals.
+"""Workloads made of other workloads: products over attributes, unions and marginals.
 
-They stay implicit, whatever the number of cells.
+Their matrices are not written out, so the number of cells may be large.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .workloads import Floats, Identity, Prefix, Total, Workload
 @described("matrix.Product")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product(Workload):
-    """The Kronecker product of workloads over different attributes: one question for each combination of
-    theirs."""
+    """The Kronecker product of workloads over different attributes: one question for each combination of the
+    factors' questions."""
 
     factors: tuple[Workload, ...]
 
@@ -72,8 +72,8 @@ class Product(Workload):
 @described("matrix.Union")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Workload):
-    """Several workloads over the same cells, one after the other; an answer counts with the square of its
-    part's weight in the error."""
+    """Several workloads over the same cells, one after the other. The error to be minimized is the sum of the
+    variances of all answers, each times the squared weight of its part."""
 
     parts: tuple[Workload, ...]
     weights: tuple[float, ...] = ()
@@ -96,8 +96,7 @@ class Union(Workload):
         return sum(part.queries for part in self.parts)
 
     def times(self, x: Any) -> Floats:
-        """Return the answers, each in its own unit: weights say what an error counts, and do not scale
-        answers."""
+        """Return the answers, not multiplied by the weights: these say how much an error counts."""
         return np.concatenate([part.times(x) for part in self.parts])
 
     def transposed(self, y: Any) -> Floats:
@@ -108,7 +107,7 @@ class Union(Workload):
         )
 
     def gram(self) -> Floats:
-        """Return the Gram matrix of the weighted rows: what the weighted error depends on."""
+        """Return the Gram matrix of the rows times their weights, on which the weighted error depends."""
         return np.asarray(
             np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0)
         )
@@ -125,11 +124,12 @@ class Union(Workload):
 @described("matrix.Marginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals(Workload):
-    """Tables by some attributes, for each of `sets` (tuples of positions in `sizes`): a union of products,
-    never written out.
+    """One table of counts for each set of attributes in `sets`: a union of products, never written out.
 
-    `bases`: what is asked of each attribute in a table that has it, `Identity` (each value) unless given:
-    with `Prefix` for age, a table by age and sex holds the cumulative counts by age for each sex.
+    `sizes`: the number of values of each attribute. A set is a tuple of positions in `sizes`. `weights`: one
+    per set, as in `Union`. `bases`: the workload that is asked of each attribute in a table by it, `Identity`
+    (each value) unless given: with `Prefix` for age, a table by age and sex holds the cumulative counts by
+    age for each sex.
     """
 
     sizes: tuple[int, ...]
@@ -183,12 +183,13 @@ class Marginals(Workload):
 
     @property
     def closure(self) -> tuple[tuple[int, ...], ...]:
-        """All subsets of the sets, smaller ones first: the interactions that the tables are made of."""
+        """All subsets of the sets, smaller ones first: the interactions that the tables are made of
+        (`marginal_strategies`)."""
         subsets = {sub for s in self.sets for k in range(len(s) + 1) for sub in combinations(s, k)}
         return tuple(sorted(subsets, key=lambda s: (len(s), s)))
 
     def answers_of(self, attributes: tuple[int, ...], table: Floats) -> Floats:
-        """Return the questions of one table, from its counts."""
+        """Return the answers to the questions of one table, from its counts."""
         maps = [self.bases[i].times for i in attributes]
         if all(isinstance(self.bases[i], Identity) for i in attributes):
             return table.ravel()
@@ -204,7 +205,7 @@ class Marginals(Workload):
         return self.as_union().transposed(y)
 
     def as_union(self) -> Union:
-        """Return the same as a union of products."""
+        """Return the same questions, in the same order, as a union of products."""
         parts = tuple(
             Product(factors=tuple(self.bases[i] if i in s else Total(n=n) for i, n in enumerate(self.sizes)))
             for s in self.sets
@@ -230,7 +231,7 @@ def product(*factors: Workload) -> Product:
 
 def union(*parts: Workload, weights: Sequence[float] = ()) -> Union:
     """Return several workloads over the same cells as one."""
-    return Union(parts=parts, weights=tuple(weights))
+    return Union(parts=parts, weights=tuple(_require.listed(weights=weights)))
 
 
 def marginals(
@@ -241,8 +242,8 @@ def marginals(
     weights: Sequence[float] = (),
     bases: Mapping[int, Workload] | None = None,
 ) -> Marginals:
-    """Return the tables by the given sets of attributes, or by all sets of `ways` of them; `bases` by
-    position, see `Marginals`.
+    """Return the tables by the given sets of attributes, or by all sets of `ways` attributes. `bases` maps
+    positions of attributes to workloads; see `Marginals`.
 
     >>> marginals([2, 3, 4], ways=2).sets
     ((0, 1), (0, 2), (1, 2))
@@ -266,7 +267,7 @@ def marginals(
 
 
 def row_squares(workload: Workload) -> Floats:
-    """Return the sum of squared entries of each question, without writing them out."""
+    """Return the sum of the squared entries of each row, mostly without writing the rows out."""
     if isinstance(workload, Identity):
         return np.ones(workload.n)
     if isinstance(workload, Total):
@@ -283,8 +284,8 @@ def row_squares(workload: Workload) -> Floats:
 
 
 def unweighted(workload: Workload) -> Workload:
-    """Return the same questions, each with weight 1: weights say what an error counts, not what is measured
-    when a workload is its own strategy."""
+    """Return the same questions, each with weight 1: weights say how much an error counts, and do not scale
+    the measurements where a workload is its own strategy."""
     if isinstance(workload, Union):
         return Union(parts=tuple(unweighted(part) for part in workload.parts))
     if isinstance(workload, Marginals):
@@ -295,7 +296,7 @@ def unweighted(workload: Workload) -> Workload:
 
 
 def kron_all(parts: Iterable[Floats]) -> Floats:
-    """Return the Kronecker product of arrays, from the first on."""
+    """Return the Kronecker product of arrays, in their order."""
     product: Any = 1.0
     for part in parts:
         product = np.kron(product, part)
@@ -303,19 +304,19 @@ def kron_all(parts: Iterable[Floats]) -> Floats:
 
 
 def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
-    """Return (A ⊗ B ⊗ ...) x, one factor after the other: each map turns a vector of its size into
-    another."""
+    """Return (A ⊗ B ⊗ ...) x, one factor after the other. `maps` are the functions v -> A v, v -> B v, ...,
+    `sizes` the lengths of their arguments."""
     table = x.reshape([int(s) for s in sizes])
-    for axis, f in enumerate(maps):
+    for axis, apply in enumerate(maps):
         leading = np.moveaxis(table, axis, 0)
         flat = np.ascontiguousarray(leading).reshape(leading.shape[0], -1)
-        done = np.stack([f(column) for column in flat.T], axis=1) if flat.shape[1] else np.zeros((0, 0))
-        table = np.moveaxis(done.reshape(done.shape[0], *leading.shape[1:]), 0, axis)
+        mapped = np.stack([apply(column) for column in flat.T], axis=1) if flat.shape[1] else np.zeros((0, 0))
+        table = np.moveaxis(mapped.reshape(mapped.shape[0], *leading.shape[1:]), 0, axis)
     return np.ascontiguousarray(table).ravel()
 
 
 def _weights(values: Any, length: int) -> tuple[float, ...]:
-    """Return one positive weight for each part; 1 where none are given."""
+    """Return one positive weight per part; all 1 if none are given."""
     weights = tuple(_require.listed(weights=values)) or (1.0,) * length
     for weight in weights:
         _require.positive(weight=weight)

@@ -1,4 +1,4 @@
-"""How good a strategy is for a workload, and which one to take: all of it known before anything is spent.
+"""How good a strategy is for a workload, and which strategy to take: known before any privacy is spent.
 
 >>> from discreet.mechanisms.matrix.workloads import prefix
 >>> best = optimize(prefix(64))
@@ -36,10 +36,11 @@ from .strategies import (
 )
 from .workloads import MAX_ENTRIES, Identity, Prefix, Workload
 
-# Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
+# The most cells of several attributes for which one dense matrix is tried besides products of smaller ones.
+# Not measured.
 DENSE = 512
-# Cells for which a strategy is searched by descent: 2,048 take a minute or two on one core, p-identity 1,024
-# about as long.
+# The most cells for which a strategy is searched by descent, per norm: "optimal" (l2) with 2,048 cells takes
+# a minute or two on one core, "p-identity" (l1) with 1,024 about as long.
 SEARCHED = {"l1": 1024, "l2": 2048}
 # Rounds of alternating minimization over the factors of a product; more gained less than 0.1% on unions of
 # ranges and marginals.
@@ -48,11 +49,13 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factorization:
-    """A workload answered through a strategy: W = B A, with B from least squares.
+    """A workload answered through a strategy: W = B A, with W the workload, A the strategy and B from least
+    squares.
 
     `error` is the sum of the variances of all answers (times squared weights) and `rmse` the root of their
-    mean, at sensitivity 1 in `norm` and unit noise variance. Laplace noise for epsilon has variance 2 /
-    epsilon², Gaussian noise for rho-zCDP 1 / (2 rho).
+    mean, for a strategy scaled to sensitivity 1 in `norm` and noise of variance 1. Laplace noise for epsilon
+    has variance 2 / epsilon², Gaussian noise for rho-zCDP 1 / (2 rho). `candidates`: the name and rmse of
+    every strategy that `optimize` compared, in the order in which it tried them.
     """
 
     workload: Workload
@@ -63,6 +66,11 @@ class Factorization:
 
     def __post_init__(self) -> None:
         _require.one_of(NORMS, norm=self.norm)
+        for name in ("workload", "strategy"):
+            if not isinstance(getattr(self, name), Workload):
+                raise _require.fail(
+                    name, type(getattr(self, name)).__name__, "a workload, such as matrix.prefix(64)"
+                )
         if self.workload.cells != self.strategy.cells:
             raise InvalidInput(
                 f"the workload is about {self.workload.cells:,} cells, the strategy about "
@@ -75,17 +83,17 @@ class Factorization:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error of the answers at sensitivity 1 and unit noise."""
+        """The root mean squared error of the answers at sensitivity 1 and noise of variance 1."""
         return math.sqrt(self.error / mass(self.workload))
 
     @property
     def bound(self) -> float:
-        """What no strategy's rmse is below: the SVD bound."""
+        """A lower bound on the rmse of every strategy: the SVD bound."""
         return math.sqrt(lower_bound(self.workload) / mass(self.workload))
 
     @property
     def reason(self) -> str:
-        """Why this strategy: what each candidate would reach."""
+        """Why this strategy was chosen: the error of each candidate, as a multiple of the smallest."""
         if not self.candidates:
             return f"{self.name or type(self.strategy).__name__}: as it was asked for, rmse {self.rmse:.4g}."
         best = min(value for _, value in self.candidates)
@@ -104,7 +112,7 @@ class Factorization:
 
 
 def mass(workload: Workload) -> float:
-    """Return the number of questions, each counted with the square of its weight."""
+    """Return the sum of the squared weights of all questions: their number, where no weights are given."""
     if isinstance(workload, Union):
         return sum(w**2 * mass(part) for w, part in zip(workload.weights, workload.parts, strict=True))
     if isinstance(workload, Marginals):
@@ -115,8 +123,8 @@ def mass(workload: Workload) -> float:
 
 
 def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
-    """Return the sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy
-    does not determine the answers."""
+    """Return the sum of the weighted variances at sensitivity 1 and noise of variance 1; infinite where the
+    strategy does not determine the answers."""
     if isinstance(strategy, Residuals) and workload == strategy.marginals and norm == "l2":
         return strategy.error()
     if isinstance(strategy, MeasuredMarginals) and workload == strategy.marginals and norm == "l1":
@@ -124,24 +132,26 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
     if isinstance(strategy, Identity):
         return workload.frobenius
     if isinstance(strategy, Product):
-        parts = products(workload, tuple(f.cells for f in strategy.factors))
-        pairs = [
-            [error_of(f, s, norm) for f, s in zip(p.factors, strategy.factors, strict=True)] for _, p in parts
-        ]
-        return sum(w**2 * math.prod(errors) for (w, _), errors in zip(parts, pairs, strict=True))
+        # The error of a Kronecker product is the product of the errors of its factors.
+        return sum(
+            w**2
+            * math.prod(error_of(f, s, norm) for f, s in zip(part.factors, strategy.factors, strict=True))
+            for w, part in products(workload, tuple(f.cells for f in strategy.factors))
+        )
     return sensitivity(strategy, norm) ** 2 * optimal.least_squares_error(
         workload.gram(), unweighted(strategy).gram()
     )
 
 
 def lower_bound(workload: Workload) -> float:
-    """Return the SVD bound on the error in either norm: (sum of singular values)² / cells."""
+    """Return the SVD bound on the error in either norm, (sum of the workload's singular values)² / cells, or
+    a smaller bound where there are too many cells for singular values."""
     if isinstance(workload, Marginals):
         return _marginal_bound(workload)
     if isinstance(workload, Product):
         return math.prod(lower_bound(factor) for factor in workload.factors)
     if workload.cells > MAX_CELLS:
-        # Of a union, any part alone is a bound.
+        # The error of a union is at least that of any of its parts. Other workloads of this size have none.
         parts = workload.parts if isinstance(workload, Union) else ()
         weights = workload.weights if isinstance(workload, Union) else ()
         return max((w**2 * lower_bound(part) for w, part in zip(weights, parts, strict=True)), default=0.0)
@@ -154,10 +164,10 @@ def _svd(workload: Workload) -> float:
 
 
 def _marginal_bound(workload: Marginals) -> float:
-    """Return the lower bound for marginals; exact where every base is the identity: the residual strategy
-    attains it.
+    """Return a lower bound on the error for marginals.
 
-    Otherwise that of the largest table alone.
+    Where every base is the identity, it is the error of `Residuals`, which attains the SVD bound. Otherwise
+    it is the largest bound of a single table: all tables together have at least the error of each.
     """
     if all(isinstance(base, Identity) for base in workload.bases):
         return Residuals(marginals=workload).error()
@@ -176,7 +186,8 @@ def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
     _require.one_of(NORMS, norm=norm)
     if not workload.frobenius > 0:
         raise InvalidInput(
-            "every question of the workload is zero, so there is nothing to measure. Nothing was computed."
+            "every question of the workload is zero, or so small that its square is zero in floats, so there "
+            "is nothing to measure. Nothing was computed."
         )
     return _optimize(workload, norm)
 
@@ -194,10 +205,12 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
             f"product nor made of marginals. "
             f"Nothing was computed. Write it as products over attributes, or as marginals."
         )
+    # Of errors that differ by rounding alone the first candidate wins, so that the choice is the same on all
+    # machines.
     best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))
     _, name, strategy = tried[best]
-    root = mass(workload)
-    candidates = tuple((n, math.sqrt(e / root)) for e, n, _ in tried)
+    squared_weights = mass(workload)
+    candidates = tuple((n, math.sqrt(e / squared_weights)) for e, n, _ in tried)
     return Factorization(workload=workload, strategy=strategy, norm=norm, name=name, candidates=candidates)
 
 
@@ -205,7 +218,7 @@ Candidates = Iterator[tuple[str, Callable[[], Workload]]]
 
 
 def _candidates(workload: Workload, norm: Norm) -> Candidates:
-    """Yield the strategies that may be best for a workload, by name; each is built when it is called."""
+    """Yield the name of each strategy that may be best for a workload, with a function that builds it."""
     if len(workload.domain) > 1 and _is_products(workload):
         yield from _for_products(workload, norm)
     elif workload.cells <= MAX_ENTRIES:
@@ -224,6 +237,7 @@ def _for_marginals(workload: Marginals, norm: Norm) -> Candidates:
 
 
 def _is_products(workload: Workload) -> bool:
+    """Return whether a workload is a product, marginals, or a union of products over the same factors."""
     if isinstance(workload, Union):
         kinds = {tuple(f.cells for f in p.factors) for p in workload.parts if isinstance(p, Product)}
         return all(isinstance(p, Product) for p in workload.parts) and len(kinds) == 1
@@ -231,8 +245,8 @@ def _is_products(workload: Workload) -> bool:
 
 
 def _for_products(workload: Workload, norm: Norm) -> Candidates:
-    """Return strategies for products; they are measured cell by cell of all their factors, so this is for
-    domains that can be written out."""
+    """Yield strategies that are products. Measuring one takes the counts of all cells, so there are none for
+    domains too large to be written out."""
     if workload.cells > MAX_ENTRIES:
         return
     first = workload.as_union().parts[0] if isinstance(workload, Marginals) else workload
@@ -246,8 +260,12 @@ def _for_products(workload: Workload, norm: Norm) -> Candidates:
 
 
 def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
-    """Optimize by OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what
-    the other factors make of them."""
+    """Return a product strategy by OPT_⊗ of HDMM (McKenna, Miklau, Hay & Machanavajjhala 2018).
+
+    The error is a sum over the products of the workload of their weight times the product of their errors
+    over the factors. One factor after the other is optimized for the union of the workload's factors there;
+    the squared weight of each is the part of its error that comes from the other factors.
+    """
     parts = products(workload, sizes)
     factors: list[Workload] = [Identity(n=n) for n in sizes]
     errors = np.array(
@@ -266,8 +284,8 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
 
 
 def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
-    """Return each part once, with the weights of equal parts added in squares; one workload if all are
-    equal."""
+    """Return the union of workloads, equal ones once with their squared weights added; the workload itself if
+    all are equal."""
     squares: dict[Workload, float] = {}
     for part, weight in zip(parts, weights, strict=True):
         squares[part] = squares.get(part, 0.0) + weight**2
@@ -277,7 +295,7 @@ def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
 
 
 def _dense(workload: Workload, norm: Norm) -> Candidates:
-    """Yield the strategies that are found or written as one matrix."""
+    """Yield the strategies that are one matrix over all cells."""
     n = workload.cells
     if workload.queries * n <= MAX_ENTRIES:
         yield "workload", lambda: unweighted(workload)
@@ -294,14 +312,14 @@ def _dense(workload: Workload, norm: Norm) -> Candidates:
         yield "p-identity", lambda: PIdentity(workload=workload)
 
 
-def _on(n: int, workload: Workload | None) -> Workload:
+def _or_prefix(n: int, workload: Workload | None) -> Workload:
     return Prefix(n=n) if workload is None else workload
 
 
 def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
     """Answer a workload (prefix sums unless given) through hierarchical counts and least squares."""
     return Factorization(
-        workload=_on(n, workload),
+        workload=_or_prefix(n, workload),
         strategy=Hierarchical(n=n, branching=branching),
         norm=norm,
         name=f"tree of {branching}",
@@ -313,10 +331,10 @@ def greedy_tree(
 ) -> Factorization:
     """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its
     levels."""
-    range_workload = _on(n, workload)
+    answered = _or_prefix(n, workload)
     return Factorization(
-        workload=range_workload,
-        strategy=WeightedTree(workload=range_workload, norm=norm, branching=branching),
+        workload=answered,
+        strategy=WeightedTree(workload=answered, norm=norm, branching=branching),
         norm=norm,
         name=f"greedy tree of {branching}",
     )
@@ -324,22 +342,20 @@ def greedy_tree(
 
 def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
     """Answer a workload (prefix sums unless given) through Haar wavelets: Privelet."""
-    return Factorization(workload=_on(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
+    return Factorization(workload=_or_prefix(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
 
 
 def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
     """Answer a workload (prefix sums unless given) through weighted sines and cosines."""
-    range_workload = _on(n, workload)
-    return Factorization(
-        workload=range_workload, strategy=Fourier(workload=range_workload), norm=norm, name="fourier"
-    )
+    answered = _or_prefix(n, workload)
+    return Factorization(workload=answered, strategy=Fourier(workload=answered), norm=norm, name="fourier")
 
 
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
-    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums, as
-    streams do."""
+    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums,
+    which streams use too (`triangular.square_root`)."""
     strategy = LowerTriangular(strategy=triangular.square_root(n, bands), n=n)
-    return Factorization(workload=_on(n, workload), strategy=strategy, name="square root")
+    return Factorization(workload=_or_prefix(n, workload), strategy=strategy, name="square root")
 
 
 __all__ = [

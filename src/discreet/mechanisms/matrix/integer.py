@@ -1,9 +1,9 @@
-"""Strategies on an integer grid: what is measured are exact integers, with a sensitivity that is proved after
-rounding.
+"""Strategies on an integer grid: the measurements are exact integers, and their sensitivity is computed from
+the integer matrix after rounding.
 
-A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and cut off
-towards zero. Cutting off makes no entry larger, so no column's norm grows beyond that power, whatever
-floating point did before; that is checked in integers when the grid is built. The measured vector is an
+A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and rounded
+towards zero. That makes no entry larger in size, so no column's norm exceeds that power of two, whatever
+floating point did before; `DenseGrid` checks it in integers. The measured vector is an
 integer matrix times integer counts. Answers come from it by least squares, in floats: post-processing.
 """
 
@@ -28,25 +28,26 @@ from .workloads import Workload
 
 Floats = NDArray[np.float64]
 
-# One part in a million: the loss of accuracy by cutting off is of that order.
+# The power of two is 2**20, so rounding loses about one part in a million of accuracy.
 BITS = 20
-# Bits of each of three parts of a count: their products with entries stay within 64 bits.
+# A 63-bit count is multiplied in three parts of so many bits: sums of their products with the entries of a
+# matrix stay within 64 bits.
 _LIMB = 21
-# Entries of a matrix that `inference.measured` solves by orthogonal factors within seconds.
+# The most entries of a matrix that `inference.measured` solves by orthogonal factors within seconds.
 DIRECT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseCellCounts:
-    """Exact counts of cells, sparse: for each of some cells its position along every attribute, and the
-    count."""
+    """Exact counts of some cells, where all others are zero: `positions[a][i]` is the position of entry i
+    along attribute a, `counts[i]` its count. The same cell may be listed several times; its counts add up."""
 
     domain: tuple[int, ...]
     positions: tuple[Integers, ...]
     counts: Integers
 
     def table(self, attributes: Sequence[int]) -> Integers:
-        """Return the exact counts by some attributes."""
+        """Return the exact counts by some attributes, summed over the others."""
         shape = tuple(self.domain[a] for a in attributes)
         out = np.zeros(math.prod(shape), np.int64)
         flat_index = np.zeros(len(self.counts), np.int64)
@@ -55,39 +56,53 @@ class SparseCellCounts:
         np.add.at(out, flat_index, self.counts)
         return out.reshape(shape)
 
+    def flat(self) -> SparseCellCounts:
+        """Return the same counts over one attribute, whose positions are those of all cells in order."""
+        return SparseCellCounts(
+            (math.prod(self.domain),),
+            (np.ravel_multi_index(self.positions, self.domain).astype(np.int64),),
+            self.counts,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastSquaresFit:
     """Holds the answers by least squares, and the estimated count of each cell (None where tables were
-    measured)."""
+    measured instead of cells)."""
 
     answers: Floats
     cells: Floats | None
 
 
 class Grid:
-    """Base: an integer strategy, what one count more or less moves, and the way back to answers."""
+    """The base of integer strategies: how they measure counts, how far one unit moves the measurements, and
+    how answers follow from the measurements."""
 
-    # the largest l1 and squared l2 norm of a column, proved bounds
+    # upper bounds of the l1 norm and of the squared l2 norm of every column
     column: tuple[int, int]
+    # the number of measurements
     rows: int
+    # the largest entry in size
     largest: int
-    # squared l2 distance of two columns, where it is known to be less than four times the norm
+    # an upper bound of the squared l2 distance of any two columns; None if only four times the squared norm,
+    # by the triangle inequality, is known
     exchange: int | None = None
 
     def sensitivity(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
-        """Return the sensitivity of the measurements, if one unit moves the counts by so much.
+        """Return the sensitivity of the measurements, where one unit moves the counts by `counts`.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.
-        Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` the change is one count in
-                   one cell against one in another (or in none): the distance of two columns.
+        Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` (replace neighbors) one
+                   count moves from a cell to another, or into or out of all cells: the measurements move by
+                   the difference of two columns, or by one column.
         """
         times = int(counts.l1 or 0)
         l1, l2 = self.column
         l2_squared = times**2 * l2
         if exchanged and times == 2 and self.exchange is not None:
             l2_squared = min(l2_squared, max(self.exchange, l2))
-        # Only the norm that the grid was made for is a sharp bound; the other is implied by it.
+        # The bound is tight for the norm that the grid was made for; for the other it holds, and may be
+        # loose.
         return Sensitivity(
             linf=times * self.largest,
             l0=max(1, self.rows),
@@ -96,9 +111,11 @@ class Grid:
         )
 
     def measure(self, counts: SparseCellCounts) -> Integers:
+        """Return the integer strategy times the counts: exact, without noise."""
         raise NotImplementedError
 
     def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
+        """Return the answers of a workload by least squares, from noisy measurements."""
         raise NotImplementedError
 
     def variances(self, workload: Workload) -> Floats:
@@ -106,12 +123,12 @@ class Grid:
         raise NotImplementedError
 
     def error(self, workload: Workload) -> float:
-        """Return the sum of the weighted variances: known without writing out the questions."""
+        """Return the sum of the variances times squared weights, without writing out the questions."""
         raise NotImplementedError
 
 
 class CellGrid(Grid):
-    """Every cell by itself, however many there are."""
+    """Every cell measured by itself: the identity matrix, which is never written out."""
 
     def __init__(self, cells: int) -> None:
         self.rows, self.largest, self.column, self.exchange = cells, 1, (1, 1), 2
@@ -137,10 +154,12 @@ class DenseGrid(Grid):
     """A matrix of integers over all cells."""
 
     def __init__(self, matrix: Integers, bound: tuple[int, int] = (0, 0)) -> None:
-        """Store an integer matrix. With a `bound` on the norms of columns, that is what is claimed: it does
-        not depend on the last bits of floats.
+        """Store an integer matrix. `bound`: upper bounds of the l1 norm and of the squared l2 norm of its
+        columns, 0 where none is given.
 
-        Entries are at most 2**21 and rows at most 2**20, so that sums of squares stay within 64 bits.
+        A bound is claimed as the sensitivity instead of the exact norm, which may depend on the last bits of
+        the floats that the matrix was rounded from; a matrix that exceeds it is refused. Entries are at most
+        2**21 and rows at most 2**20, so that sums of squares stay within 64 bits.
         """
         self.matrix = matrix
         # In Python integers: the absolute value of the least 64-bit integer is negative in 64 bits.
@@ -163,14 +182,14 @@ class DenseGrid(Grid):
         floats = matrix.astype(np.float64)
         X = floats.T @ floats
         self._gram, self._inverse = X, _inverse(X)
-        # Entries and sums are integers below 2**53 here, so floats hold them exactly.
+        # Under this condition all entries of X and their sums are integers below 2**53: exact in floats.
         if float(np.abs(floats).sum(axis=0).max(initial=0)) * self.largest < 2.0**51:
             diagonal = np.diag(X)
             self.exchange = int((diagonal[:, None] + diagonal[None, :] - 2 * X).max(initial=0))
 
     def measure(self, counts: SparseCellCounts) -> Integers:
-        """Multiply in three parts of 21 bits, so that no sum of products leaves 64 bits: entries are at most
-        2**21, cells at most 2**12."""
+        """Return the matrix times the counts, which are multiplied in three parts of 21 bits: with entries of
+        at most 2**21 and at most 2**12 cells, no sum of products leaves 64 bits."""
         x = counts.table(range(len(counts.domain))).ravel()
         exact = np.zeros(self.rows, dtype=object)
         for shift in (0, _LIMB, 2 * _LIMB):
@@ -178,6 +197,7 @@ class DenseGrid(Grid):
         return np.asarray(exact, dtype=object)
 
     def cells(self, measured: Any) -> Floats:
+        """Return the estimated counts of cells by least squares; of several, those of least norm."""
         y = np.asarray(measured, dtype=np.float64)
         if self.matrix.size <= DIRECT:
             return inference.measured(self.matrix, y, 1.0, unidentified="minimum_norm").values
@@ -198,7 +218,10 @@ class DenseGrid(Grid):
 
 
 def _inverse(X: Floats) -> Floats:
-    """Return the inverse, or the pseudo-inverse where X is singular."""
+    """Return the inverse, or the pseudo-inverse where X is singular or nearly so.
+
+    The thresholds are those of `optimal.least_squares_error`.
+    """
     try:
         lower = linalg.cholesky(X, lower=True)
         if np.diag(lower).min() > 1e-6 * np.diag(lower).max():
@@ -209,7 +232,10 @@ def _inverse(X: Floats) -> Floats:
 
 
 class ProductGrid(Grid):
-    """A Kronecker product of integer matrices, one for each attribute (or group of attributes)."""
+    """A Kronecker product of integer matrices, one for each attribute (or group of attributes).
+
+    Norms of its columns are products of the norms of the factors' columns.
+    """
 
     def __init__(self, factors: tuple[DenseGrid, ...], domain: tuple[int, ...]) -> None:
         self.factors, self.domain = factors, domain
@@ -258,7 +284,8 @@ class ProductGrid(Grid):
 
 
 def products(workload: Workload, sizes: tuple[int, ...]) -> list[tuple[float, Product]]:
-    """Return a workload as weighted products over factors of these sizes; refused where it is none."""
+    """Return a workload as products over factors of these numbers of cells, each with its weight; refuse one
+    that cannot be written so."""
     if isinstance(workload, Marginals):
         workload = workload.as_union()
     if isinstance(workload, Union):

@@ -1,10 +1,10 @@
-"""Strategies for marginals, in closed form or by a small convex program: no matrix of all cells, whatever
-their number.
+"""Strategies for marginals, in closed form or by a small convex program: no matrix over all cells is needed.
 
-Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner:
-Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with
-the best variances in closed form. `MeasuredMarginals` (OPT_M of HDMM) measures whole tables with weights, for
-Laplace noise, where measuring interactions would cost more noise.
+A table of counts splits into orthogonal interactions, one for each subset S of its attributes: along the
+attributes of S values are centered (their mean is subtracted), along the others averaged. `Residuals`
+(ResidualPlanner: Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175) measures each interaction by itself under
+Gaussian noise, with the best variances in closed form. `MeasuredMarginals` (OPT_M of HDMM) measures whole
+tables with weights, for Laplace noise, where measuring interactions would need more noise.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ Set = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One attribute's part in every interaction: residual strategy R with R 1 = 0, and what the base workload
-    asks.
+    """What one attribute of n values contributes to the interactions: in those that have it, it is measured
+    by a residual strategy R, with R 1 = 0 for the vector 1 of ones.
 
-    `inside`: trace(G (Rᵀ R)⁺), the error of the centered questions; `outside`: |W 1|² / n², that of an
-    average spread over all values; `cost`: the largest squared column norm of R. `exact`: whether R is the
-    centering I - 11ᵀ/n.
+    W is the attribute's base workload and G its Gram matrix. `inside`: trace(G (Rᵀ R)⁺), the error of W in
+    interactions with the attribute, for noise of variance 1. `outside`: |W 1|² / n², the error of W in those
+    without it, whose value is spread evenly over the n values. `cost`: the largest squared column norm of R.
+    `exact`: whether R is the centering I - 11ᵀ/n; it is not stored then, and R is empty.
     """
 
     R: Floats
@@ -48,30 +49,35 @@ class Axis:
 
 @lru_cache(maxsize=256)
 def axis_of(base: Workload, centered: bool = False) -> Axis:
-    """Return the residual strategy of one attribute; with `centered` always plain centering, as for tables
-    that are measured as counts."""
+    """Return the residual strategy of one attribute, optimized for its base workload; with `centered` always
+    the centering I - 11ᵀ/n, as for tables that are measured as counts (`MeasuredMarginals`)."""
     n = base.cells
     if isinstance(base, Identity):
         return Axis(np.empty((0, 0)), n - 1.0, 1 / n, 1 - 1 / n, True)
     G = base.gram()
     center = np.eye(n) - 1 / n
-    # |W 1|² is never negative, whatever rounding makes of it
+    # The sum of all entries of G is |W 1|², which rounding could make negative.
     outside = max(float(G.sum()), 0.0) / n**2
     centered_weight = float(np.trace(center @ G @ center))
-    # only the total is asked for
+    # All rows of W are constant, up to rounding: W asks for the total only.
     if centered_weight <= 1e-12 * float(np.trace(G)):
         return Axis(np.empty((0, 0)), 0.0, outside, 0.0, True)
     if centered:
         return Axis(np.empty((0, 0)), centered_weight, outside, 1 - 1 / n, True)
     X = optimal.gaussian(center @ G @ center).X
     values, vectors = linalg.eigh(center @ X @ center)
+    # The first eigenvalue is 0, that of the vector of ones: without it, R has n - 1 rows.
     R = np.sqrt(np.clip(values, 0, None))[1:, None] * vectors.T[1:]
     inside = optimal.least_squares_error(center @ G @ center, R.T @ R)
     return Axis(R, inside, outside, float((R**2).sum(axis=0).max()), False)
 
 
 def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
-    """Return how much of the weighted error one unit of variance in each interaction makes."""
+    """Return, per interaction, the weighted error of all tables that a variance of 1 in it causes.
+
+    It is the sum, over the tables that hold the interaction, of the squared weight times `inside` of its
+    attributes and `outside` of the table's other attributes.
+    """
     totals = dict.fromkeys(marginals.closure, 0.0)
     for s, weight in zip(marginals.sets, marginals.weights, strict=True):
         for bits in range(1 << len(s)):
@@ -112,14 +118,16 @@ class _MarginalStrategy(Workload):
 @described("matrix.Residuals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals(_MarginalStrategy):
-    """Every interaction of the marginals measured once, with the variance that makes the weighted error
-    least: ResidualPlanner.
+    """Every interaction of the marginals measured once, with the variances of least weighted error:
+    ResidualPlanner.
 
     Guarantee: with attributes whose base is `Identity`, no strategy has a smaller weighted error under
                Gaussian noise: it equals the SVD bound.
-    Proof:     the error is sum c_S v_S, the squared sensitivity sum p_S / v_S; v_S = sqrt(p_S / c_S) sum
-               sqrt(p c) by Lagrange. The interactions are the eigenspaces of Wᵀ W, and every column has the
-               same norm, which is when the SVD bound is attained (Li & Miklau 2013).
+    Proof:     with v_S the variance of interaction S, c_S its `importance` and p_S the product of the `cost`
+               of its attributes, the error is the sum of c_S v_S and the squared sensitivity the sum of
+               p_S / v_S. At squared sensitivity 1 the least error has v_S = sqrt(p_S / c_S) times the sum of
+               sqrt(p_T c_T) over all T (Lagrange multipliers). The interactions are the eigenspaces of Wᵀ W,
+               and every column has the same norm, which is when the SVD bound is attained (Li & Miklau 2013).
     """
 
     marginals: Marginals
@@ -136,9 +144,11 @@ class Residuals(_MarginalStrategy):
         return [axis_of(base) for base in self.marginals.bases]
 
     def variances(self) -> dict[Set, float]:
-        """Return the variance of each interaction at l2 sensitivity 1 and unit noise.
+        """Return the variance v_S of each interaction that is measured, at l2 sensitivity 1 and noise of
+        variance 1.
 
-        An interaction that cannot vary (one value), or that no question depends on, is not measured.
+        An interaction that is always zero (of an attribute with one value), or that no question depends on,
+        is not measured.
         """
         axes = self.axes()
         weight_of = importance(self.marginals, axes)
@@ -147,15 +157,15 @@ class Residuals(_MarginalStrategy):
         return {s: total * math.sqrt(cost[s] / weight_of[s]) for s in weight_of if cost[s] * weight_of[s] > 0}
 
     def error(self) -> float:
-        """Return the weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p
-        c)."""
+        """Return the weighted sum of variances at l2 sensitivity 1 and noise of variance 1: the square of the
+        sum of sqrt(p_S c_S)."""
         axes = self.axes()
         weight_of = importance(self.marginals, axes)
         return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in weight_of.items()) ** 2
 
     def rows(self) -> Iterator[Floats]:
-        """Return the strategy written out, for small domains: R over the attributes of S, sums over the
-        others."""
+        """Yield the strategy written out, for small domains, one block per interaction S: R along the
+        attributes of S, sums along the others, divided by sqrt(v_S)."""
         self._require_small(self.queries * self.cells, "the matrix")
         axes = self.axes()
         for s, variance in self.variances().items():
@@ -187,10 +197,11 @@ class MeasuredMarginals(_MarginalStrategy):
         return dict(_table_weights(self.marginals))
 
     def error(self) -> float:
-        """Return the weighted sum of variances at l1 sensitivity 1 and unit noise."""
+        """Return the weighted sum of variances at l1 sensitivity 1 and noise of variance 1."""
         return self.error_with(self.weights())
 
     def error_with(self, weights: dict[Set, float]) -> float:
+        """Return the same with these weights of the measured tables."""
         axes = [axis_of(base, True) for base in self.marginals.bases]
         return sum(
             c / precision(self.marginals, s, weights)
@@ -208,14 +219,20 @@ class MeasuredMarginals(_MarginalStrategy):
 
 
 def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
-    """Return 1 / variance of interaction S, from all tables that have it."""
+    """Return 1 / variance of interaction `s`, measured in all tables that have its attributes, each with its
+    weight and noise of variance 1."""
     size = marginals.size_of(s)
     return sum(w**2 * size / marginals.size_of(t) for t, w in weights.items() if set(s) <= set(t))
 
 
 @lru_cache(maxsize=16)
 def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
-    """Return the weights of least error under Laplace noise, by L-BFGS-B from the workload's own sets."""
+    """Return the weights of the measured tables with the least error under Laplace noise, by L-BFGS-B from
+    weights that are largest for the workload's own sets.
+
+    With c the `importance` of the interactions and B w² their `precision`, the error at l1 sensitivity 1 is
+    (sum of w)² times the sum of c / (B w²).
+    """
     sets = marginals.closure
     axes = [axis_of(base, True) for base in marginals.bases]
     weight_of = importance(marginals, axes)
@@ -230,12 +247,13 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     B = sparse.csr_array((share.astype(float), (i.astype(int), j.astype(int))), shape=(len(sets), len(sets)))
 
     def error(w: Floats) -> tuple[float, Floats]:
+        """Return the error and its gradient."""
         p, total = B @ w**2, w.sum()
         value = float((c / p).sum())
         return total**2 * value, 2 * total * value - total**2 * (B.T @ (c / p**2)) * 2 * w
 
     start = np.array([1.0 if s in marginals.sets else 0.1 for s in sets])
-
+    # The solver's tolerances are absolute, so the error is scaled to about 1.
     scale = error(start)[0]
     solved = optimize.minimize(
         lambda w: tuple(part / scale for part in error(w)),
@@ -247,5 +265,6 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     )
     best = np.asarray(solved.x)
     best = best / best.sum()
+    # Tables of little weight are left out, but never one whose interactions no other table has.
     largest = {s for s in marginals.sets if not any(set(s) < set(t) for t in marginals.sets)}
     return tuple((s, float(w)) for s, w in zip(sets, best, strict=True) if w > 1e-4 or s in largest)

@@ -1,5 +1,5 @@
-"""The workload mechanism: counts of cells, measured through an integer strategy with exact noise, and answers
-by least squares.
+"""The workload mechanism: an integer strategy of the counts of cells is measured with exact discrete noise,
+and the answers of a workload follow by least squares.
 
 >>> from discreet import Categories, Public
 >>> from discreet.mechanisms import matrix
@@ -49,7 +49,7 @@ Noise = IntegerLaplace | IntegerGaussian
 @described("matrix.Attribute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """A column with declared categories, or a number put into bins between public `edges`."""
+    """A column with declared categories; or a column of numbers, cut into bins at public `edges`."""
 
     column: str
     edges: tuple[Real, ...] | None = None
@@ -63,10 +63,11 @@ class Attribute:
 class Cells:
     """Counts the rows in each cell of a table by several attributes.
 
-    Values that nobody declared, and missing ones, are in no cell.
+    A row with a missing value, or with a value outside the declared categories, is in no cell.
 
-    Guarantee: one row moves one cell by 1 under add_remove and zero_out, two under replace (and under
-               zero_out where a blank row may land in a cell).
+    Guarantee: one row changes the count of one cell by 1 under add_remove and zero_out, and of two cells
+               under replace. Under zero_out it is two as well where every attribute is a number that cannot
+               be missing, because a blank row is in a cell then.
     Proof:     every row is in at most one cell.
     """
 
@@ -85,8 +86,8 @@ class Cells:
         return cls(attributes=tuple(c if isinstance(c, Attribute) else Attribute(column=c) for c in columns))
 
     def domain(self, public: Public) -> tuple[int, ...]:
-        """Return the number of values of each attribute, from declared facts; refused for keys that nobody
-        declared."""
+        """Return the number of values of each attribute, from declared facts; refuse a column without
+        declared categories or edges."""
         return tuple(Histogram(column=a.column, edges=a.edges).length(public) for a in self.attributes)
 
     def length(self, public: Public) -> int:
@@ -102,22 +103,22 @@ class Cells:
         )
 
     def counts(self, source: Source) -> SparseCellCounts:
-        """Return the cell of every row that is in one, each with count 1: empty cells take no room."""
+        """Return the cell of every row that is in one, each with count 1: empty cells take no memory."""
         public = source.public
         require_rows(public)
         domain = self.domain(public)
         bins = [Histogram(column=a.column, edges=a.edges) for a in self.attributes]
         names = list(dict.fromkeys(a.column for a in self.attributes))
         coded: list[list[Any]] = [[] for _ in bins]
-        # One pass over all columns: two passes need not give the rows in one order.
+        # One pass over all columns: two passes need not give the rows in the same order.
         for batch in source.batches(names):
             columns = {name: unpacked(batch.column(i)) for i, name in enumerate(names)}
             codes = [h._bins(columns[h.column], public) for h in bins]
             inside = np.all([c >= 0 for c in codes], axis=0)
-            for kept, code in zip(coded, codes, strict=True):
-                kept.append(code[inside])
-        joined = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in coded)
-        return SparseCellCounts(domain, joined, np.ones(len(joined[0]), np.int64))
+            for batches, code in zip(coded, codes, strict=True):
+                batches.append(code[inside])
+        positions = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in coded)
+        return SparseCellCounts(domain, positions, np.ones(len(positions[0]), np.int64))
 
     def __call__(self, source: Source) -> Integers:
         if self.length(source.public) > MAX_ENTRIES:
@@ -130,8 +131,8 @@ class Cells:
 @described("matrix.WorkloadAnswer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
-    """What was measured, and what follows from it at no further cost: answers, variances, intervals,
-    cells."""
+    """The noisy measurements, and what follows from them at no further cost in privacy: answers, standard
+    deviations, intervals and cells."""
 
     workload: Workload
     strategy: Workload
@@ -163,11 +164,12 @@ class WorkloadAnswer:
         may come out negative."""
         cells = self._grid().fit(self.workload, self.measured).cells
         if cells is None:
-            raise InvalidInput("tables were measured, not cells. Ask for `answers`.")
+            raise InvalidInput("tables were measured, not cells. Use `answers`.")
         return cells
 
     def non_negative(self) -> Floats:
-        """Return the answers from the cells, none negative, that are nearest to what was measured.
+        """Return the answers from those non-negative cells whose measurements are nearest to the noisy ones
+        in least squares.
 
         Biased: small counts are too large on average.
         """
@@ -180,8 +182,8 @@ class WorkloadAnswer:
         return self.workload.times(inference.non_negative_measured(matrix / scale, y / scale, 1.0))
 
     def integral(self) -> Floats:
-        """Return the answers from integer cells that are not negative, with the rounded total of the
-        estimate."""
+        """Return the answers from non-negative integer cells, whose sum is the rounded sum of the
+        non-negative estimates."""
         cells = inference.non_negative(self.cells)
         return self.workload.times(inference.round_to_total(cells))
 
@@ -192,9 +194,9 @@ class WorkloadMechanism:
     """Answers a workload of counting questions together through a strategy: the matrix mechanism.
 
     Guarantee: the noise's event, under the relation of `public`.
-    Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm
-               of the integer strategy (`Grid.sensitivity`), which the noise covers: checked at the start.
-               Least squares is post-processing.
+    Proof:     one unit moves the counts by at most `Cells.sensitivity`, and the measurements by at most that
+               times the largest column norm of the integer strategy (`Grid.sensitivity`). That the noise
+               covers this is checked when the mechanism is built. Least squares is post-processing.
     """
 
     public: Public
@@ -212,12 +214,7 @@ class WorkloadMechanism:
             ("strategy", Workload),
             ("noise", Noise),
         ):
-            if not isinstance(getattr(self, name), kind):
-                raise _require.fail(
-                    name,
-                    type(getattr(self, name)).__name__,
-                    f"of matrix: see matrix.answer for how {name} is made",
-                )
+            _require_kind(name, getattr(self, name), kind)
         _require.one_of(NORMS, norm=self.norm)
         domain = self.cells.domain(self.public)
         if math.prod(domain) != self.workload.cells or (
@@ -251,8 +248,8 @@ class WorkloadMechanism:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error of the answers, known beforehand: of the strategy as it is measured,
-        with the noise as it is drawn."""
+        """The root mean squared error of the answers, which is known beforehand, for the integer strategy
+        that is measured and the discrete noise that is drawn."""
         total = on_grid(self.strategy, self.norm).error(self.workload)
         return math.sqrt(total / mass(self.workload)) * self.noise.standard_deviation
 
@@ -265,12 +262,17 @@ class WorkloadMechanism:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the worst answer may be by itself."""
+        """Return the half width of the interval of the least accurate answer. It holds for each answer by
+        itself with probability `confidence`, not for all answers at once."""
         return width(self.noise, confidence) * float(self.deviations.max())
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        exact = on_grid(self.strategy, self.norm).measure(self.cells.counts(source))
+        counts = self.cells.counts(source)
+        # A workload over one attribute may be asked of cells by several, taken in order.
+        if len(self.workload.domain) == 1:
+            counts = counts.flat()
+        exact = on_grid(self.strategy, self.norm).measure(counts)
         noisy = self.noise(exact, entropy=entropy)
         value = WorkloadAnswer(
             workload=self.workload,
@@ -282,6 +284,18 @@ class WorkloadMechanism:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
 
+def _require_kind(name: str, value: object, kind: Any) -> None:
+    """Refuse an argument of another type than `kind`, and say how one is made."""
+    how = {
+        "cells": "made by matrix.Cells.of(...)",
+        "workload": "a workload, such as matrix.prefix(64)",
+        "strategy": "a workload, such as matrix.Haar(n=64)",
+        "noise": "IntegerLaplace or IntegerGaussian",
+    }
+    if not isinstance(value, kind):
+        raise _require.fail(name, type(value).__name__, how[name])
+
+
 def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
     """Return the sensitivity of the measurements of a strategy."""
     return on_grid(strategy, norm).sensitivity(
@@ -290,11 +304,12 @@ def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm:
 
 
 def width(noise: Noise, confidence: float) -> float:
-    """Return how many standard deviations of the noise an answer stays within: a normal quantile, or a bound
-    for combinations of Laplace noises."""
+    """Return how many standard deviations an answer is off at most, with probability `confidence`: a normal
+    quantile, or for Laplace noise a bound that holds for every linear combination of such noises."""
     if isinstance(noise, IntegerGaussian):
         return inference.width(confidence, "gaussian")
-    # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in
+    # The bound takes 2 scale² for the variance of a Laplace noise; that of the discrete noise is smaller, so
+    # the bound is multiplied by the ratio of the two deviations. Noise so small that its variance is 0 in
     # floats needs no correction.
     if not noise.standard_deviation:
         return inference.width(confidence, "laplace")
@@ -312,7 +327,8 @@ def noise_for(
     delta: float,
     rho: Real | None,
 ) -> Noise:
-    """Return the noise of a price for what one unit moves: Laplace for l1, Gaussian for l2."""
+    """Return the noise that a price (epsilon with delta, or rho) buys for measurements of this sensitivity:
+    Laplace for norm l1, Gaussian for l2."""
     if norm == "l1":
         if rho is not None:
             return IntegerLaplace.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
@@ -336,12 +352,19 @@ def answer(
     rho: Real | None = None,
     strategy: Factorization | None = None,
 ) -> WorkloadMechanism:
-    """Return the mechanism that answers a workload at a price with the least expected error; `strategy` fixes
-    how.
+    """Return the mechanism that answers a workload at a price with the least expected error among the known
+    strategies, or with the given `strategy`.
 
     epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better.
-    rho: Gaussian, in zCDP.
+    rho: Gaussian, in zCDP; `delta` is not used then.
     """
+    require_public(public)
+    _require_kind("cells", cells, Cells)
+    _require_kind("workload", workload, Workload)
+    if strategy is not None and not isinstance(strategy, Factorization):
+        raise _require.fail(
+            "strategy", type(strategy).__name__, "a Factorization, such as matrix.haar(64) returns"
+        )
     norms = prices(epsilon, delta, rho)
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
     options = []

@@ -1,8 +1,9 @@
-"""Optimal lower-triangular strategies of prefix sums, for few steps: the least largest error, or the least
-mean squared one.
+"""Optimal lower-triangular strategies for prefix sums of few steps: those with the smallest maximum error, or
+with the smallest mean squared error.
 
-The least largest error of any factorization A = B C is the norm gamma_2(A): the smallest product of B's
-longest row and C's longest column.
+A is the matrix of prefix sums, C the strategy and B = A C⁻¹. The smallest maximum error of any factorization
+A = B C is the norm gamma_2(A): the smallest product of the length of B's longest row and the length of C's
+longest column.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from .workloads import prefix
 
 Floats = NDArray[np.float64]
 
-# Steps for which an optimum is searched: a round takes the singular values of a matrix of so many rows, about
-# three seconds for 2,048 (measured).
+# The most steps for which an optimum is searched: a round computes the singular values of a matrix with one
+# row per step, which takes about three seconds for 2,048 (measured).
 MAX_STEPS = 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Triangle:
-    """Holds the factor C whose columns have length at most 1, the error of A C⁻¹ it reaches, and a proved
-    lower bound of it."""
+    """Holds the factor C, whose columns have length at most 1; `error`, which A C⁻¹ has; and `bound`, a
+    proved lower bound on the error of every strategy."""
 
     C: Floats
     error: float
@@ -43,27 +44,31 @@ class Triangle:
 
 @lru_cache(maxsize=16)
 def optimal_prefix(steps: int, minimize: str = "max", gap: float = 1e-3) -> Triangle:
-    """Return the lower-triangular strategy of prefix sums with the least error, `minimize` "max" or "rms", to
-    a relative `gap` that is proved by the dual."""
+    """Return the lower-triangular strategy for prefix sums with the smallest maximum (`minimize` "max") or
+    root mean squared ("rms") error, up to a relative `gap` that is proved by the dual."""
     _require.integer(steps=steps, at_least=1)
     _require.one_of(("max", "rms"), minimize=minimize)
+    _require.positive(gap=gap)
     if steps > MAX_STEPS:
         raise _require.fail("steps", steps, f"at most {MAX_STEPS} for an optimal strategy; see matrix.blt")
     if minimize == "max":
         return _gamma(np.tril(np.ones((steps, steps))), gap)
+    # The gap of the squared error, which is about twice that of the error.
     best = optimal.gaussian(prefix(steps).gram(), gap=2 * gap)
     return Triangle(_lower(best.X), math.sqrt(best.error / steps), math.sqrt(best.bound / steps))
 
 
 def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
-    """Return gamma_2(A) with its factor. Prefix sums of 256 steps take 46 rounds to a gap of 1e-3 (measured).
+    """Return gamma_2(A) with the factor C that attains it, up to `gap`. Prefix sums of 256 steps take 46
+    rounds to a gap of 1e-3 (measured).
 
     Guarantee: `bound <= gamma_2(A) <= error`, and `error <= (1 + gap) bound` unless `rounds` ran out.
-    Proof:     for weights u, v that add up to 1, the nuclear norm of D_u^(1/2) A D_v^(1/2) is at most
-               gamma_2(A) (Linial, Mendelson, Schechtman & Shraibman 2007, duality of gamma_2). With its
-               singular values U S Vᵀ, B = D_u^(-1/2) U S^(1/2) and C = S^(1/2) Vᵀ D_v^(-1/2) are feasible; at
-               a maximum their rows and columns have equal lengths, so that weights are multiplied by these
-               lengths.
+    Proof:     for positive weights u and v that each add up to 1, with diagonal matrices D_u and D_v, the
+               nuclear norm of D_u^(1/2) A D_v^(1/2) is at most gamma_2(A) (Linial, Mendelson, Schechtman &
+               Shraibman 2007, duality of gamma_2): `bound`. With its singular value decomposition U S Vᵀ,
+               B = D_u^(-1/2) U S^(1/2) and C = S^(1/2) Vᵀ D_v^(-1/2) have B C = A: `error`. Where the bound
+               is largest, all rows of B, and all columns of C, have equal lengths; each round multiplies the
+               weights by these squared lengths.
     """
     n = len(A)
     u = v = np.full(n, 1.0 / n)
@@ -71,6 +76,7 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
     for _ in range(rounds):
         left, right = np.sqrt(u), np.sqrt(v)
         U, S, Vt = linalg.svd(left[:, None] * A * right, check_finite=False)
+        # the squared lengths of the rows of B and of the columns of C
         rows = (U**2 @ S) / u
         columns = (S @ Vt**2) / v
         bound = max(bound, float(S.sum()))
@@ -85,7 +91,7 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
 
 
 def _lower(X: Floats) -> Floats:
-    """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: Cholesky's factor in the reverse
-    order."""
+    """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: the Cholesky factor of X with rows
+    and columns in reverse order, reversed again."""
     upper = linalg.cholesky(X[::-1, ::-1], lower=False)
     return np.ascontiguousarray(upper[::-1, ::-1])

@@ -1,8 +1,8 @@
 """Optimizers of strategies for matrix mechanisms: fixed-point iteration for Gaussian noise, p-identity
-matrices for Laplace noise. They decide the error alone: privacy rests on the sensitivity, which callers
-compute.
+matrices for Laplace noise. Only the error depends on their result: privacy rests on the sensitivity, which
+callers compute.
 
-Both look at a workload through its Gram matrix G = Wᵀ W alone. The error of a strategy A with X = Aᵀ A, whose
+Both need only the Gram matrix G = Wᵀ W of a workload W. The error of a strategy A with X = Aᵀ A, whose
 columns have norm at most 1, is trace(G X⁻¹) in units of the noise variance.
 """
 
@@ -17,14 +17,14 @@ from scipy import linalg, optimize
 
 Floats = NDArray[np.float64]
 
-# Directions of G below this share of its largest eigenvalue are measured as if they had it: they carry no
-# error worth speaking of, and keep X regular.
+# This share of G's largest eigenvalue is added to all its eigenvalues, so that X stays regular where G is
+# not.
 FLOOR = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optimum:
-    """Holds a feasible X, the error it reaches, and a proved lower bound on what any X reaches."""
+    """Holds a feasible X, its error, and a proved lower bound on the error of every feasible X."""
 
     X: Floats
     error: float
@@ -32,13 +32,14 @@ class Optimum:
 
 
 def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
-    """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative gap that is
-    proved.
+    """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative `gap` that is
+    proved. `error` and `bound` are those of G with `FLOOR` added.
 
     Guarantee: `bound <= optimum <= error`, and `error <= (1 + gap) bound` unless `rounds` ran out.
-    Proof:     for v > 0, X D_v X = G has the solution X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the
-               minimizer of the Lagrangian, whose value scaled by the best factor is trace((D^(1/2) G
-               D^(1/2))^(1/2))² / sum(v): a lower bound for every v (weak duality). X scaled to a unit
+    Proof:     v > 0 are the Lagrange multipliers of the diagonal, D = diag(v). X D X = G has the solution
+               X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the minimizer of the Lagrangian. Its value,
+               for the best multiple of v, is trace((D^(1/2) G D^(1/2))^(1/2))² / sum(v): a lower bound for
+               every v (weak duality). X scaled to a unit
                diagonal is feasible: an upper bound. v <- v diag(X) is the fixed-point iteration of Denisov,
                McMahan, Rush, Smith & Thakurta 2022 (arXiv:2202.08312), with the optimum as its fixed point.
                Bounds are to the rounding of eigenvalues.
@@ -54,7 +55,8 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
         singular = np.sqrt(np.clip(values, np.finfo(float).tiny, None))
         diagonal = np.einsum("ij,j,ij->i", vectors, singular, vectors, optimize=True)
         previous_bound, bound = bound, max(bound, float(singular.sum() ** 2 / v.sum()))
-        # The primal value costs as much again: it is looked at when the dual has nearly settled.
+        # The error of X costs as much again, so it is computed when the lower bound has nearly converged, and
+        # in every tenth round.
         if bound - previous_bound <= gap * bound or iteration % 10 == 9:
             scaled = vectors * np.sqrt(diagonal)[:, None]
             error = float((np.einsum("ij,ij->j", scaled, G @ scaled) / singular).sum())
@@ -69,11 +71,12 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
 
 
 def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
-    """Return the p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small
-    error: OPT_0 of HDMM.
+    """Return a p by n matrix Θ >= 0, n the number of cells, for which the strategy that stacks the identity
+    over Θ, columns scaled to l1 norm 1, has a small error: OPT_0 of HDMM.
 
-    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0). A
-    local minimum; starts are fixed, so that the same workload gives the same strategy.
+    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0)
+    finds a local minimum, the best of `restarts`; `rounds` limits the iterations of each. The starts are
+    fixed, so that the same workload gives the same strategy.
     """
     n = len(gram)
     scale = float(np.trace(gram)) or 1.0
@@ -94,10 +97,11 @@ def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) ->
 
 
 def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Floats]:
-    """Return trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ
-    Θᵀ)⁻¹; and its gradient.
+    """Return the error of `p_identity` at Θ = `flat`, trace(S G S M), and its gradient in Θ.
 
-    d/dΘ of M's part is -2 Θ M (S G S) M; of S's part, the same for all rows: 2 diag(G S M).
+    S = diag(1 + column sums of Θ) is `scale`, S G S is `H`, and M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ with
+    K = (I + Θ Θᵀ)⁻¹; `half` is K Θ. The gradient has two parts: -2 Θ M H M from M, and from S the row
+    2 diag(G S M), the same for every row of Θ.
     """
     n = len(gram)
     theta = flat.reshape(p, n)
@@ -120,14 +124,14 @@ def svd_bound(gram: Floats) -> float:
     Proof: Li & Miklau 2013, ICDT; it is `gaussian`'s dual at equal v.
     """
     values = linalg.eigvalsh(gram)
-    # Eigenvalues that are rounding errors of zero would add their roots.
+    # Eigenvalues that are rounding errors of zero count as zero: their roots would make the bound too large.
     values = np.where(values > 1e-13 * max(values[-1], 0.0) * len(values), values, 0.0)
     return float(np.sqrt(values).sum() ** 2 / len(gram))
 
 
 def least_squares_error(gram: Floats, X: Floats) -> float:
-    """Return trace(G X⁺), the total squared error of least squares for unit noise; infinite where the
-    strategy does not measure what the workload asks."""
+    """Return trace(G X⁺), the sum of the variances of least squares for noise of variance 1; infinite where
+    the strategy (X = Aᵀ A) does not determine the answers of the workload."""
     try:
         lower = linalg.cholesky(X, lower=True)
         diagonal = np.diag(lower)

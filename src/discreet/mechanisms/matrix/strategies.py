@@ -1,9 +1,9 @@
 """Strategies: the questions that are measured with noise, so that the answers of a workload follow from them
 by least squares.
 
-A strategy is a matrix like a workload, and any workload can be one. What counts is its sensitivity, the
-largest norm of a column (l1 for Laplace, l2 for Gaussian noise): moving one unit by one cell's worth moves
-the measurements by one column.
+A strategy is a matrix A like a workload, and any workload can be one. Its sensitivity is the largest norm of
+a column (l1 for Laplace, l2 for Gaussian noise): one unit more or less in a cell moves the measurements A x
+by that cell's column.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
 NORMS = ("l1", "l2")
 
-# Cells for which dense strategies are searched: the eigenvalues of 4,096 cells take a minute a round.
+# The most cells of a strategy that is one dense matrix: with 4,096 the eigenvalues that an optimizer computes
+# in each round take a minute.
 MAX_CELLS = 4096
 
 
 class Strategy(Workload):
-    """Base of strategies that are written out as a matrix, once."""
+    """Base of strategies that are written out as a matrix, which is computed once and cached."""
 
     __slots__ = ()
 
@@ -72,10 +73,10 @@ def _matrix(strategy: Strategy) -> Floats:
 @described("matrix.Tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchical(Strategy):
-    """Hierarchical counts: all of n cells, their `branching` parts, the parts of these, ... down to single
-    cells (Hay et al. 2010).
+    """Hierarchical counts (Hay et al. 2010): the sum of all n cells, the sums of `branching` equal parts, of
+    the parts of these parts, ... down to single cells.
 
-    `weights`: one for each level from the top, all 1 unless given. Every cell is in one node of each level.
+    `weights`: one per level from the top, all 1 unless given. Every cell is in one node of each level.
     """
 
     n: int
@@ -114,7 +115,8 @@ class Hierarchical(Strategy):
 
 
 def tree_levels(n: int, branching: int) -> list[int]:
-    """Return the number of cells below a node, level by level from the top: ends with 1.
+    """Return the number of cells below a node for each level, from the top, which covers all n, to the
+    leaves.
 
     >>> tree_levels(8, 2), tree_levels(6, 3)
     ([8, 4, 2, 1], [9, 3, 1])
@@ -128,11 +130,11 @@ def tree_levels(n: int, branching: int) -> list[int]:
 @described("matrix.Haar")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Haar(Strategy):
-    """Haar wavelets: the total, and at each level of a binary tree the left half less the right (Privelet,
-    Xiao, Wang & Gehrke 2010).
+    """Haar wavelets (Privelet, Xiao, Wang & Gehrke 2010): the total, and for each node of a binary tree the
+    sum of its left half minus the sum of its right half.
 
-    Entries are 0, 1 and -1 of all levels alike: the scaling of Privelet, for which each coefficient gets the
-    same noise.
+    Entries are 0, 1 and -1 at all levels. With this scaling the noise of Privelet is the same for all
+    coefficients.
     """
 
     n: int
@@ -158,10 +160,10 @@ class Haar(Strategy):
 @described("matrix.Fourier")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fourier(Strategy):
-    """Sines and cosines over the cells, each frequency weighted by the fourth root of what `workload` asks of
-    it (Barak et al. 2007; eigen-design).
+    """Sines and cosines over the cells (Barak et al. 2007; eigen-design). The weight of a frequency is the
+    fourth root of its energy, the mean of |W w|² over its waves w of length 1, with W the `workload`.
 
-    Sine and cosine of a frequency have one weight, so that all columns have one length.
+    Sine and cosine of a frequency have the same weight, so that all columns have the same length.
     """
 
     workload: Workload
@@ -180,23 +182,25 @@ class Fourier(Strategy):
         waves = np.concatenate([np.cos(angle), np.sin(angle)])
         frequency = np.tile(np.arange(n // 2 + 1), 2)
         lengths = np.linalg.norm(waves, axis=1)
-        kept = lengths > 1e-6 * lengths.max()
-        waves, frequency = waves[kept] / lengths[kept, None], frequency[kept]
+        # The sine of frequency 0, and of n / 2, is zero everywhere.
+        nonzero = lengths > 1e-6 * lengths.max()
+        waves, frequency = waves[nonzero] / lengths[nonzero, None], frequency[nonzero]
         energies = np.clip(np.einsum("ij,ij->i", waves @ self.workload.gram(), waves), 0, None)
         mean = np.bincount(frequency, energies) / np.bincount(frequency)
         weights = mean[frequency] ** 0.25
-        seen = weights > 1e-6 * weights.max(initial=0)
-        return np.asarray(weights[seen, None] * waves[seen])
+        # Frequencies that the workload does not depend on, up to rounding, are not measured.
+        asked = weights > 1e-6 * weights.max(initial=0)
+        return np.asarray(weights[asked, None] * waves[asked])
 
 
 @described("matrix.WeightedTree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedTree(Strategy):
-    """A tree whose level weights are chosen for the workload and the norm, one level after the other until
-    none gains: greedy, as in GreedyH.
+    """A tree whose level weights are chosen greedily for the workload and the norm, one level after the
+    other, as in GreedyH.
 
-    (Li, Hay, Miklau & Wang 2014, PVLDB 7(5), choose each level's weight once, from the bottom; here rounds
-    are repeated.)
+    (Li, Hay, Miklau & Wang 2014, PVLDB 7(5), choose each level's weight once, from the bottom; here all
+    levels are gone through three times, from the top.)
     """
 
     workload: Workload
@@ -226,6 +230,7 @@ class WeightedTree(Strategy):
         )
 
         def error(logs: Floats) -> float:
+            """Return the error at sensitivity 1 from the logarithms of the level weights."""
             weights = np.exp(logs)
             X = sum(w**2 * gram for w, gram in zip(weights, grams, strict=True))
             return math.pow(float(np.sum(weights**power)), 2 / power) * optimal.least_squares_error(
@@ -236,18 +241,19 @@ class WeightedTree(Strategy):
         for _ in range(3):
             for depth in range(len(levels)):
 
-                def along(step: float, depth: int = depth, logs: Floats = logs) -> float:
+                def error_after(step: float, depth: int = depth, logs: Floats = logs) -> float:
                     trial_logs = logs.copy()
                     trial_logs[depth] += step
                     return error(trial_logs)
 
                 logs[depth] += optimize.minimize_scalar(
-                    along, bounds=(-2.0, 2.0), method="bounded", options={"maxiter": 12}
+                    error_after, bounds=(-2.0, 2.0), method="bounded", options={"maxiter": 12}
                 ).x
         return np.concatenate([np.exp(w) * level for w, level in zip(logs, levels, strict=True)])
 
 
 def _level_rows(levels: list[int], n: int) -> list[slice]:
+    """Return which rows of the tree's matrix belong to each level; `levels` as `tree_levels` gives them."""
     ends = np.cumsum([-(-n // width) for width in levels]).tolist()
     return [slice(first, last) for first, last in zip([0, *ends], ends, strict=False)]
 
@@ -288,8 +294,8 @@ def _optimum(workload: Workload, gap: float) -> optimal.Optimum:
 @described("matrix.PIdentity")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PIdentity(Strategy):
-    """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise. p is cells /
-    16, at least 1, unless given."""
+    """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise (see
+    `optimal.p_identity`). p is cells / 16 rounded down, at least 1, unless given; 0 stands for not given."""
 
     workload: Workload
     p: int = 0
@@ -306,6 +312,8 @@ class PIdentity(Strategy):
 
     def build(self) -> Floats:
         _require_cells(self.cells)
+        # Three starts where they are cheap. The best of them, so also this number, is part of what a stored
+        # description of the strategy means.
         theta = optimal.p_identity(self.workload.gram(), self.p, restarts=3 if self.cells <= 128 else 1)
         A = np.concatenate([np.eye(self.cells), theta])
         return np.asarray(A / A.sum(axis=0))
@@ -314,7 +322,8 @@ class PIdentity(Strategy):
 @described("matrix.Lower")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerTriangular(Strategy):
-    """A lower-triangular strategy over n steps, as streams and DP-FTRL use it; see `triangular`."""
+    """A lower-triangular strategy over n steps, as streams and DP-FTRL use it, for a workload whose cells are
+    the steps; see `triangular`."""
 
     strategy: triangular.Toeplitz | triangular.Dense
     n: int
@@ -336,11 +345,15 @@ class LowerTriangular(Strategy):
 
 
 def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
-    """Return the generalized sensitivity of any matrix: the largest l1 or l2 norm of a column.
+    """Return the generalized sensitivity of any matrix A: the largest l1 or l2 norm of a column, in floats.
 
-    Guarantee: one unit that is counted once more, or once less, in one cell moves A x by at most this much,
-               in that norm; one that moves x by s in l1 moves it by at most s times this much.
-    Proof:     A e_j is column j; a change of l1 length s is s times an average of ±e_j, and norms are convex.
+    `Grid.sensitivity` computes the one that noise is calibrated to, in integers.
+
+    Guarantee: a unit that is counted once more, or once less, in one cell of x moves A x by at most this
+               much, in that norm; a unit that moves x by s in l1 moves A x by at most s times this much. Up
+               to the rounding of floats.
+    Proof:     with e_j the j-th unit vector, A e_j is column j; a change of l1 length s is s times an average
+               of vectors ±e_j, and norms are convex.
 
     >>> from discreet.mechanisms.matrix.workloads import explicit
     >>> sensitivity(explicit([[1, 0], [0, 1]]), "l1"), sensitivity(explicit([[1, 0], [1, 1]]), "l1")

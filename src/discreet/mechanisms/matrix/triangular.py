@@ -1,10 +1,10 @@
 """Lower-triangular strategies: noise that cancels over time, made row by row, as DP-FTRL and continual sums
 need it.
 
-Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is
-partly taken back in later ones, so that the *sum* so far has little noise. A strategy is C, given by its
-diagonals (`Toeplitz`) or whole (`Dense`); its sensitivity is that of C under a pattern of participation: how
-often one unit takes part, and how far apart.
+The noise of step t is row t of C⁻¹ Z, where the rows of Z are independent Gaussian noise and C is lower
+triangular: noise that is added in one step is partly subtracted in later ones, so that the *sum* so far has
+little noise. The strategy is C, given by its diagonals (`Toeplitz`) or by all its rows (`Dense`). Its
+sensitivity depends on the pattern of participation: how often one unit takes part, and how many steps apart.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ..._registry import described
 
 Matrix = npt.NDArray[np.float64]
 
-# What the largest entry of a strategy is at least: with a smaller one the squares of the sensitivity, or the
-# noise of training in 32-bit floats, might underflow to zero.
-_LEAST = 1e-9
+# Limits on the size of a strategy's largest entry. If it were smaller, squares in the sensitivity, or the
+# noise of training in 32-bit floats, might underflow to zero; if it were larger, squares might overflow.
+_LEAST, _MOST = 1e-9, 1e100
 
 
 class Triangular:
-    """A lower-triangular strategy: a matrix C with a diagonal that is nowhere zero, so that noise comes step
-    by step.
+    """A lower-triangular strategy: a matrix C without a zero on its diagonal, so that the noise of each step
+    can be computed from that of the steps before it.
 
-    `learning` calls it `Strategy`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the
-    noise of the steps.
+    `learning` calls it `Strategy`. Where Z is independent noise with the standard deviation of the wanted
+    noise multiplier times `sensitivity(C, ...)`, the noise of the steps is C⁻¹ Z.
     """
 
     __slots__ = ()
 
     def row(self, step: int) -> Matrix:
-        """Return row `step` of C from the diagonal backwards: C[t, t], C[t, t-1], ..."""
+        """Return row t = `step` of C from the diagonal backwards: C[t, t], C[t, t-1], ..."""
         raise NotImplementedError
 
     @property
@@ -61,9 +61,9 @@ class Triangular:
 @described("learning.Toeplitz")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toeplitz(Triangular):
-    """C[t, s] = coefficients[t - s], and zero beyond the last of them.
+    """C[t, s] = coefficients[t - s], and zero beyond the last coefficient.
 
-    Costs one vector of memory for each but the first.
+    A stream keeps the noise of one past step for each coefficient but the first.
     """
 
     coefficients: tuple[float, ...]
@@ -123,14 +123,16 @@ class Dense(Triangular):
 
 
 def _check_size(largest: float) -> None:
-    """Refuse a strategy so small that floats may lose its sensitivity, or its noise."""
-    if largest < _LEAST:
+    """Refuse a strategy so small or so large that its sensitivity, or its noise, is lost in floats."""
+    if not _LEAST <= largest <= _MOST:
         raise _require.fail(
-            "the largest entry of a strategy", largest, f"at least {_LEAST:g}: scale it, only ratios matter"
+            "the largest entry of a strategy",
+            largest,
+            f"between {_LEAST:g} and {_MOST:g}: scale it, only ratios matter",
         )
 
 
-# independent noise in every step
+# The strategy of independent noise in every step.
 IDENTITY = Toeplitz(coefficients=(1.0,))
 
 
@@ -138,10 +140,10 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
     """Return the square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series
     of (1 - x)^(-1/2).
 
-    Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023,
-    arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many
-    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): a stream keeps that many steps only, and where
-    two participations of a unit are at least so many steps apart, their changes are orthogonal.
+    Its error for prefix sums is within a constant of the best (Fichtenberger, Henzinger & Upadhyay 2023,
+    arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). With `bands` only the first
+    `bands` coefficients are used (Kalinin & Lampert 2024, arXiv:2405.13763): a stream then keeps the noise of
+    that many steps only, and the changes by two participations at least `bands` steps apart are orthogonal.
 
     >>> square_root(4).coefficients
     (1.0, 0.5, 0.375, 0.3125)
@@ -157,62 +159,71 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
 
 @lru_cache(maxsize=64)
 def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -> float:
-    """Return how far C G moves when one unit adds vectors of length at most 1 to at most `times` rows of G,
-    any two at least `separation` apart.
+    """Return how far C G moves in the Frobenius norm when one unit adds vectors of length at most 1 to at
+    most `times` of the `steps` rows of G (the sums of the steps' gradients, say), any two at least
+    `separation` rows apart.
 
-    Guarantee: an upper bound of the Frobenius norm of the change, over all such patterns; exact for one time,
-               for strategies with at most `separation` bands, for all steps (separation 1, times = steps)
-               where Cᵀ C >= 0, and for Toeplitz coefficients that do not increase and are not negative.
-    Proof:     the squared change is the sum over i, j of the pattern of X[i, j] u_i . u_j <= sum |X[i, j]|, X
-               = Cᵀ C (Choquette-Choo et al. 2023, arXiv:2211.06530). Row sums over a pattern are at most
-               their largest over all patterns, found by dynamic programming, and so is the sum of these (as
-               in arXiv:2306.08153). With few bands X[i, j] = 0 off the diagonal of every pattern. For
-               Toeplitz coefficients that do not increase, X[i, j] = sum over u < n - j of c_u c_(u + j - i),
-               for i <= j, falls in j - i and in j; the a-th place of a pattern is at least a s, and the b-th
-               at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
+    Guarantee: an upper bound of the change over all such patterns of rows. It is exact, up to the room of
+               `_rounded_up`, for times = 1; for strategies with at most `separation` bands; for separation 1
+               and times = steps where no entry of Cᵀ C is negative; and for Toeplitz coefficients that do not
+               increase and are not negative.
+    Proof:     with X = Cᵀ C and u_i the vector added to row i, the squared change is the sum over rows i, j
+               of the pattern of X[i, j] u_i . u_j, at most the sum of |X[i, j]| (Choquette-Choo et al. 2023,
+               arXiv:2211.06530). For each i the sum over j is at most its largest over all patterns, found by
+               dynamic programming (`_best`), and the sum of these over i is bounded in the same way
+               (arXiv:2306.08153). With at most `separation` bands X[i, j] = 0 for different i, j of a
+               pattern. For n steps and Toeplitz coefficients c that do not increase and are not negative,
+               X[i, j] = sum over u < n - j of c_u c_(u + j - i), for i <= j, falls in j - i and in j. Counted
+               from 0, the a-th row of a pattern is at least a s, with s = separation, and the b-th at least
+               (b - a) s further, so that the pattern 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
                arXiv:2405.13763).
     """
-    # no two steps are further apart
+    # A larger separation allows one row only, as `steps` does.
     separation = min(separation, steps)
     diagonals = strategy.diagonals(steps)
     if diagonals is not None and (times == 1 or _falling(diagonals)):
-        return _up(toeplitz_square(diagonals, separation, times), steps)
+        return _rounded_up(toeplitz_square(diagonals, separation, times), steps)
     if times == 1 or strategy.bands <= separation:
         columns = np.square(strategy.matrix(steps)).sum(0)
-        return _up(float(_best(columns[None], separation, times)[0]), steps)
+        return _rounded_up(float(_best(columns[None], separation, times)[0]), steps)
     matrix = strategy.matrix(steps)
     rows = _best(np.abs(matrix.T @ matrix), separation, times)
-    return _up(float(_best(rows[None], separation, times)[0]), steps)
+    return _rounded_up(float(_best(rows[None], separation, times)[0]), steps)
 
 
 def toeplitz_square(diagonals: Matrix, separation: int, times: int) -> float:
-    """Return the squared change when a unit takes part at 0, s, 2s, ...: that of the first column for one
-    time, which is the longest."""
+    """Return the squared change when a unit takes part at the steps 0, s, 2s, ... with s = separation,
+    `times` times at most; for times = 1 it is the squared length of the first column, which is the
+    longest."""
     change = np.zeros(len(diagonals))
     for start in range(0, len(diagonals), separation)[:times]:
         change[start:] += diagonals[: len(diagonals) - start]
     return float(change @ change)
 
 
-def _up(square: float, steps: int) -> float:
-    """Return the root, with room for the rounding of sums of at most steps² terms."""
+def _rounded_up(square: float, steps: int) -> float:
+    """Return the square root, increased to cover the rounding of sums of at most steps² terms."""
     return math.sqrt(square) * (1 + 1e-12 + (steps + 16) * 2.0**-51)
 
 
 def _falling(values: Matrix) -> bool:
+    """Return whether no value is negative or larger than the one before it."""
     return bool(values[-1] >= 0 and (np.diff(values) <= 0).all())
 
 
 def _best(weights: Matrix, separation: int, times: int) -> Matrix:
     """Return, for each row of non-negative weights [rows, steps], the largest sum over at most `times`
-    positions, any two at least `separation` apart."""
+    positions, any two at least `separation` apart.
+
+    Dynamic programming: after k rounds best[:, i] is the largest sum over at most k positions from i on.
+    """
     rows, steps = weights.shape
-    before = np.zeros((rows, steps + separation))
+    best = np.zeros((rows, steps + separation))
     for _ in range(min(times, -(-steps // separation))):
-        now = np.zeros_like(before)
+        one_more = np.zeros_like(best)
         for i in range(steps - 1, -1, -1):
-            now[:, i] = np.maximum(
-                now[:, i + 1] if i + 1 < steps else 0.0, weights[:, i] + before[:, i + separation]
+            one_more[:, i] = np.maximum(
+                one_more[:, i + 1] if i + 1 < steps else 0.0, weights[:, i] + best[:, i + separation]
             )
-        before = now
-    return before[:, 0]
+        best = one_more
+    return best[:, 0]

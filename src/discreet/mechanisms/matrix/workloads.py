@@ -1,9 +1,9 @@
 """Workloads: matrices of linear counting questions over cells, most of them never written out.
 
 A workload W has one row for each question and one column for each cell of the data: W x are the answers,
-where x counts the units in each cell. Prefix sums, ranges and marginals know their products with vectors and
-their Gram matrix Wᵀ W, which is all that the error of a strategy depends on. Products over attributes
-(`Product`) and unions stay implicit, whatever the number of cells.
+where x counts the units in each cell. Prefix sums, ranges and marginals compute their products with vectors
+and their Gram matrix Wᵀ W, on which alone the error of a strategy depends, without the matrix. Products over
+attributes (`Product`), unions and marginals are in `compound`.
 
 >>> ages = prefix(4)
 >>> ages.shape, ages.times([1, 2, 0, 5]).tolist()
@@ -31,9 +31,9 @@ from ..._registry import described
 
 Floats = NDArray[np.float64]
 
-# Cells (or entries of a matrix) that may be written out: 128 MB of floats.
+# The most cells, or entries of a matrix, that may be written out: 128 MB of floats.
 MAX_ENTRIES = 1 << 24
-# Entries whose squares still add up in floats.
+# The largest entry of a workload: sums of squares of such entries do not overflow in floats.
 LARGEST = 1e100
 
 
@@ -77,7 +77,7 @@ class Workload:
         raise NotImplementedError
 
     def dense(self) -> Floats:
-        """Return W written out; refused where it is large."""
+        """Return W written out; refuse one of more than `MAX_ENTRIES` entries."""
         self._require_small(self.queries * self.cells, "the matrix")
         return np.concatenate(list(self.rows()))
 
@@ -101,7 +101,8 @@ class Workload:
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
-        """Refuse to write out what has too many entries."""
+        """Refuse to write out an array (`what`, in the words of the error) of more than `MAX_ENTRIES`
+        entries."""
         if entries > MAX_ENTRIES:
             raise InvalidInput(
                 f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells "
@@ -247,8 +248,8 @@ class AllRanges(_OneAttribute):
 @described("matrix.Explicit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
-    """Any matrix, row by row; `over` says how its cells are made of attributes (one attribute unless told
-    otherwise)."""
+    """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
+    cells, in order; one attribute unless given."""
 
     matrix: tuple[tuple[float, ...], ...]
     over: tuple[int, ...] = ()
@@ -327,7 +328,7 @@ def all_ranges(n: int) -> AllRanges:
 
 
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
-    """Return the workload of any matrix: an array, or rows of numbers."""
+    """Return the workload of any matrix, an array or rows of numbers; `over` as in `Explicit`."""
     try:
         array = np.asarray(matrix)
     except ValueError:
@@ -336,22 +337,29 @@ def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
         array.ndim != 2
         or array.dtype == object
         or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+        or np.iscomplexobj(array)
     ):
         raise _require.fail(
             "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
         )
-    return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=tuple(over))
+    sizes = tuple(_require.listed(over=over))
+    return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=sizes)
 
 
 def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload that counts by conditions: rows of True and False, one entry for each cell."""
-    array = np.asarray(conditions)
+    try:
+        array = np.asarray(conditions)
+    except ValueError:
+        raise InvalidInput("the rows of a workload must have one length. Nothing was computed.") from None
     if array.dtype != bool:
         raise _require.fail("conditions", f"an array of kind {array.dtype}", "rows of True and False")
     return explicit(array, over)
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Yield the rows of a matrix in blocks of a quarter of `MAX_ENTRIES` entries: callers make a few arrays
+    of a block's size from it."""
     step = max(1, MAX_ENTRIES // max(1, columns) // 4)
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))
