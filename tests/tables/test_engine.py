@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import threading
 from datetime import date
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -34,6 +35,7 @@ from discreet.tables import (
 )
 from discreet.tables.engine import ROW, Engine
 from discreet.tables.engines.open_rows import ask_open_rows
+from discreet.tables.engines.postgres_connection import Pool
 
 from ..loops import for_each
 
@@ -153,6 +155,17 @@ def test_tables_of_open_rows_may_have_any_names():
     tables = {name: pa.table({"a": [i]}) for i, name in enumerate(["rows_1", "ROWS__0", "x"])}
     for i, name in enumerate(tables):
         assert ask_open_rows(tables, f"SELECT a FROM {name}")["a"].to_pylist() == [i]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds"), [(1e-9, 1), (2.5, 2500), (1e9, 2**31 - 1), (1e300, 2**31 - 1)]
+)
+def test_a_limit_of_time_is_one_that_postgresql_takes(seconds, milliseconds):
+    pytest.importorskip("psycopg")
+    connection = mock.MagicMock()
+    pool = Pool(mock.Mock(connect=lambda: connection))
+    with pool.transaction(seconds):
+        assert f"SET LOCAL statement_timeout = '{milliseconds}'" in connection.execute.call_args.args[0]
 
 
 def test_engine_text_is_withheld():

@@ -166,8 +166,9 @@ def _ambiguous(file: str, names: Sequence[str]) -> str:
     name = next(name for name in names if names.count(name) > 1)
     positions = " and ".join(str(i) for i, other in enumerate(names, start=1) if other == name)
     return (
-        f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns {positions}. "
-        f"{nothing} Give them different names there; those that nobody will ask about need no declaration."
+        f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns "
+        f"{positions}. {nothing} Give them different names there; those that nobody will ask about need no "
+        f"declaration."
     )
 
 
