@@ -35,6 +35,7 @@ from discreet.tables import (
 )
 from discreet.tables.engine import ROW, Engine
 from discreet.tables.engines.open_rows import ask_open_rows
+from discreet.tables.engines.postgres_arrow import csv_batches
 from discreet.tables.engines.postgres_connection import Pool
 
 from ..loops import for_each
@@ -166,6 +167,11 @@ def test_a_limit_of_time_is_one_that_postgresql_takes(seconds, milliseconds):
     pool = Pool(mock.Mock(connect=lambda: connection))
     with pool.transaction(seconds):
         assert f"SET LOCAL statement_timeout = '{milliseconds}'" in connection.execute.call_args.args[0]
+
+
+def test_a_postgresql_table_may_have_as_many_columns_of_text_as_the_server_allows():
+    schema = pa.schema([(f"c{i}", pa.string()) for i in range(1600)])
+    assert [batch.num_rows for batch in csv_batches([b"," * 1599 + b"\n"] * 3, schema)] == [3]
 
 
 def test_engine_text_is_withheld():

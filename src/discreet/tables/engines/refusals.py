@@ -60,8 +60,8 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
         if missing:
             suggestion = _require.did_you_mean(missing[0], columns)
             raise InvalidInput(
-                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{suggestion} It has: "
-                f"{', '.join(columns)}. Nothing was opened."
+                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{suggestion} It "
+                f"has: {', '.join(columns)}. Nothing was opened."
             )
     check_public(public, kinds)
 
