@@ -297,3 +297,9 @@ def test_averages_of_very_small_numbers_have_a_deviation_and_squares_are_refused
     with pytest.raises(dp.DiscreetError, match="Nothing was read or charged"):
         people.sql("SELECT STDDEV(x) AS x FROM people", epsilon=1)
     assert people.spent == pytest.approx(4)
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[]", "[" * 100_000, None])
+def test_a_text_that_is_no_answer_is_refused(text):
+    with pytest.raises(InvalidInput, match="not the description of an answer"):
+        Answer.from_json(text)

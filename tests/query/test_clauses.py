@@ -12,7 +12,7 @@ import pytest
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query, QueryError
 from discreet.query.streams import stream_statistic
-from discreet.tables import connect
+from discreet.tables import Memory, connect
 
 from ..loops import for_each
 
@@ -125,7 +125,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM visits WHERE code ~ 'I'", "LIKE"),
         ("SELECT COUNT(DISTINCT (ward, code)) FROM visits", r"a \|\| '/' \|\| b"),
         ("SELECT MIN(day) FROM visits", "DATEDIFF"),
-        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "Days, weeks, months"),
+        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "days, weeks, months"),
         ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
         (
@@ -232,3 +232,13 @@ def test_the_clock_of_a_stream_is_also_named_by_its_position_or_alias(keys):
         f"SELECT day AS d, ward, COUNT(*) AS n FROM visits GROUP BY {keys}", visits(Unit()).public
     )
     assert (clock, statistic.sql) == ("day", "SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward")
+
+
+def test_the_range_of_a_truncated_date_covers_every_branch_of_a_case():
+    """The days of the first branch are later than those of the second: sums were clipped to the first."""
+    schema = {"d": Dates("2010-01-01", "2012-12-31"), "e": Dates("2020-01-01", "2021-12-31")}
+    public = Public(schema=schema, table="t")
+    day = "CASE WHEN e > '2020-06-01' THEN DATE_TRUNC('month', e) ELSE DATE_TRUNC('month', d) END"
+    sql = f"SELECT SUM(DATEDIFF('day', DATE '2010-01-01', DATE_TRUNC('year', {day}))) FROM t"
+    rows = Memory({"d": [date(2010, 5, 5)], "e": [date(2020, 1, 5)]}, public)
+    assert Query(sql=sql, public=public, epsilon=1)._without_noise(rows, 7) == [[0]]

@@ -87,3 +87,24 @@ def test_what_cannot_be_added_up_is_refused():
         consistent([ask("SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b LIMIT 3", 1)], "n")
     with pytest.raises(dp.InvalidInput, match="nested"):
         consistent([ask(BY_A, 1), ask(BY_B, 2)], "n", counts=True)
+
+
+def test_answers_with_other_groups_are_not_taken_for_each_other():
+    """Positions alone would average the count of 'y' in one answer with that of 'z' in the other."""
+    public = dp.Public(schema={"a": dp.Text()}, table="t")
+    answers = [
+        Query(sql=BY_A, public=public, epsilon=50, delta=0.01)(
+            Memory({"a": ["x"] * 30 + [last] * 90}, public), entropy=SeededEntropy(1)
+        ).value
+        for last in ("y", "z")
+    ]
+    for counts in (False, True):
+        with pytest.raises(dp.InvalidInput, match=r"different groups by 'a': \['y', 'z'\]"):
+            consistent(answers, "n", counts=counts)
+
+
+def test_intervals_of_whole_counts_are_as_wide_as_their_laplace_noise():
+    raw = ask(BY_A, 1)
+    (whole,) = consistent([raw], "n", counts=True)
+    assert whole.law == "laplace"
+    assert whole.error(0.95)["n"][0] == pytest.approx(raw.error(0.95)["n"][0], rel=0.05)

@@ -108,6 +108,9 @@ def test_ranges_next_to_zero_are_summed():
     assert exact("SELECT SUM(age * 1e-310) AS s FROM p", data={**PEOPLE, "age": [0, 0, 0]}) == [[0]]
     tiny = {"age": Bounds(0.0, 1e-310)}
     assert exact("SELECT SUM(age) AS s, MEDIAN(age) AS m FROM p", tiny, {"age": [0.0, 0.0, 0.0]})[0][0] == 0
+    least = Public(schema={"age": Bounds(0.0, 1e-320)}, table="p")
+    (error,) = Query(sql="SELECT SUM(age) AS s FROM p", public=least, epsilon=1).preview().errors
+    assert error < 1e-290
 
 
 @pytest.mark.parametrize("value", ["a\x00b", "\ud800"])
@@ -330,3 +333,27 @@ def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered(seed):
         if i % 4 == 0:
             query._without_noise(source, 7)
     assert answered > 100
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT APPROX_TOP_K(age > 5, {n}) FROM p",
+        "SELECT code, COUNT(*) FROM p GROUP BY {n}",
+        "SELECT SUM(CAST(age AS DECIMAL({n}, 2))) FROM p",
+        "SELECT SUM(CAST(age AS DECIMAL(5, {n}))) FROM p",
+        "SELECT QUANTILE_CONT(age, 0.{n}) FROM p",
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_refused_like_others(sql):
+    with pytest.raises(QueryError, match="Nothing was read or charged"):
+        exact(sql.format(n="9" * 5000))
+
+
+@pytest.mark.parametrize("rank", ["1e-30000000", "1e30000000"])
+def test_no_rank_of_a_quantile_takes_hours(rank):
+    """Written as a fraction, this number has thirty million digits: computing them took 35 CPU-seconds."""
+    began = time.process_time()
+    with pytest.raises(QueryError, match="strictly between 0 and 1"):
+        exact(f"SELECT QUANTILE_CONT(age, {rank}) FROM p")
+    assert time.process_time() - began < 5

@@ -1,6 +1,6 @@
-"""SQL -> checked plan -> engine -> private release.
+"""Answers SQL privately: SQL -> checked plan -> engine -> private release.
 
-For untrusted analysts: a query is text and options, nothing else.
+Analysts need not be trusted: a query is text and options, and no code of theirs runs.
 
     sql = "SELECT health, COUNT(*) AS n FROM people GROUP BY health"
     query = Query(sql=sql, public=source.public, epsilon=0.5, delta=1e-6)
@@ -10,9 +10,9 @@ For untrusted analysts: a query is text and options, nothing else.
     query(source, entropy=Entropy()).value   # an Answer: table, deviations, intervals, price, plan in words
     ask(sql, public, within=50, confidence=0.95)   # the cheapest Query that promises this error
 
-`Query` is described (`_registry.to_json`), and so is `Answer`. Anything wrong with the SQL is a `QueryError`
-(an InvalidInput) with the line and column, raised when the Query is made: before anything is read or charged.
-Sources are those of `discreet.tables`.
+`Query` and `Answer` can be written as JSON and read back (`_registry.to_json`, `from_json`). Anything wrong
+with the SQL raises a `QueryError` (an InvalidInput) with the line and column when the Query is made, before
+anything is read or charged. A `source` is one of `discreet.tables`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # these need scipy, which takes longer to load than a question takes to answer
+    # These names are imported at first use: they need scipy, which takes longer to load than a query to
+    # answer.
     if name == "consistent":
         from .consistency import consistent
 

@@ -6,13 +6,14 @@ from sqlglot import exp
 
 from .errors import Node
 
+# Functions whose result changes from run to run.
 _NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
 _AGGREGATES = (
     "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, COVAR_POP, CORR, MEDIAN, "
     "QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
     "person's rows, in a sub-query with GROUP BY the unit: COUNT, SUM, AVG, MIN, MAX."
 )
-# what a misspelt function may have meant
+# Names that are suggested for a misspelt function.
 FUNCTIONS = (
     "COUNT",
     "SUM",
@@ -75,7 +76,7 @@ _DATES = (
 _PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."
 _ADVICE: dict[type, str] = {
     exp.ToChar: _DATES,
-    exp.Interval: "Days, weeks, months, quarters and years can be added, fixed whole numbers of them: "
+    exp.Interval: "A fixed whole number of days, weeks, months, quarters or years can be added: "
     "d + INTERVAL 30 DAY, d + INTERVAL 1 MONTH.",
     exp.RegexpLike: _PATTERNS,
     exp.SplitPart: _PATTERNS,
@@ -86,34 +87,37 @@ _ADVICE: dict[type, str] = {
 
 
 def why_not(node: Node) -> tuple[str, str]:
-    """Return the reason and the way out."""
+    """Return the reason why the construct at this node is refused, and what to write instead."""
     if isinstance(node, exp.Window):
         return (
-            "window functions show rows beside rows",
-            "Aggregate with GROUP BY instead; shares of a total: ask for both.",
+            "window functions return one result per row",
+            "Aggregate with GROUP BY instead; for shares of a total ask for the groups and for the total.",
         )
     if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
         return "ROLLUP, CUBE and GROUPING SETS are several questions in one", _LEVELS
     if isinstance(node, exp.AggFunc):
         return f"{node.sql_name()} cannot be answered here", _AGGREGATES
     if isinstance(node, _NEVER):
-        return "what changes from run to run cannot be priced or stored", "Write a fixed date or number."
+        return (
+            "a function that changes from run to run cannot be priced or stored",
+            "Write a fixed date or number.",
+        )
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return (
             "a query inside an expression cannot be answered",
-            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put others into FROM, and "
-            "join them.",
+            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put other sub-queries into FROM, "
+            "and join them.",
         )
     if isinstance(node, exp.Star):
-        return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."
+        return "* stands for rows, which are never released", "Name an aggregate, such as COUNT(*)."
     return (
-        f"{_function_name(node)} is not among what can be answered privately",
+        f"{_function_name(node)} is not one of the constructs that can be answered privately",
         _ADVICE.get(type(node), "See docs/sql.md for the list."),
     )
 
 
 def _function_name(node: Node) -> str:
-    """Return the function's name as people write it."""
+    """Return the function's name as it is written in SQL, else the name of its kind of syntax node."""
     text: str = node.sql(dialect="duckdb")
     return (
         text.split("(")[0][:40].upper()

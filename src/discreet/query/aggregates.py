@@ -1,4 +1,5 @@
-"""Defines which aggregates can be asked for, and what each needs to be known of its argument."""
+"""Recognizes the aggregates of a query, and checks what must be public about their arguments: a range, or a
+list of values."""
 
 from __future__ import annotations
 
@@ -11,22 +12,29 @@ from sqlglot import exp
 
 from .binder import Binder
 from .clauses import refuse_further_arguments
+from .constants import parse_number
 from .domain import Kind, ValueDomain, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
 
-# MIN and MAX are answered by this quantile and by one minus it: the extremes themselves are those of one row.
-# Not tuned.
+# MIN is answered by the 1% quantile and MAX by the 99% quantile, because the extremes themselves are values
+# of single rows. Not tuned.
 EXTREME = Fraction(1, 100)
+# The longest public list of values that MODE and APPROX_TOP_K choose from. Not tuned.
+MAX_LISTED = 1 << 16
+# The largest denominator of the level of a quantile: six decimals. Not tuned.
+MAX_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp,
-    covar_pop, covar_samp, corr, quantile, mode or top.
+    """One aggregate of a query. `function` is count, distinct, units, sum, avg, var_pop, var_samp,
+    stddev_pop, stddev_samp, covar_pop, covar_samp, corr, quantile, mode or top.
 
-    `parameter`: the quantile, or how many of the most common values. `second`: the other number of a
-    covariance. Units with an argument are counted where one of their rows has a value of it.
+    `argument`: the expression that is aggregated; None for COUNT(*). `parameter`: the level q of a
+    quantile (1/2 for the median), or how many of the most common values mode and top return. `second`: the
+    other argument of a covariance or correlation. "units" counts units of privacy (people): all of them, or
+    with an argument those that have a row where it is not NULL.
     """
 
     function: str
@@ -36,7 +44,7 @@ class Aggregate:
 
     @property
     def key(self) -> list[str]:
-        """Stable text of what is asked."""
+        """The texts that identify the aggregate in `Plan.key`, under which answers are stored."""
         parts = ["*" if part is None else key(part) for part in (self.argument, self.second)]
         return [self.function, *parts, str(self.parameter)]
 
@@ -44,7 +52,8 @@ class Aggregate:
 class Aggregates:
     """Recognizes aggregates of rows.
 
-    `row` binds their arguments; `unit_keys` are the expressions that say whose a row is.
+    `row` binds their arguments. `unit_keys` and `nullable_unit_keys`: expressions that equal the unit in
+    every row, and those that equal the unit or are NULL (see `sources.Relation`).
     """
 
     def __init__(
@@ -53,7 +62,7 @@ class Aggregates:
         self.row, self.unit_keys, self.nullable_unit_keys = row, unit_keys, nullable_unit_keys
 
     def __call__(self, node: Node) -> Aggregate | None:
-        """Return the aggregate that a node asks for; None if it is none."""
+        """Return the aggregate that a syntax node asks for; None if the node is no aggregate."""
         if isinstance(node, exp.Filter):
             return self._bind_filter(node)
         if isinstance(node, exp.WithinGroup):
@@ -74,18 +83,18 @@ class Aggregates:
         return rule(self, node)
 
     def _bind_filter(self, node: exp.Filter) -> Aggregate:
-        """Bind an aggregate with FILTER: rows that fail the condition have no value."""
+        """Bind an aggregate with FILTER: its arguments become NULL in rows that fail the condition."""
         inner = self(node.this)
         if inner is None:
             raise refuse(node, "FILTER follows an aggregate of rows")
         condition = self.row.condition(node.expression.this)
-        kept: Expr = Literal(1) if inner.argument is None else inner.argument
-        limited = make("case", condition, kept, Literal(None))
+        counted: Expr = Literal(1) if inner.argument is None else inner.argument
+        limited = make("case", condition, counted, Literal(None))
         second = None if inner.second is None else make("case", condition, inner.second, Literal(None))
         return Aggregate(inner.function, limited, inner.parameter, second)
 
     def _count(self, node: exp.Count) -> Aggregate:
-        """Bind COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
+        """Bind COUNT(*), COUNT(x) and COUNT(DISTINCT x); COUNT(x) of an x that is never NULL is COUNT(*)."""
         if node.this is None or isinstance(node.this, exp.Star):
             return Aggregate("count")
         if isinstance(node.this, exp.Distinct):
@@ -96,19 +105,19 @@ class Aggregates:
         return Aggregate("count", None if bound.domain.never_missing else bound)
 
     def _count_distinct(self, argument: Node) -> Aggregate:
-        """Bind COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
+        """Bind COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x); it counts units where x is the unit."""
         bound = self.row(argument)
         if bound in self.unit_keys:
             return Aggregate("units")
         return Aggregate("units" if bound in self.nullable_unit_keys else "distinct", bound)
 
     def _pair(self, node: Node, function: str) -> Aggregate:
-        """Bind covariance and correlation, of rows that have both numbers."""
+        """Bind a covariance or correlation; a row counts where both arguments have a value."""
         first, second = (self._number(node, part, node.key.upper()) for part in (node.this, node.expression))
         return Aggregate(function, present_with(first, second), None, present_with(second, first))
 
     def _number(self, node: Node, argument: Node, function: str) -> Expr:
-        """Bind the argument of a function of numbers, whose range must be known."""
+        """Bind an argument that must be a number with a known range; `function` is named in refusals."""
         if isinstance(argument, exp.Distinct):
             raise refuse(node, f"{function}(DISTINCT x) depends on which values exist", "Leave DISTINCT out.")
         bound = self.row(argument)
@@ -129,15 +138,18 @@ class Aggregates:
             )
         return bound
 
-    def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
-        """Bind a quantile with a fixed rank; `down` counts it from above."""
-        q = None
-        if isinstance(rank, exp.Literal) and not rank.is_string:
+    def _quantile(self, node: Node, argument: Node, level: Node | None, *, down: bool = False) -> Aggregate:
+        """Bind the quantile of a fixed `level`; `down`: ORDER BY x DESC, so that the level counts from the
+        largest value."""
+        q, text = None, level.name if isinstance(level, exp.Literal) and not level.is_string else ""
+        as_float = parse_number(text)
+        # The float is compared first, because the exact fraction of 1e-300000000 would take gigabytes.
+        if as_float is not None and 0 < as_float < 1:
             try:
-                q = Fraction(rank.name)
-            except (ValueError, ZeroDivisionError):
+                q = Fraction(text)
+            except ValueError:
                 q = None
-        if q is None or not 0 < q < 1 or q.denominator > 10**6:
+        if q is None or not 0 < q < 1 or q.denominator > MAX_DENOMINATOR:
             raise refuse(
                 node,
                 "a quantile needs a fixed number strictly between 0 and 1",
@@ -146,12 +158,13 @@ class Aggregates:
         return Aggregate("quantile", self._number(node, argument, "a quantile"), 1 - q if down else q)
 
     def _fixed_quantile(self, node: Node, q: Fraction) -> Aggregate:
+        """Bind MEDIAN, MIN or MAX, whose level `q` is not written in the query."""
         return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
 
     def _most_common(self, node: Node, k: int) -> Aggregate:
         """Bind MODE or APPROX_TOP_K, chosen from a public list of values."""
         bound = self.row(node.this)
-        values = bound.domain.members(1 << 16)
+        values = bound.domain.members(MAX_LISTED)
         if values is None:
             raise refuse(
                 node,
@@ -163,15 +176,20 @@ class Aggregates:
         return Aggregate("mode" if k == 1 and isinstance(node, exp.Mode) else "top", bound, Fraction(k))
 
     def _top(self, node: exp.ApproxTopK) -> Aggregate:
-        k = node.expression
-        if not (isinstance(k, exp.Literal) and k.name.isdigit()):
+        """Bind APPROX_TOP_K(x, k) with a fixed k."""
+        written = node.expression
+        fixed = isinstance(written, exp.Literal) and written.name.isdigit()
+        k = parse_number(written.name) if fixed else None
+        if k is None:
             raise refuse(node, "APPROX_TOP_K(x, k) needs a fixed k")
-        return self._most_common(node, int(k.name))
+        return self._most_common(node, int(k))
 
     def _moments(self, node: Node, function: str) -> Aggregate:
+        """Bind SUM, AVG, a variance or a standard deviation."""
         return Aggregate(function, self._number(node, node.this, node.key.upper()))
 
     def _count_if(self, node: exp.CountIf) -> Aggregate:
+        """Bind COUNT_IF(condition) as COUNT(CASE WHEN condition THEN 1 END)."""
         return Aggregate("count", make("case", self.row.condition(node.this), Literal(1), Literal(None)))
 
 
@@ -202,9 +220,10 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
 
 
 def present_with(x: Expr, other: Expr) -> Expr:
-    """Return a number where another is there too, and missing elsewhere."""
+    """Return the expression that is `x` where `other` has a value too, and NULL elsewhere."""
     if other.domain.never_missing:
         return x
+    # CLAMP makes NULL of an infinity or NaN, which counts as missing.
     finite = (
         other
         if other.domain.finite
@@ -214,7 +233,8 @@ def present_with(x: Expr, other: Expr) -> Expr:
 
 
 def result_of(aggregate: Aggregate) -> ValueDomain:
-    """Return what is known of an aggregate's noisy result: noise can take a number anywhere."""
+    """Return the domain of an aggregate's noisy result. Noise can take a number anywhere, so that the range
+    is infinite (1e300 is beyond `domain.HUGE`)."""
     if aggregate.function in ("mode", "quantile") and aggregate.argument is not None:
         return aggregate.argument.domain
     if aggregate.function == "top":

@@ -1,5 +1,5 @@
-"""Writes what is added up as SQL: a number in whole steps of its grid, the sum over the rows of a group, and
-what one unit may add to it."""
+"""Writes sums as SQL: an argument in whole steps of its grid (`measures.grid`), the sum over the rows of a
+group, and the limited amount that one unit adds to it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from .scan import binary, coalesced, convert, integer_literal
 
 
 class Argument(NamedTuple):
-    """Describes what is summed, how many steps of the grid one unit of it is, and how far from zero it can be
-    at most (None where only the grid's rounding limits it)."""
+    """Holds the argument of an aggregate as SQL: `node` times `times` is its value in steps of the grid.
+
+    `largest`: a bound on the absolute value of `node`; None where none is known.
+    """
 
     node: Node
     times: int
@@ -26,8 +28,11 @@ class Argument(NamedTuple):
 
 
 def aggregate_of(m: Measure, x: Argument | None) -> Node:
-    """Return the aggregate over rows that a measure is made of; for a unit with many rows, its total in one
-    group."""
+    """Return the SQL aggregate of a measure with argument `x`: over the rows of a group, or over one unit's
+    rows in a group where units have many rows.
+
+    `m.center` is subtracted once per row that has a value.
+    """
     if m.kind in ("rows", "units") and x is None:
         return exp.Count(this=exp.Star())
     assert x is not None
@@ -47,17 +52,19 @@ def aggregate_of(m: Measure, x: Argument | None) -> Node:
 
 
 def in_steps(x: Node, step: Fraction) -> Node:
-    """Divide a number by the step of its grid."""
+    """Divide a number by the step of its grid, exactly: `step` is a power of two."""
     return x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
 
 
 def column_in_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """Return a stored column in whole steps, clipped to its declared bounds.
 
-    The same as from the cleaned column, in one expression: almost all rows pass its first test.
+    The result is that of `scan.cleaned` and `in_steps`, in one expression: almost all rows are inside the
+    bounds, and pass its first test.
     """
     low, high = bounds_in_steps(fact, step)
     number = convert(x, "double")
+    # It rounds halves to even, as `bounds_in_steps` does: a value at a bound must not fall outside.
     steps = semantics.SafeNearestWhole(this=in_steps(number, step))
     beyond = if_(
         exp.GT(this=number.copy(), expression=double(float(fact.upper))),
@@ -73,13 +80,13 @@ def column_in_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
 
 
 def bounds_in_steps(fact: Bounds, step: Fraction) -> tuple[int, int]:
-    """Return the ends of a declared range in whole steps."""
+    """Return the ends of a declared range in whole steps, halves rounded to even."""
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
     return low, high
 
 
 def clipped_integer(x: Node, fact: Bounds) -> Node:
-    """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
+    """Return an integer column clipped to its declared bounds, as BIGINT."""
     low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
     # Where the column is declared not to be NULL, a NULL counts as the lower bound.
     inside = convert(least(greatest(x.copy(), low), high), "bigint")
@@ -87,12 +94,16 @@ def clipped_integer(x: Node, fact: Bounds) -> Node:
 
 
 def largest_amount(m: Measure, bounding: Bounding) -> int:
-    """Return how far from zero the amount of `amount_of_unit` can be."""
+    """Return a bound on the absolute value of `amount_of_unit`."""
     return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
 
 
 def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
-    """Return what one unit adds to one group."""
+    """Return the amount that one unit adds to one group, within `m.limits(bounding)` whatever its rows hold.
+
+    `total` is the unit's `aggregate_of` in the group. A scaled measure of a unit with more than
+    `bounding.rows` rows is multiplied by rows / count, rounded down, before it is clipped.
+    """
     if m.kind == "units":
         return (
             integer_literal(1)

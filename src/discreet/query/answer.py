@@ -29,16 +29,20 @@ Value = str | int | float | bool | None
 @described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(_require.NearestNames):
-    """Holds a private answer. `rows` and `deviations` have one entry per column; a deviation is None for keys
-    and for chosen values (quantiles, modes).
+    """Holds a private answer. Each row of `rows` and of `deviations` (standard deviations of the noise) has
+    one entry per column; a deviation is None for keys and for chosen values (quantiles, modes).
 
-    `noises`: for columns that are one noisy number each, the noise and the amount of one step of it: their
-    intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
-    their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
-    consistent) come from the deviation and `law`, the distribution of the noise that they combine: normal
-    approximations, or for "laplace" the wider of the normal and the Laplace interval, which no combination of
-    Laplace noises that was tried leaves more often (tests/query/test_workload.py). `notes`: what the errors
-    leave out, in words.
+    Confidence intervals of a column come from its entry in one of three fields, else from its deviations.
+    `noises`: for a column that is one noisy number per row, the integer noise, and the amount that one step
+    of it stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard
+    deviations and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column
+    with none of them (numbers made consistent) has intervals from its deviations and `law`, the distribution
+    of the noises that it combines: normal approximations, or for "laplace" the wider of the normal and the
+    Laplace interval, which no combination of Laplace noises that was tried exceeds more often
+    (tests/query/test_workload.py).
+
+    `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
+    cover, in words.
     """
 
     columns: tuple[str, ...]
@@ -57,7 +61,8 @@ class Answer(_require.NearestNames):
     law: str = "gaussian"
 
     def _unknown(self, name: str) -> UnknownAttribute:
-        """Return the error for an attribute that is not there; a column is had by its name in brackets."""
+        """Return the error for an unknown attribute; for the name of a column it says to write
+        answer[name]."""
         if name in self.columns:
             return UnknownAttribute(
                 f"'Answer' object has no attribute {name!r}, but a column of that name: write "
@@ -74,7 +79,7 @@ class Answer(_require.NearestNames):
 
     @property
     def value(self) -> Any:
-        """The one number of an answer that has one."""
+        """The value of an answer with one row and one column."""
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise InvalidInput(
                 f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, "
@@ -83,15 +88,15 @@ class Answer(_require.NearestNames):
         return self.rows[0][0]
 
     def __float__(self) -> float:
-        """Return the one number of an answer that has one."""
+        """Return the number of an answer with one row and one column."""
         value = self.value
         if not isinstance(value, int | float):
             raise InvalidInput(f"the answer is {value!r}, which is no number.")
         return float(value)
 
     def error(self, confidence: float = 0.95) -> dict[str, list[float | None]]:
-        """Return, for every column that has one, how far each value may be off with this confidence, value by
-        value."""
+        """Return, for every column that has errors, how far each of its values may be from the truth with
+        this confidence; the confidence is that of each value by itself."""
         _require.open_probability(confidence=confidence)
         errors: dict[str, list[float | None]] = {}
         for i, name in enumerate(self.columns):
@@ -101,8 +106,8 @@ class Answer(_require.NearestNames):
         return errors
 
     def interval(self, confidence: float = 0.95) -> dict[str, list[tuple[float, float] | None]]:
-        """Return, for every column that has one, the confidence interval of each value: from public
-        parameters and released values only."""
+        """Return the confidence interval of each value, for every column of `error`; it is computed from
+        public parameters and released values only."""
         intervals: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
             ends = self._ends(self._at(name))
@@ -117,6 +122,7 @@ class Answer(_require.NearestNames):
         return intervals
 
     def _ends(self, i: int) -> MeanColumn | Range | None:
+        """Return the object that computes the intervals of column `i`, if it has one."""
         mean = self.means[i] if self.means else None
         return mean if mean is not None or not self.ranges else self.ranges[i]
 
@@ -128,32 +134,35 @@ class Answer(_require.NearestNames):
             return [width] * len(self.rows)
         ends = self._ends(i)
         if ends is not None:
-            ends_of_rows = [ends.interval(r, confidence) for r in range(len(self.rows))]
+            intervals = [ends.interval(r, confidence) for r in range(len(self.rows))]
             return [
                 None if row[i] is None or end is None else max(end[1] - row[i], row[i] - end[0], 0.0)
-                for row, end in zip(self.rows, ends_of_rows, strict=True)
+                for row, end in zip(self.rows, intervals, strict=True)
             ]
         z = combined_width(confidence, self.law)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
 
     def _at(self, column: str) -> int:
+        """Return the position of a column."""
         if column not in self.columns:
             raise InvalidInput(f"the answer has no column {column!r}; it has {', '.join(self.columns)}.")
         return self.columns.index(column)
 
     def bars(self, value: str | None = None, confidence: float = 0.95) -> dict[str, list[Any]]:
-        """Return what a bar chart with error bars needs: labels, heights and errors of one column."""
-        with_error = self.error(confidence)
-        name = value if value is not None else next(iter(with_error), None)
-        if name is None or name not in with_error:
-            raise InvalidInput(f"no bars for column {name!r}; columns with errors: {', '.join(with_error)}.")
+        """Return what a bar chart with error bars needs: the heights and errors of one column, and as labels
+        the columns without deviations (keys, and chosen values such as medians). By default the first column
+        with errors is drawn."""
+        errors = self.error(confidence)
+        name = value if value is not None else next(iter(errors), None)
+        if name is None or name not in errors:
+            raise InvalidInput(f"no bars for column {name!r}; columns with errors: {', '.join(errors)}.")
         keys = (
             [i for i, row in enumerate(zip(*self.deviations, strict=True)) if all(d is None for d in row)]
             if self.rows
             else []
         )
         labels = [", ".join(str(row[i]) for i in keys) for row in self.rows]
-        return {"labels": labels, "heights": self[name], "errors": with_error[name]}
+        return {"labels": labels, "heights": self[name], "errors": errors[name]}
 
     def to_dict(self) -> dict[str, list[Any]]:
         return {name: self[name] for name in self.columns}
@@ -216,12 +225,17 @@ class Answer(_require.NearestNames):
         return polars.from_arrow(self.to_arrow())
 
     def to_json(self) -> str:
-        """Return a complete description as text; `Answer.from_json` is its exact inverse."""
+        """Return the complete answer as JSON text; `Answer.from_json` is its exact inverse."""
         return json.dumps(to_json(self))
 
     @staticmethod
     def from_json(text: str) -> Answer:
-        answer = from_json(json.loads(text))
+        """Return the answer that `to_json` wrote."""
+        try:
+            description = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidInput("this is not JSON text, so not the description of an answer.") from None
+        answer = from_json(description)
         if not isinstance(answer, Answer):
             raise InvalidInput("this is not the description of an answer.")
         return answer
@@ -229,10 +243,10 @@ class Answer(_require.NearestNames):
     def text(
         self, confidence: float = 0.95, max_rows: int = 40, rest: str = "answer.rows or answer.to_pandas()"
     ) -> str:
-        """Return a plain table for the terminal: values rounded to what their error allows, with the error
-        beside them.
+        """Return a plain table for the terminal: values rounded to the digits that their error leaves
+        certain, with the error beside them.
 
-        Of more than `max_rows` rows, it says where the rest is: `rest`.
+        At most `max_rows` rows are shown; `rest` is the text that says where to find the others.
         """
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
@@ -246,7 +260,7 @@ class Answer(_require.NearestNames):
         widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
         lines = [
             "  ".join(
-                _pad(c, w, row) for c, w, row in zip(line, widths, self._numeric_columns(), strict=True)
+                _pad(c, w, right) for c, w, right in zip(line, widths, self._numeric_columns(), strict=True)
             ).rstrip()
             for line in cells
         ]
@@ -267,6 +281,7 @@ class Answer(_require.NearestNames):
         return f"epsilon {self.epsilon:.4g}" + (f", delta {self.delta:g}" if self.delta else "")
 
     def _numeric_columns(self) -> list[bool]:
+        """Return for each column whether it holds numbers, by its first row; these are aligned right."""
         first: Sequence[Any] = self.rows[0] if self.rows else [None] * len(self.columns)
         return [isinstance(v, int | float) and not isinstance(v, bool) for v in first]
 
@@ -275,7 +290,8 @@ class Answer(_require.NearestNames):
 
 
 def shown_cell(value: Value, error: float | None) -> str:
-    """Return a value rounded to what its error allows, with the error beside it."""
+    """Return a value rounded to two digits of its error, with the error beside it; "-" for a missing
+    value."""
     if value is None:
         return "-"
     if error is None or isinstance(value, str):
@@ -287,12 +303,12 @@ def shown_cell(value: Value, error: float | None) -> str:
 
 
 def _free(name: str, names: Sequence[str]) -> str:
-    """Return a name that no column has."""
+    """Return `name`, with underscores appended until no column has it."""
     return name if name not in names else _free(f"{name}_", names)
 
 
 def _array(values: list[Any]) -> Any:
-    """Return an Arrow array of released values; whole numbers that 64 bits do not hold become floats."""
+    """Return an Arrow array of released values; integers beyond 64 bits make the column one of floats."""
     import pyarrow as pa
 
     try:
@@ -306,8 +322,8 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def combined_width(confidence: float, distribution: str) -> float:
-    """Return how many deviations a combination of noises of one distribution stays within, with this
-    confidence."""
+    """Return the half-width of the interval of a sum of noises, in standard deviations: the normal quantile,
+    or for "laplace" the larger of the normal and the Laplace quantile."""
     from statistics import NormalDist
 
     normal = NormalDist().inv_cdf((1 + confidence) / 2)

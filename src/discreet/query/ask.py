@@ -1,4 +1,4 @@
-"""Asks by accuracy: finds the least price that promises an error, without touching data."""
+"""Asks by accuracy: finds the smallest epsilon whose error is within a limit, without touching data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from .._errors import InvalidInput
 from .._public import Public
 from .mechanism import Query
 
-# Prices between which the least epsilon for an accuracy is searched: nobody should pay more, and less buys no
-# answer.
+# The largest epsilon that is tried: beyond it nothing is protected. Not tuned.
 MAX_EPSILON = 1000.0
-# The least epsilon that is tried.
+# The search does not go on below this epsilon, whatever error is asked for. Not tuned.
 LEAST_EPSILON = 1e-9
 
 
@@ -28,13 +27,13 @@ def ask(
     delta: float | Callable[[Any], float] = 0.0,
     **options: Any,
 ) -> Query:
-    """Return a query at a price, or at the least epsilon (to one in a thousand) for which every number is
-    within `within` of the truth.
+    """Return a query at the price `epsilon` or `rho`; or, with `within`, at the smallest epsilon (to one in a
+    thousand) for which every number is within `within` of the truth.
 
-    The promise is about each number by itself, with probability `confidence`, over the noise; the truth is
-    the answer on the bounded data. Averages need a declared size of the table, as their error depends on it,
-    and must be of everybody: without WHERE, FILTER or an inner join.
-    `delta` may be a function of epsilon.
+    The promise is about each number by itself, with probability `confidence` over the noise; the truth is the
+    answer on the bounded data. Averages need a declared size of the table, as their error depends on it, and
+    must be of everybody: without WHERE, FILTER or an inner join.
+    `delta` may be a function of epsilon. `options` are those of `Query`.
     """
     if within is None:
         delta_value = delta(epsilon) if callable(delta) else delta
@@ -48,11 +47,12 @@ def ask(
         delta_value = delta(price) if callable(delta) else delta
         return Query(sql=sql, public=public, epsilon=price, delta=delta_value, **options)
 
-    def good(query: Query) -> bool:
+    def is_accurate(query: Query) -> bool:
         return all(error <= within for error in _promised_errors(query, confidence))
 
     high = 1.0
-    while not good(query_at(high)):
+    # Doubling finds an accurate epsilon, halving one that is not, and bisection the border between the two.
+    while not is_accurate(query_at(high)):
         if high == MAX_EPSILON:
             raise InvalidInput(
                 f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Nothing was "
@@ -61,16 +61,17 @@ def ask(
             )
         high = min(2 * high, MAX_EPSILON)
     low = high / 2
-    while good(query_at(low)) and low > LEAST_EPSILON:
+    while is_accurate(query_at(low)) and low > LEAST_EPSILON:
         low, high = low / 2, low
     while high > low * 1.001:
         middle = (low * high) ** 0.5
-        low, high = (low, middle) if good(query_at(middle)) else (middle, high)
+        low, high = (low, middle) if is_accurate(query_at(middle)) else (middle, high)
     return query_at(high)
 
 
 def _promised_errors(query: Query, confidence: float) -> list[float]:
-    """Return the errors that are known beforehand; refused if some number has none."""
+    """Return the errors of the columns, which must all be known without data; refuse the query if one is
+    not."""
     preview = query.preview(confidence)
     for i, error in enumerate(preview.errors):
         if error is None and query.is_number(i):

@@ -1,5 +1,5 @@
-"""Translates the analyst's syntax tree into our own expressions, one known construct at a time; what has no
-rule here is refused by name."""
+"""Translates the analyst's syntax tree (sqlglot) into expressions of a plan (`nodes`), one known construct at
+a time; a construct that has no rule here is refused by name."""
 
 from __future__ import annotations
 
@@ -29,16 +29,19 @@ from .nodes import Column, Expr, Literal, make
 from .operators import OPERATORS
 from .syntax import ARGUMENTS, BINARY, FURTHER_ARGUMENTS, INTEGER_TYPES, INTERVALS, UNARY, VARIADIC
 
+# Finds the expression that a column's name means.
 Lookup = Callable[[exp.Column], Expr]
 
 
+# Comparisons by order, which texts do not have.
 _ORDERED = {"<", "<=", ">", ">="}
 
 
 class Binder:
-    """Binds expressions in a scope.
+    """Binds expressions: turns a syntax node into an expression, with the names of columns found by `lookup`.
 
-    `special` sees every node first: after aggregation it recognises keys and aggregates.
+    `special` sees every node first and returns its expression, or None to have it bound here. After
+    aggregation it recognizes group keys and aggregates.
     """
 
     def __init__(self, lookup: Lookup, special: Callable[[Node], Expr | None] = lambda node: None) -> None:
@@ -46,7 +49,7 @@ class Binder:
 
     def __call__(self, node: Node) -> Expr:
         if node is None:
-            raise Refusal("a function lacks an argument")
+            raise Refusal("an argument of a function is missing")
         try:
             expression = self.special(node)
             return self._bind(node) if expression is None else expression
@@ -61,7 +64,8 @@ class Binder:
         return bound
 
     def _bind(self, node: Node) -> Expr:
-        """Bind one construct by its table or rule; refuse arguments that no rule reads."""
+        """Bind one construct by a table of `syntax` or a rule of `_RULES`; refuse arguments that no rule
+        reads."""
         kind = type(node)
         has_rule = kind in BINARY or kind in UNARY or kind in VARIADIC or kind in _RULES
         for name, arg in node.args.items():
@@ -79,7 +83,7 @@ class Binder:
         raise refuse(node, *why_not(node))
 
     def _binary(self, node: Node, op: str) -> Expr:
-        """Bind an operator of two arguments, with what SQL says about dates, texts and NULL."""
+        """Bind an operator of two arguments, with SQL's special cases for dates, texts and NULL."""
         if op in ("+", "-") and isinstance(node.expression, exp.Interval):
             return self._shift_date(self(node.this), node.expression, op)
         if op == "+" and isinstance(node.this, exp.Interval):
@@ -160,7 +164,7 @@ class Binder:
         """Resolve the name of a column."""
         assert isinstance(node, exp.Column)
         if isinstance(node.this, exp.Star):
-            raise refuse(node, "* stands for rows, which never leave", "Name the columns.")
+            raise refuse(node, "* stands for rows, which are never released", "Name the columns.")
         return self.lookup(node)
 
     def literal(self, node: Node) -> Expr:
@@ -173,7 +177,7 @@ class Binder:
         return Literal(number)
 
     def negative(self, node: Node) -> Expr:
-        """Bind a minus sign; of a literal it makes another literal."""
+        """Bind a minus sign; a number with a minus sign is one literal."""
         inner = self(node.this)
         content = fixed_number(inner)
         return make("-", Literal(0), inner) if content is None else Literal(-content)
@@ -209,7 +213,7 @@ class Binder:
         return make("in", x, *items)
 
     def case(self, node: Node) -> Expr:
-        """Bind CASE, with or without an expression that is compared."""
+        """Bind CASE WHEN condition ..., and CASE subject WHEN value ..."""
         subject = self(node.this) if node.this is not None else None
         args: list[Expr] = []
         for branch in node.args["ifs"]:
@@ -231,7 +235,7 @@ class Binder:
         )
 
     def cast(self, node: Node) -> Expr:
-        """Bind CAST and TRY_CAST, which are one here: what does not fit is missing."""
+        """Bind CAST and TRY_CAST, which mean the same here: a value that does not fit becomes NULL."""
         target = node.args["to"].this
         name = str(getattr(target, "value", target)).upper()
         inner = self(node.this)
@@ -259,10 +263,10 @@ class Binder:
         )
 
     def _decimal(self, node: Node, inner: Expr) -> Expr:
-        """Bind a cast to DECIMAL, which is DECIMAL(18, 3), as in DuckDB."""
-        sizes = [int(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
+        """Bind a cast to DECIMAL(width, scale); as in DuckDB, plain DECIMAL is DECIMAL(18, 3)."""
+        sizes = [parse_number(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
         width, scale = sizes if len(sizes) == 2 else (sizes[0], 0) if sizes else (18, 3)
-        if not (1 <= width <= 38 and 0 <= scale <= width):
+        if width is None or scale is None or not (1 <= width <= 38 and 0 <= scale <= width):
             raise refuse(node, "DECIMAL has 1 to 38 digits, of which some may be decimals")
         return make("decimal", inner, Literal(width), Literal(scale))
 
@@ -274,16 +278,16 @@ class Binder:
     def trim(self, node: Node) -> Expr:
         """Bind TRIM of blanks."""
         if node.expression is not None or node.args.get("position"):
-            raise refuse(node, "TRIM takes blanks off both ends, nothing else")
+            raise refuse(node, "TRIM removes blanks from both ends, and nothing else")
         return make("trim", self(node.this))
 
     def substring(self, node: Node) -> Expr:
         """Bind SUBSTRING."""
-        rest = [node.args[name] for name in ("start", "length") if node.args.get(name) is not None]
-        return make("substring", self(node.this), *(self(arg) for arg in rest))
+        limits = [node.args[name] for name in ("start", "length") if node.args.get(name) is not None]
+        return make("substring", self(node.this), *(self(arg) for arg in limits))
 
     def concat(self, node: Node) -> Expr:
-        """Bind CONCAT, which skips what is missing, where || does not."""
+        """Bind CONCAT, which skips NULL, where || would be NULL."""
         parts = [self(arg) for arg in node.expressions]
         return make("||", *(make("coalesce", p, Literal("")) if p.domain.nullable else p for p in parts))
 
@@ -339,8 +343,8 @@ class Binder:
         return make("=", make("substring", text, Literal(1), Literal(len(start.content))), start)
 
     def width_bucket(self, node: Node) -> Expr:
-        """Bind WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard
-        has it."""
+        """Bind WIDTH_BUCKET(x, low, high, n) as in the SQL standard: 0 below low, 1 to n inside, n + 1 from
+        high on."""
         low, high, n = (fixed_number(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
@@ -359,9 +363,9 @@ class Binder:
         raise refuse(node, f"the function {str(node.this)[:60]!r} is not known", advice)
 
 
-# Beside a domain of dates a text literal is read as a date.
+# The domain of any date: `as_date` reads a text literal as a date if it is compared with one.
 _SOME_DATE = Literal(date(2000, 1, 1)).domain
-# Constructs that need more than an operator of their arguments.
+# Constructs that are not just one operator applied to the bound arguments.
 _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.Column: Binder.column,
     exp.Literal: Binder.literal,

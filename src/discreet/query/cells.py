@@ -1,10 +1,10 @@
-"""Compiles several counting queries to cells: which classes of rows they tell apart, and which query counts
-which class.
+"""Compiles several counting queries to cells: classes of rows such that each query counts all rows of a cell
+or none.
 
-Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions
-are *marks* of a row, each with a few possible values; cells are the combinations of marks that can occur.
-Marks of one column are looked at together, so that `age < 25` and `age < 60` make three classes, not four.
-Only public facts are used.
+Each query counts, in each of its groups, the rows that satisfy a condition. A *mark* of a row is a group key,
+or an atom of a condition (a part of it without AND, OR and NOT); each has a few possible results, its
+*classes*. Cells are the combinations of classes that can occur. Marks of one column are looked at together,
+so that `age < 25` and `age < 60` make three classes, not four. Only public facts are used.
 """
 
 from __future__ import annotations
@@ -24,25 +24,32 @@ from .nodes import Call, Column, Expr, Literal, Output, computable, make, value,
 from .plan import Plan
 from .sources import Filtered, From, source_key
 
-# Combinations of classes, and values of a column, that are written out: beyond them queries are refused as a
-# workload, and asked one by one.
+# The largest number of combinations of classes that are written out: beyond it queries are refused as a
+# workload, and must be asked one by one. Not tuned.
 MAX_RAW = 1 << 16
-# Values of a column that are gone through one by one.
+# The largest number of entries (numbers that are asked for, times combinations) of the matrix of `explicit`.
+# Not tuned.
+MAX_ENTRIES = 1 << 24
+# The largest number of values of a column for which marks are computed one by one. Not tuned.
 MAX_MEMBERS = 4096
-# The classes of a condition, in the three-valued logic of SQL.
+# The classes of a condition, in the three-valued logic of SQL. `marks` writes the same numbers as SQL.
 TRUE, FALSE, MISSING = 1, 0, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An expression of a row with few values: a key with its public `values` (and one more class for all
-    others), or a condition."""
+    """Holds a group key with its public `values`, or a condition (`values` is None).
+
+    The classes of a key are the positions of its values, and one more for all other values and NULL; those of
+    a condition are TRUE, FALSE and MISSING.
+    """
 
     expression: Expr
     values: tuple[object, ...] | None
 
     @property
     def size(self) -> int:
+        """How many classes there are."""
         return 3 if self.values is None else len(self.values) + 1
 
     def classes(self, results: Any) -> Any:
@@ -60,8 +67,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One count of one query: for each combination of `keys` (positions of marks) the rows for which
-    `condition` is true."""
+    """Describes measure number `measure` of plan number `plan`: for each combination of values of `keys`
+    (positions in the list of marks) the number of rows for which `condition` is true."""
 
     plan: int
     measure: int
@@ -71,8 +78,12 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class CompiledCounts:
-    """Holds the marks and counts of several queries; `groups` are marks of one column, each with the
-    combinations of classes that can occur."""
+    """Holds the marks and counts of several queries over one relation, `source` (without WHERE).
+
+    `unit`, `many`: its column of units, and whether a unit may have several rows. `groups`: pairs of marks
+    (positions) and combinations of their classes that can occur; each mark is in one pair, together with the
+    other marks of its column.
+    """
 
     source: From
     unit: str
@@ -85,8 +96,8 @@ class CompiledCounts:
 
 
 def compile_counts(plans: list[Plan]) -> CompiledCounts:
-    """Return marks and families of some plans, which must count rows of one relation; refused with the reason
-    otherwise."""
+    """Return the marks and families of several plans, which must all count rows of one relation; others are
+    refused with the reason."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
     if (
@@ -98,7 +109,7 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
         )
         > 1
     ):
-        raise _refuse("they read different tables or joins", "Ask those of one FROM together.")
+        raise _refuse("they read different tables or joins", "Ask queries with the same FROM together.")
     marks: list[Mark] = []
     families = []
     for index, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
@@ -128,30 +139,33 @@ def _refuse(why: str, advice: str) -> QueryError:
 
 
 def _base(plan: Plan) -> tuple[From, Expr | None]:
-    """Return what is read, and the condition of WHERE."""
+    """Return the relation that a plan reads without its WHERE, and the condition of WHERE."""
     if isinstance(plan.source, Filtered):
         return plan.source.child, plan.source.condition
     return plan.source, None
 
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
-    """Refuse what is not a count of rows in public groups."""
+    """Refuse a plan that is not made of counts of rows in public groups."""
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
         raise _refuse("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
     if not plan.known_keys:
         raise _refuse(
-            "a group key is not declared as categories, so its groups are not public", "Have it declared."
+            "a group key is not declared as categories, so its groups are not public",
+            "Have the steward declare it.",
         )
 
 
 def _mark(marks: list[Mark], mark: Mark) -> int:
+    """Return the position of a mark in the list, to which it is added if it is new."""
     if mark not in marks:
         marks.append(mark)
     return marks.index(mark)
 
 
 def _present(expression: Expr) -> Expr:
-    """Return when COUNT(x) counts a row; COUNT_IF(c) is COUNT(CASE WHEN c THEN 1 END)."""
+    """Return the condition under which COUNT(x) counts a row: x is not NULL. COUNT_IF(c), bound as
+    COUNT(CASE WHEN c THEN 1 END), counts where c is true."""
     if (
         isinstance(expression, Call)
         and expression.op == "case"
@@ -165,13 +179,14 @@ def _present(expression: Expr) -> Expr:
 
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Return the condition `a` AND `b`, where None is the condition that always holds."""
     if a is None or b is None:
         return b if a is None else a
     return make("and", a, b)
 
 
 def atoms(condition: Expr | None) -> list[Expr]:
-    """Return what a condition is made of by AND, OR and NOT."""
+    """Return the atoms of a condition, each once: the conditions that it combines by AND, OR and NOT."""
     if condition is None:
         return []
     if isinstance(condition, Call) and condition.op in ("and", "or", "not"):
@@ -180,7 +195,7 @@ def atoms(condition: Expr | None) -> list[Expr]:
 
 
 def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
-    """Return a condition from the truth of its atoms: 1, 0, or NaN for NULL."""
+    """Return the truth of a condition from `of`, the truth of its atoms: arrays of 1, 0, and NaN for NULL."""
     if condition is None:
         return np.float64(1.0)
     if condition in of:
@@ -190,16 +205,17 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
     if condition.op == "not":
         return 1.0 - parts[0]
     result = parts[0]
+    # One argument with this value decides the result, also where another is NULL: false for AND, true for OR.
+    decisive = 0.0 if condition.op == "and" else 1.0
     for part in parts[1:]:
-        low = 0.0 if condition.op == "and" else 1.0
-        undecided = np.where(np.isnan(result) | np.isnan(part), np.nan, 1.0 - low)
-        result = np.where((result == low) | (part == low), low, undecided)
+        undecided = np.where(np.isnan(result) | np.isnan(part), np.nan, 1.0 - decisive)
+        result = np.where((result == decisive) | (part == decisive), decisive, undecided)
     return result
 
 
 def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
-    """Return marks of one column together, with the combinations that occur for some value of it; others by
-    themselves, with all classes."""
+    """Return the `groups` of `CompiledCounts`: marks that read one column together, with the combinations of
+    classes that occur for some value of it; any other mark by itself, with all its classes."""
     by_column: dict[Expr, list[int]] = {}
     groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
     for i, mark in enumerate(marks):
@@ -246,8 +262,11 @@ def _replace_column(node: Expr, column: Column) -> Expr:
 
 
 def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
-    """Return values of a column, among them one of each class that can occur; None where that is not
-    certain."""
+    """Return values of a column that meet every combination of classes that can occur; None where such a list
+    is not known.
+
+    A combination that this list misses would not be counted, so None is returned in doubt.
+    """
     if not all(computable(_replace_column(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
@@ -257,11 +276,14 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         return None
     members = domain.members(MAX_MEMBERS)
     if domain.kind is Kind.TEXT and all(_is_equality(m.expression, column) for m in marks):
-        # Texts that nobody named are a class of their own: equal to none of the declared, nor to any literal.
+        # All texts that are neither declared nor literals of the queries have the same classes: one stands
+        # for them.
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
         named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
         return [*named, "\x00 not named", None]
-    # A column of a table is inside its declared range; a computed one may miss its range by a rounding.
+    # A number of a table's column (named "t0c1", see `sources.Scan`) is clipped to its declared bounds, or
+    # NULL if it is not one of the declared categories; a computed one may be outside its range by a rounding
+    # error.
     of_table = "c" in column.name
     if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
@@ -271,11 +293,11 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         )
         low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
         inside = [e for e in ends if low <= e <= high and math.isfinite(e)] or [0.0]
-        # Beyond the last threshold there are more numbers, unless the range ends there.
+        # One number below the first threshold and one above the last, unless the range ends there.
         inside = [
-            *([inside[0] - 1] if math.isinf(low) else []),
+            *([math.nextafter(inside[0], -math.inf)] if math.isinf(low) else []),
             *inside,
-            *([inside[-1] + 1] if math.isinf(high) else []),
+            *([math.nextafter(inside[-1], math.inf)] if math.isinf(high) else []),
         ]
         middles = [(a + b) / 2 for a, b in itertools.pairwise(inside)]
         return [*inside, *middles, None]
@@ -283,8 +305,8 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
 
 
 def _is_equality(expression: Expr, column: Column) -> bool:
-    """Return whether a mark is the column itself, or whether it is one of some texts: what undeclared texts
-    answer alike."""
+    """Return whether an expression is the column itself, or a comparison with literals by =, <>, IN or IS
+    NULL: it has one result for all texts that are none of the literals."""
     if expression == column:
         return True
     if not isinstance(expression, Call) or expression.op not in ("=", "<>", "in", "null?"):
@@ -293,8 +315,8 @@ def _is_equality(expression: Expr, column: Column) -> bool:
 
 
 def _thresholds(expression: Expr, column: Column) -> set[float] | None:
-    """Return the numbers that a comparison of the column with literals turns at; None if it is no such
-    comparison."""
+    """Return the numbers at which the result of a comparison of the column with literals may change; None if
+    the expression is no such comparison."""
     if not isinstance(expression, Call) or expression.op not in (
         "=",
         "<>",
@@ -315,7 +337,8 @@ def _thresholds(expression: Expr, column: Column) -> set[float] | None:
 
 
 def _plain(v: Any) -> Any:
-    """Return one form for values that are equal: 3 and 3.0, True and 1.0; a date as its text."""
+    """Return a value such that equal values are equal in Python: numbers and booleans as float, dates as
+    text."""
     if isinstance(v, bool | int | float | np.number):
         return float(v)
     return v.isoformat() if hasattr(v, "isoformat") else v
@@ -323,28 +346,31 @@ def _plain(v: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitCells:
-    """The workload over combinations of classes: which are in each merged cell, and which merged cells each
-    row of the matrix counts."""
+    """Holds the workload over merged cells: `matrix` has a row for each number that is asked for and a column
+    for each merged cell, 1 where the number counts the cell and else 0.
+
+    `cell`: for each combination of classes its merged cell, or -1 if nothing counts it. Combinations are
+    numbered as by `numpy.unravel_index` over `CompiledCounts.groups`.
+    """
 
     matrix: Any
-    # for each raw combination its merged cell, or -1
     cell: Any
 
 
 def explicit(compilation: CompiledCounts) -> ExplicitCells:
-    """Return all questions as rows over cells.
+    """Return the workload as a matrix over cells.
 
-    Cells that every question treats alike are merged, and those that none counts left out.
-
-    Merging loses nothing: a question is a sum over cells, and equal columns only ever appear added up.
+    Cells that every number counts or every number leaves out alike are merged, and cells that no number
+    counts are left out. Merging loses nothing: each number is a sum over cells, and the sums contain cells
+    with equal columns together or not at all.
     """
     sizes = [len(combinations) for _, combinations in compilation.groups]
     raw = math.prod(sizes)
     rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
-    if raw > MAX_RAW or raw * rows > 1 << 24:
+    if raw > MAX_RAW or raw * rows > MAX_ENTRIES:
         raise _refuse(
-            f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
-            "Ask fewer together, or groups without conditions.",
+            f"they distinguish {raw:,} classes of rows, and ask for {rows:,} numbers",
+            "Ask fewer queries together, or group without conditions.",
         )
     positions = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
@@ -366,10 +392,11 @@ def explicit(compilation: CompiledCounts) -> ExplicitCells:
     merged, inverse = np.unique(W, axis=1, return_inverse=True)
     used = merged.any(axis=0)
     if not used.any():
-        raise _refuse("no row can be counted by any of them", "Look at their conditions.")
+        raise _refuse("no row can be counted by any of them", "Check their conditions.")
     number = np.where(used, np.cumsum(used) - 1, -1)
     return ExplicitCells(merged[:, used].astype(float), number[np.ravel(inverse)])
 
 
 def _truth_of(classes: Any) -> Any:
+    """Return the classes of a condition as 1.0, 0.0, and NaN for NULL."""
     return np.where(classes == MISSING, np.nan, classes.astype(float))

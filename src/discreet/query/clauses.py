@@ -1,15 +1,17 @@
-"""Reads the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses
-have no rule."""
+"""Reads the clauses of a SELECT: the name of an item, and the item that a position in GROUP BY means; refuses
+clauses and arguments that no rule reads."""
 
 from __future__ import annotations
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
+from .constants import parse_number
 from .errors import Node, refuse
 
 
 def only(node: Node, allowed: set[str], where: str) -> None:
-    """Refuse every clause that has no rule."""
+    """Refuse every clause of a syntax node that is not `allowed`; `where` ends the message ("in ORDER
+    BY")."""
     for name, arg in node.args.items():
         if arg and name not in allowed:
             raise refuse(
@@ -18,7 +20,8 @@ def only(node: Node, allowed: set[str], where: str) -> None:
             )
 
 
-# Arguments of aggregates that some rule reads; `big_int` says of COUNT that its type has 64 bits.
+# Arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a COUNT has a type of 64
+# bits, and changes no answer.
 _OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}
 
 
@@ -27,26 +30,31 @@ def refuse_further_arguments(node: Node) -> None:
     if any(arg and name not in _OF_AGGREGATES for name, arg in node.args.items()):
         raise refuse(
             node,
-            f"{node.sql(dialect='duckdb')[:60]} has more arguments than are known",
-            f"Leave out what follows the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
+            f"{node.sql(dialect='duckdb')[:60]} has more arguments than can be answered",
+            f"Leave out all but the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
         )
 
 
 def named(item: Node) -> tuple[str, Node]:
-    """Return the name of a SELECT item, and what it names."""
+    """Return the column name of a SELECT item, and the item without its AS."""
     if isinstance(item, exp.Alias):
         return item.alias, item.this
     if isinstance(item, exp.Column):
         return item.name, item
-    return item.sql(dialect="duckdb").lower()[:200], item
+    # IGNORE: sqlglot would log a warning about APPROX_TOP_K, whose text only names the column here.
+    return item.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE).lower()[:200], item
 
 
 def by_position(node: Node, select: exp.Select) -> Node:
-    """Return the SELECT item that GROUP BY 1 or GROUP BY an alias means."""
+    """Return the SELECT item that a position (GROUP BY 1) or an alias means; any other node as it is.
+
+    An alias comes before a column of the table with the same name, as docs/sql.md says (DuckDB: the reverse).
+    """
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        if not 1 <= int(node.name) <= len(select.expressions):
-            raise refuse(node, f"there is no column {node.name} in SELECT")
-        return named(select.expressions[int(node.name) - 1])[1]
+        number = parse_number(node.name)
+        if number is None or not 1 <= number <= len(select.expressions):
+            raise refuse(node, f"there is no column {node.name[:40]} in SELECT")
+        return named(select.expressions[int(number) - 1])[1]
     if isinstance(node, exp.Column) and not node.table:
         for item in select.expressions:
             if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():

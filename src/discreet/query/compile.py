@@ -1,20 +1,22 @@
-"""Compiles a plan to the engine's SQL, built as a syntax tree from our own nodes.
+"""Compiles a plan to the engine's SQL, built as a syntax tree from the plan's own nodes.
 
-What comes back is aggregated, bounded and on the grid.
+The engine returns aggregates only: integers in steps of the grid, to each of which a unit adds a limited
+amount.
 
-For a unit with many rows: rows are added up by (unit, group), amounts are limited, and of each unit's groups
-only those with the smallest keyed hash of (unit, group) count. The key is fresh for every run.
+For a unit with many rows, rows are added up by (unit, group), the amounts are clipped, and of each unit's
+groups only the `Bounding.groups` ones with the smallest keyed hash of (unit, group) count. The key of the
+hash is fresh for every run.
 
 Guarantee: for every key, two tables that differ in one unit give amounts that differ in that unit's
            contribution only.
-Proof:     the hash sees who the unit is and which group it is, by names that do not move when other rows come
-           or go: a person's id, or of a single row its content with a number among equal rows
+Proof:     the hash reads which unit and which group it is, by names that do not change when other rows are
+           added or removed: a person's id, or for a single row its content with a number among equal rows
            (`scan.identity`), and the group's own keys. So every other unit makes the same choice in both
-           tables. Rows with one content are interchangeable; one less of them is the last number less.
-Assumes:   nothing of the hash. That the choice is uniform and independent between units, which answers need
-           in order to favor no group, rests on the finalizer in `_hash`; tests/query/test_choice.py measures
-           both.
-Ties are broken by the group's own order.
+           tables. Rows with equal content are interchangeable: without one of them, the last number is
+           missing.
+Assumes:   nothing about the hash. That the choice is uniform and independent between units, so that answers
+           favor no group, is a property of `semantics.KeyedHash`; tests/query/test_choice.py measures both.
+Equal hashes are ordered by the group's keys.
 """
 
 from __future__ import annotations
@@ -63,26 +65,31 @@ from .sources import columns_of
 
 
 class Compiler:
-    """Builds the engine's queries of one plan from the closed set of nodes, and has its dialect write them.
+    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text.
 
-    `key` is the secret of this run.
+    `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, i its
+    identity where the unit is a row, j the index of the group, k0, k1, ... the group keys, x0, x1, ... the
+    arguments of aggregates, a0, a1, ... the amounts of one unit, and m0, m1, ... the measures.
     """
 
     def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
         self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, written_by
+        # columns of tables as they are stored, before clipping: (declared fact, kind) by name
         self.raw = raw_columns(plan.source, kinds)
+        # whether a unit may be in more groups than may count, so that some are chosen
         self.chooses = (
             plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
         )
-        # Where a single row is the unit and a join makes many of it, its position says which rows belong
-        # together, and its identity chooses among them. Computing that identity takes a sort, so it is read
-        # only by queries that choose.
+        # Where a single row is the unit and a join repeats it, `plan.unit` is its position in the table,
+        # which says which rows belong to it, and the hash reads its identity. Computing the identity takes a
+        # sort, so only queries that choose read it.
         self.identity = require_row_number(
             identity(plan.source, plan.unit) if plan.many else None, written_by
         )
 
     def additive(self, measures: list[Measure]) -> str:
-        """Return one row per group: its index (and its keys, where unknown), then the measures in order."""
+        """Return one row per group: its index (and its keys, where groups are not public), then the measures
+        in order."""
         columns, arguments = self._arguments(measures)
         sums = [aggregate_of(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
@@ -106,7 +113,7 @@ class Compiler:
         return self._finish(query.with_("pairs", copy=False, as_=pairs, materialized=False), "pairs", totals)
 
     def _with_chosen_totals(self, query: exp.Select, amounts: list[Node]) -> exp.Select:
-        """Add WITH chosen AS what each unit adds to the groups that were chosen for it."""
+        """Add WITH chosen AS the amounts of each unit in the groups that were chosen for it."""
         chosen = semantics.ChosenTotals(
             alias="chosen",
             source="keyed",
@@ -119,14 +126,14 @@ class Compiler:
         return query
 
     def distinct(self, expression: Expr) -> str:
-        """Return how many values there are in each group, when each unit counts for at most `rows` of
-        them."""
+        """Return the number of different values in each group, where each unit contributes at most
+        `Bounding.rows` of them."""
         query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
         query = self._with_choice(query, [*self._beside(), "x0"])
         if self.plan.many:
             beside = [name(n) for n in self._beside()]
-            mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
-            query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
+            own = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
+            query = query.with_("mine", copy=False, as_=own.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
                 alias="picked", source="mine", order=order, n=self.bounding.rows
@@ -136,8 +143,8 @@ class Compiler:
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
 
     def histogram(self, choice: Choice) -> str:
-        """Return how many rows lie nearest to each candidate of a quantile, in each group: (group, candidate,
-        rows)."""
+        """Return, for each group and each candidate of a quantile, the number of rows whose value is nearest
+        to it: (group, candidate, rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
@@ -152,9 +159,10 @@ class Compiler:
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
     def _some_rows(self, query: exp.Select) -> exp.Select:
-        """Add WITH picked AS at most `rows` rows of each unit in each group, each set of them equally likely.
+        """Add WITH picked AS at most `Bounding.rows` rows of each unit in each group, every such set of rows
+        being equally likely.
 
-        Equal values of one unit are numbered, so that each of its rows has a hash of its own.
+        `SmallestRows` numbers equal values of one unit (o), so that each of its rows has a hash of its own.
         """
         order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
         picked = semantics.SmallestRows(
@@ -164,8 +172,8 @@ class Compiler:
         return query
 
     def frequencies(self, choice: Choice) -> str:
-        """Return how often each value occurs, in each group: (group, value's index, times); a unit counts at
-        most `rows` times for each."""
+        """Return how often each public value occurs in each group: (group, index of the value, number). A
+        unit counts at most `Bounding.rows` times for each value."""
         query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
@@ -179,8 +187,8 @@ class Compiler:
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
-        """Return one row per group, where a row is the unit: rows are added up under their keys as they are,
-        and only the results are matched with the public keys."""
+        """Return one row per group, where the unit is a row: rows are added up by their stored keys first,
+        and only these sums are matched with the public keys, which is faster."""
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)
@@ -193,8 +201,8 @@ class Compiler:
         return self._finish(query, "keyed", [aliased(wide_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
-        """Return each argument computed once, under a name of its own: numbers that are summed in whole
-        steps, others as they are."""
+        """Return the columns (name, SQL) of the different arguments, and for each measure its argument by
+        that name. Arguments of sums and squares are in whole steps of their grid, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
         summands = [self._steps(e) if e in summed else Argument(sql(clean(e)), 1, None) for e in unique]
@@ -205,7 +213,8 @@ class Compiler:
         ]
 
     def _steps(self, x: Expr) -> Argument:
-        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number."""
+        """Return a number in steps of its grid, as BIGINT: clipped to its range, NULL where it is not
+        finite."""
         step, _, _ = grid(x.domain)
         fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
         if isinstance(fact, Bounds) and isinstance(x, Column):
@@ -218,11 +227,11 @@ class Compiler:
         return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)), 1, None)
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
-        """Add WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen
-        yet."""
+        """Add WITH keyed AS (unit u, group index j, arguments): every row of a group, before units' groups or
+        rows are chosen; `choosing` adds the columns that the choice needs."""
         keys = self.plan.keys
         query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
-        names = ["u", *self._names(choosing), *(alias for alias, _ in columns)]
+        names = ["u", *self._identity_columns(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
             return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
         return self._unknown(query, keys, names)
@@ -231,38 +240,40 @@ class Compiler:
         """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
-        identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
+        identities = [aliased(name(str(self.identity)), n) for n in self._identity_columns(choosing)]
         rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections, copy=False)
         return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
 
-    def _names(self, choosing: bool) -> list[str]:
-        """Return the column that holds who a unit is, where the unit's own column does not say it for
-        good."""
+    def _identity_columns(self, choosing: bool) -> list[str]:
+        """Return the column of the unit's identity ("i"), where the unit is a row whose position (the column
+        "u") depends on other rows, and a choice needs it."""
         return ["i"] if choosing and self.identity is not None else []
 
     def _who(self) -> Node:
+        """Return the column that names a unit independently of other rows."""
         return name("u" if self.identity is None else "i")
 
     def _group(self) -> list[Node]:
-        """Return what names a group for good: its index where all groups are public, else its keys, as the
-        index moves with other groups."""
+        """Return the columns that name a group independently of other rows: its index where all groups are
+        public, else its keys, because the index then depends on which other groups occur."""
         return [name("j")] if self.plan.known_keys else self._raw_keys()
 
     def _beside(self) -> list[str]:
-        """Return the columns that a later choice among one unit's rows in one group needs."""
+        """Return the columns that the hash of one unit's rows in one group needs beside u and j."""
         if not self.plan.many:
             return []
         raw = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
-        return [*self._names(True), *raw]
+        return [*self._identity_columns(True), *raw]
 
     def _key_value(self, x: Expr) -> Node:
-        """Return a key for comparison; whole numbers that are declared as categories are compared as they
-        are."""
+        """Return a key for comparison: a stored column that is declared as categories as it is, without a
+        conversion to DOUBLE, and any other expression as computed."""
         fact = self.raw.get(x.name) if isinstance(x, Column) else None
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
     def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
-        """Return SELECT of rows with the index of their group among the public ones."""
+        """Return SELECT of rows with the index of their group among all combinations of public keys, in the
+        order of `exact.public_keys`."""
         keyed = exp.select().from_("read", copy=False)
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
@@ -276,7 +287,9 @@ class Compiler:
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
     def _unknown(self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
-        """Number groups in the order of their keys, so that the order of two keys depends on nobody else."""
+        """Add WITH keyed AS the rows with the index of their group, where groups are not public: the groups
+        that occur are numbered in the order of their keys, so that the order of two groups depends on no
+        other."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
             if k.values is None:
@@ -304,22 +317,24 @@ class Compiler:
         return query.with_("keyed", copy=False, as_=both.from_("named").join("dictionary", on=on))
 
     def _raw_keys(self) -> list[Node]:
+        """Return the columns of the group keys, where groups are not public."""
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
 
     def _rank(self) -> Node:
-        """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, the group in
-        the low ones."""
+        """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, and the index
+        of the group in the low bits, so that no two groups of a unit have the same number."""
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
         return semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits)
 
     def _hash(self, *parts: Node) -> Node:
-        """Return a keyed hash whose order is uniform over keys, and independent between units."""
+        """Return a keyed hash of some columns: over random keys, the order of the hashes of one unit is
+        uniform, and independent of other units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
     def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
-        """Add WITH chosen AS the rows that count, for queries that are not sums: of each unit those in the
-        groups with the smallest rank."""
+        """Add WITH chosen AS the rows that count, with the columns `names`: of each unit the rows in its
+        groups with the smallest ranks. Sums use `_with_chosen_totals` instead."""
         if not self.chooses:
             chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
             return query.with_("chosen", copy=False, as_=chosen)
@@ -336,8 +351,9 @@ class Compiler:
         return query
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
-        """Write the aggregates by group; where groups are not public, with their keys."""
-        # the query belongs to nobody else: copying all of it at every step took half of the time
+        """Write the aggregates `totals` of `source` by group and by the columns `beside`; where groups are
+        not public, with their keys."""
+        # copy=False, because nothing else uses this query: copying it at every step took half of the time
         query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
             source, copy=False
         )
@@ -355,7 +371,7 @@ class Compiler:
         return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
-        """Return what the plan reads, with the columns that it uses."""
+        """Return SELECT of the relation that the plan reads, with the columns that it uses."""
         arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
         used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
         used |= used_columns(self.plan.source)
@@ -365,7 +381,8 @@ class Compiler:
 
 
 def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]:
-    """Return the index of a key's value among its public values; rows with another value are left out."""
+    """Return the query without rows whose key number `i` is not one of its public values, and the index of
+    the key's value among them."""
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
         return keyed.where(not_null(f"k{i}")), if_(column, integer_literal(1), integer_literal(0))
@@ -378,6 +395,7 @@ def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]
 
 
 def _values(values: tuple[object, ...], alias: str) -> Node:
+    """Return a table of public values (column "<alias>k") and their indices ("<alias>i")."""
     rows = [exp.Tuple(expressions=[literal(v), integer_literal(i)]) for i, v in enumerate(values)]
     columns = [exp.to_identifier(f"{alias}k", quoted=True), exp.to_identifier(f"{alias}i", quoted=True)]
     return exp.Values(expressions=rows, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=columns))

@@ -1,10 +1,10 @@
-"""Makes several answers to one count or sum, by different groupings, agree: totals are sums of groups, nested
-levels match.
+"""Makes several answers to one count or sum, by different groupings, agree: totals become the sums of their
+groups.
 
 Only released numbers and the known variances of their noise are used, so it costs nothing. Least squares
-moves every number as little as its noise allows, and what comes out has smaller errors, which are known;
-whole numbers that are never negative look like counts, and are biased: publish them for reading, keep the
-others for computing.
+weights every number by the inverse of its variance; its results have smaller errors than the answers, and
+these errors are known. Results that are also made whole and non-negative look like counts, but are biased:
+publish those for reading, and compute with the others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from .answer import Answer
 
 
 class _Table(NamedTuple):
-    """One answer as a table: its key columns in the order of their names, their values, and the number in
-    each row."""
+    """Holds one answer as a table of noisy numbers by key.
+
+    `value`: the position of the noisy column. `keys`: the positions of the key columns, sorted by their
+    names. `levels`: the values of each key, sorted as texts. `cells`: the noisy number of each combination of
+    keys. `variance`: that of the noise of each number.
+    """
 
     answer: Answer
     value: int
@@ -44,28 +48,30 @@ class _Table(NamedTuple):
 
 @_require.check_options
 def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
-    """Return the same answers with `column` agreeing wherever they overlap.
+    """Return the same answers with numbers in `column` that agree: sums over groups are equal in all answers.
 
-    With `counts` the values are whole numbers and never negative; the groupings must then be nested: each
-    one's keys among the next one's.
+    With `counts` the values are whole numbers and never negative; the groupings must then be nested: the keys
+    of each answer are among those of the next finer one.
 
-    Guarantee: linear (`counts=False`): the best linear unbiased estimates given the noise, with their
-               standard deviations.
+    Guarantee: with `counts=False`, the best linear unbiased estimates given the noise, with their standard
+               deviations. With `counts=True` nothing is proved: deviations are those of the noisy answers.
     Proof:     `inference.consistent_marginals`. It is post-processing of released values, so it spends
                nothing.
-    Assumes:   the answers are about the same rows: same table, same WHERE, and limits of units that did not
-               cut differently.
+    Assumes:   the answers count the same rows: they have the same table, the same WHERE and all of their
+               groups (no LIMIT or HAVING), and the limits on a unit's contribution clipped the same rows.
     """
     if not answers:
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
     tables = [_table(answer, column) for answer in answers]
+    _require_same_groups(tables)
+    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
+    law = "laplace" if laplace else "gaussian"
     if counts:
-        return _as_counts(tables)
+        return tuple(replace(answer, law=law) for answer in _as_counts(tables))
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
     estimate = inference.consistent_marginals(measured)
-    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
     agreeing = (_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
-    return tuple(replace(answer, law="laplace" if laplace else "gaussian") for answer in agreeing)
+    return tuple(replace(answer, law=law) for answer in agreeing)
 
 
 def _table(answer: Answer, column: str) -> _Table:
@@ -85,8 +91,7 @@ def _table(answer: Answer, column: str) -> _Table:
     if not cells or len(cells) != len(answer.rows) or len(cells) != math.prod(len(level) for level in levels):
         raise InvalidInput(
             f"the groups by {[answer.columns[i] for i in keys]} are not all there (a LIMIT, a "
-            f"HAVING, or keys that nobody declared): "
-            f"they cannot be added up."
+            f"HAVING, or keys that nobody declared), so they cannot be added up."
         )
     variance = noise[0].mean_squared_error * float(noise[1]) ** 2
     return _Table(
@@ -94,13 +99,32 @@ def _table(answer: Answer, column: str) -> _Table:
     )
 
 
+def _require_same_groups(tables: list[_Table]) -> None:
+    """Refuse answers that share a key column but not its values.
+
+    Cells are compared by position from here on, so that different groups would be taken for the same.
+    """
+    values_of: dict[str, tuple[Any, ...]] = {}
+    for table in tables:
+        for name, values in zip(table.names, table.levels, strict=True):
+            others = values_of.setdefault(name, values)
+            if values != others:
+                only_one = sorted(set(values) ^ set(others), key=str)
+                raise InvalidInput(
+                    f"the answers have different groups by {name!r}: {only_one[:3]} are not in all of them "
+                    f"(a LIMIT, a HAVING, or keys that nobody declared), so they cannot be made to agree."
+                )
+
+
 def _array(table: _Table) -> Any:
+    """Return the numbers of a table as an array with one axis per key, in the order of `levels`."""
     flat = [table.cells[key] for key in itertools.product(*table.levels)]
     return np.array(flat).reshape([len(level) for level in table.levels])
 
 
 def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
-    """Return the answer with new numbers; their noise is no longer that of one draw."""
+    """Return the answer with new numbers, given in the order of `levels`, and their new deviation (None: the
+    old one is kept). `noises` loses its entry: the noise of the new numbers is no longer a single draw."""
     by_key = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
     answer, index = table.answer, table.value
     rows = tuple((*row[:index], by_key[table.key(row)], *row[index + 1 :]) for row in answer.rows)
@@ -115,7 +139,8 @@ def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
 
 
 def _as_counts(tables: list[_Table]) -> tuple[Answer, ...]:
-    """Return the answers as consistent, non-negative whole counts, over the tree of their groups."""
+    """Return the answers as consistent, non-negative whole counts. They are computed over the tree of their
+    groups, where the parent of a group is the group of the next coarser answer that contains it."""
     order = sorted(range(len(tables)), key=lambda i: len(tables[i].keys))
     nodes: dict[tuple[int, tuple[Any, ...]], int] = {}
     parents: list[int] = []

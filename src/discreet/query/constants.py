@@ -1,5 +1,5 @@
-"""Reads constants of the analyst's SQL: dates written as texts, numbers, patterns; and refuses those that can
-only be typing errors, before anybody pays for them."""
+"""Reads constants of the analyst's SQL (dates written as texts, numbers, patterns), and refuses constants
+that can only be typing errors, before the query is charged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .nodes import Expr, Literal
 
 # A number as an analyst would type it between quotes.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
-# What may follow a day: midnight, which is the day itself.
+# The text that may follow a day: nothing, or the time of midnight, which is the day itself.
 _MIDNIGHT = re.compile(r"([T ]00:00(:00(\.0+)?)?)?")
 # How many declared values an error message lists. Not tuned.
 _LISTED = 12
@@ -25,8 +25,8 @@ _LISTED = 12
 def as_date(x: Expr, other: Expr) -> Expr:
     """Turn a text literal that is compared with a date into a date; refuse a text that is no day.
 
-    A time of day is refused as well: cut off, it would turn day < '2020-01-31 12:00', which holds on that
-    day, into day < '2020-01-31', which does not.
+    A time of day is refused as well: without it, day < '2020-01-31 12:00', which is true on that day, would
+    become day < '2020-01-31', which is not.
     """
     if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
         return x
@@ -40,15 +40,15 @@ def as_date(x: Expr, other: Expr) -> Expr:
 
 
 def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
-    """Refuse a text literal that is compared with a number: 40, not '40'. `written` is its node in the
-    SQL."""
-    text = isinstance(constant, Literal) and isinstance(constant.content, str)
-    if not text or x.domain.kind is not Kind.NUMBER:
+    """Refuse a text literal (`constant`) that is compared with a number (`x`): it must be 40, not '40'.
+    `written` is the literal's node in the SQL."""
+    is_text = isinstance(constant, Literal) and isinstance(constant.content, str)
+    if not is_text or x.domain.kind is not Kind.NUMBER:
         return
     assert isinstance(constant, Literal)
     what = "this"
-    for side in (written.parent.this, written.parent.args.get("expression")):
-        what = side.name if isinstance(side, exp.Column) else what
+    for operand in (written.parent.this, written.parent.args.get("expression")):
+        what = operand.name if isinstance(operand, exp.Column) else what
     shown = constant.content.strip() if _NUMBER.fullmatch(constant.content.strip()) else "40"
     raise refuse(
         written.parent,
@@ -58,8 +58,8 @@ def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
 
 
 def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
-    """Refuse a comparison with a text or number that is not among the column's declared values: it can only
-    be a typing error, and would be paid for."""
+    """Refuse a comparison of `x` with a text or number that is not among its declared values: it can only be
+    a typing error, and would be charged. `written` is the constant's node in the SQL."""
     values = x.domain.values
     if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
         return
@@ -72,9 +72,9 @@ def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
     if constant.content in values:
         return
     sample = ", ".join(repr(value) for value in values[:_LISTED]) + (", ..." if len(values) > _LISTED else "")
-    near = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
+    suggestion = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
     at = written if position(written)[0] is not None else written.parent
-    raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", near.strip())
+    raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", suggestion.strip())
 
 
 def fixed_pattern(x: Expr) -> Expr:
@@ -104,7 +104,8 @@ def interval_number(node: Node) -> int | None:
 
 
 def parse_number(text: str) -> int | float | None:
-    """Return a number as SQL writes it; None where it is none, or too large for interval arithmetic."""
+    """Return the number that a text is in SQL: an integer if it has at most 18 digits and nothing else, else
+    a float; None if it is no number, or too large for interval arithmetic."""
     try:
         value = int(text) if text.isdigit() and len(text) <= 18 else float(text)
     except ValueError:

@@ -1,5 +1,5 @@
-"""Writes the priced question for whom a limit on contributions cuts off: it is SQL like any other, so that
-everything said of SQL holds for it."""
+"""Writes the query that counts how many units a limit on contributions would cut off. It is SQL like any
+other, with the same price and the same guarantee."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from .._public import Public
 def cut_off_sql(
     public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None
 ) -> str:
-    """Write the question: how many units there are, and how many have more than `rows` rows, or more than
-    `groups` values of `by`.
+    """Return SQL for the number of units (`units`), and of those (`above`) that have more than `rows` rows,
+    or more than `groups` different values of the column `by`; `where` is a condition on rows, or None for
+    all.
 
-    A unit is counted once, whatever it has: both counts move by one with it, and no limit of its own is
-    needed.
+    The sub-query has one row per unit, so that one unit changes each count by at most one, and no limit on
+    contributions is needed.
     """
     if (rows is None) == (groups is None):
-        raise InvalidInput(
-            "say which limit it is about: rows=20, or groups=3 with by='diagnosis'. Nothing was charged."
-        )
+        raise InvalidInput("name one limit: rows=20, or groups=3 with by='diagnosis'. Nothing was charged.")
     if public.unit.column is None:
         raise InvalidInput("the unit is a row, so no limit cuts anything off. Nothing was charged.")
     if (groups is None) != (by is None):

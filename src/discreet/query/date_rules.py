@@ -1,5 +1,8 @@
-"""Defines the domain rules of dates: differences, shifts, parts, DATE_TRUNC and STRFTIME, within the declared
-bounds."""
+"""Computes the domains (`domain.ValueDomain`) of functions of dates from those of their arguments:
+differences, sums with days and months, parts, DATE_TRUNC and STRFTIME.
+
+In a domain, `low` and `high` of a date are ordinals (`date.toordinal`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from .errors import Refusal
 from .rules import Rule, any_null
 from .text_rules import LONGEST_REPLACEMENT, fixed_text
 
-# Days between the declared bounds of a date whose months or texts are listed: about 1,100 years. Not tuned.
+# The most days between the declared bounds of a date for which DATE_TRUNC and STRFTIME list all results:
+# about 1,100 years. Not tuned.
 MAX_DAYS = 400_000
 
 
@@ -38,8 +42,8 @@ def add_days(a: ValueDomain, n: ValueDomain) -> ValueDomain:
 
 
 def strftime(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
-    """Return the domain of STRFTIME: all texts that the days between the declared bounds give, in the order
-    of these days."""
+    """Return the domain of STRFTIME: its text for each day between the declared bounds, each text once, in
+    the order of the days."""
     a.need(Kind.DATE, "STRFTIME")
     layout = fixed_text(pattern, "STRFTIME", LONGEST_REPLACEMENT)
     try:
@@ -52,10 +56,12 @@ def strftime(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
 
 
 def day_name(function: str) -> Rule:
-    """Return the rule of DAYNAME or MONTHNAME: all names, Monday and January first."""
+    """Return the rule of DAYNAME or MONTHNAME: all names as the engine writes them, Monday and January
+    first."""
 
     def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, function.upper())
+        # 1 January 2001 was a Monday, and steps of 31 days from it meet the twelve months of 2001 in order.
         step, count = (1, 7) if function == "dayname" else (31, 12)
         monday = date(2001, 1, 1).toordinal()
         days = tuple(date.fromordinal(monday + step * i) for i in range(count))
@@ -65,7 +71,8 @@ def day_name(function: str) -> Rule:
 
 
 def _listed_days(a: ValueDomain, what: str) -> tuple[date, ...]:
-    """Return every day that a date can be, by its values or its bounds."""
+    """Return every day that a date can be, by its listed values or its bounds; `what` is the function that
+    the refusal names."""
     if a.values is not None:
         return a.values
     if not a.bounded or a.high - a.low > MAX_DAYS:
@@ -113,7 +120,8 @@ def truncate(unit: str) -> Rule:
     def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, "DATE_TRUNC")
         starts = tuple(dict.fromkeys(start_of(unit, day) for day in _listed_days(a, "DATE_TRUNC")))
-        return replace(a, low=float(starts[0].toordinal()), values=starts)
+        # the days of a CASE come branch by branch, so that the first need not be the earliest
+        return replace(a, low=float(min(starts).toordinal()), values=starts)
 
     return rule
 

@@ -1,9 +1,10 @@
-"""Describes what everybody knows about the value of an expression before any row is read: its kind, its
-range, its possible values.
+"""Describes what is public about the value of an expression before any row is read: its kind, its range, and
+its possible values.
 
 Ranges follow from the declared facts by interval arithmetic, so that `SUM(visits * price)` needs no further
-bounds. Dates are ranges of day numbers. Rounding in the engine cannot break a range: what is measured is
-clipped to it once more.
+bounds. The range of a date is one of ordinals (`date.toordinal`). Ends are rounded to nearest, so that a
+value may be outside its range by a rounding error; every value is clipped to its range again before it is
+added up (`scan.clean`), and sensitivities hold whatever the rounding.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ class Kind(StrEnum):
 class ValueDomain:
     """Describes which values an expression can have: its kind, its range, and whether it may be NULL.
 
-    `low` and `high`: the range of a number, or of a date's day number. `values`: all values except NULL,
-    where these are few and public.
+    `low` and `high`: the range of a number, or of a date's ordinal. `values`: all values except NULL, where
+    these are few and public.
 
-    Two fields speak of whole numbers. `integral` is about values: no row can have a fraction. `integer` is
-    about the engine's type: DuckDB would hold it as an integer, going by how the bounds are declared
-    (`Bounds(0, 99)`, not `Bounds(0.0, 99.0)`). That decides what `//` means, and which numbers are groups; a
-    declared column is not `integral` by it, as its rows may hold fractions all the same.
+    Two fields are about whole numbers. `integral` is about values: no row can have a fraction. `integer` is
+    about the engine's type: DuckDB would store it as an integer, judging by how the bounds are declared
+    (`Bounds(0, 99)`, not `Bounds(0.0, 99.0)`). `integer` decides what `//` means, and which numbers can be
+    group keys; it does not make a declared column `integral`, because its rows may still hold fractions.
 
-    `finite`: False where a row may overflow to an infinity or NaN, which counts as missing wherever it is
-    measured. `null`: True for the literal NULL alone, which may be compared with any kind. An expression that
-    merely yields NULL has a type in the engine, and comparing a text with a number would fail there.
+    `finite`: False where a row may overflow to an infinity or NaN, which counts as missing in every
+    aggregate. `null`: True for the literal NULL alone, which may be compared with any kind. An expression
+    that may be NULL has a type in the engine, where comparing a text with a number would fail.
 
     `integer` and `finite` of a call are set by `nodes.make`, after its rule.
     """
@@ -78,8 +79,9 @@ class ValueDomain:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
-        """Return the possible values in order, or None if they are unknown, more than `limit`, or numbers so
-        large that two of them are one to the engine: a row must never be in two groups."""
+        """Return the possible values, numbers and dates in a range in order; None if they are unknown, more
+        than `limit`, or integers so large that two of them may be one double: a row must never be in two
+        groups."""
         if self.values is not None:
             return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
         if self.kind is Kind.BOOLEAN:
@@ -100,7 +102,7 @@ class ValueDomain:
 
 
 def _exact(value: Any) -> bool:
-    """Return whether the engine's floats cannot take another value for this one."""
+    """Return whether no other integer is the same double as this value."""
     return not isinstance(value, int | float) or abs(value) < EXACT
 
 
@@ -154,8 +156,8 @@ def declared(fact: Fact) -> ValueDomain:
 
 
 def union(parts: list[ValueDomain], *, nullable: bool) -> ValueDomain:
-    """Return the smallest domain that covers all of these: the result of CASE, COALESCE, LEAST. Whether it is
-    `integer` and `finite` is decided by `nodes.make`."""
+    """Return the smallest domain that covers all of these domains, for the result of CASE, COALESCE or LEAST.
+    Its listed `values` are in the order of `parts`, not sorted. `nodes.make` sets `integer` and `finite`."""
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise Refusal(f"all branches must be of one kind, and these are {', '.join(sorted(kinds))}")
@@ -182,7 +184,7 @@ def corners(a: ValueDomain, b: ValueDomain, op: Any) -> tuple[float, float]:
 
 
 def _corner(op: Any, x: float, y: float) -> float:
-    """Return `op` at a corner. Where it is undefined (0 times infinity, a difference or quotient of
-    infinities) 0 stands for it: the other corners bound what values near there have."""
+    """Return `op` at a corner; 0 where it is undefined (0 times infinity, a difference or quotient of
+    infinities). This is safe because the other corners then cover the values near that corner."""
     result = float(op(x, y))
     return 0.0 if math.isnan(result) else result

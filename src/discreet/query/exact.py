@@ -1,6 +1,6 @@
-"""Runs the engine's part of a query: exact integers for every group, before any noise.
+"""Runs the engine's part of a query, which returns exact integers for every group, before any noise.
 
-What is in here never leaves as it is.
+These exact results are private: they must not be stored, logged or returned to an analyst.
 """
 
 from __future__ import annotations
@@ -23,28 +23,35 @@ from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
 from .scan import Kinds
 
+# The number of units in each group, by which groups that are not public are selected.
 UNITS = Measure(kind="units")
-# Stands for the key in written queries; nobody can put it into a query by hand.
+# The number that stands for the hash's key in written queries. It is random in each process, so that no
+# analyst can write it into a query.
 PLACEHOLDER = secrets.randbits(62) | 1 << 62
 
 
 @dataclass(slots=True)
 class Exact:
-    """Holds the exact numbers of a query before noise; `keys` has one tuple of key values per group.
+    """Holds the exact numbers of a query before noise.
 
-    `measures`: one integer array per measure. `scores`: counts by group and candidate.
+    `keys`: one tuple of key values per group. `measures`: for each measure an array with one integer per
+    group. `scores`: for each choice a `SparseCounts` (groups by candidates). `units`: the number of units in
+    each group, only where the groups are not public.
     """
 
     keys: list[tuple[Any, ...]]
     measures: list[Any]
     scores: list[Any]
-    # how many units each group has; only where the groups are not public
     units: Any = field(default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Holds the engine's queries of one plan, with a placeholder where the key of a run goes."""
+    """Holds the engine's queries of one plan, with `PLACEHOLDER` in the place of the hash's key.
+
+    `additive`: the query for all sums and counts, `additive_measures`, in this order; None without any.
+    `distinct`: a query for each distinct count. `choices`: a query for each choice.
+    """
 
     additive: str | None
     additive_measures: tuple[Measure, ...]
@@ -53,7 +60,7 @@ class Statements:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of them, with the placeholder for the key."""
+        """All queries, with the placeholder for the key."""
         additive = () if self.additive is None else (self.additive,)
         return (*additive, *(text for _, text in self.distinct), *self.choices)
 
@@ -61,8 +68,8 @@ class Statements:
 def statements(
     plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
 ) -> Statements:
-    """Return one query for all sums and counts, and one for each distinct count, quantile and most common
-    value; written once."""
+    """Return the engine's queries of a plan. They are written once for each bounding, kinds of columns and
+    dialect, and kept in `recipes.written`."""
     kinds_key = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
     cached: Statements | None = recipes.written.get((bounding, kinds_key, dialect.name))
     if cached is not None:
@@ -98,7 +105,8 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
 
 
 def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
-    """Run the queries of one plan, and return their exact results in the order of groups."""
+    """Run the queries of one plan, and return their exact results by group: all public groups in the order of
+    `public_keys`, or the groups that occur."""
     written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
@@ -117,19 +125,23 @@ def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, k
         keys, index = _occurring_keys(plan, table)
         size = len(keys)
         columns = [integers(table.column(f"m{i}")) for i in range(len(written.additive_measures))]
-    by_name = dict(zip(written.additive_measures, columns, strict=True))
+    by_measure = dict(zip(written.additive_measures, columns, strict=True))
     for m, sql in written.distinct:
-        by_name[m] = _dense(answer(sql), "m0", size, index)
+        by_measure[m] = _dense(answer(sql), "m0", size, index)
     scores = [
         _scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)
     ]
     return Exact(
-        keys, [by_name[m] for m in recipes.measures], scores, None if plan.known_keys else by_name[UNITS]
+        keys,
+        [by_measure[m] for m in recipes.measures],
+        scores,
+        None if plan.known_keys else by_measure[UNITS],
     )
 
 
 def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
-    """Return all groups, in the order of their index."""
+    """Return the keys of all public groups in the order of their index (`Compiler._indexed`): the last key
+    changes fastest."""
     keys: list[tuple[Any, ...]] = [()]
     for k in plan.keys:
         keys = [(*key, value) for key in keys for value in (k.values or ())]
@@ -137,7 +149,8 @@ def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
-    """Return the groups that the engine found, and where each index is in the list."""
+    """Return the keys of the groups that occur, and for each index j of the engine its position in that
+    list."""
     columns = []
     for i, k in enumerate(plan.keys):
         raw = table.column(f"k{i}").to_pylist()
@@ -160,11 +173,13 @@ def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | 
 
 
 def _positions(table: pa.Table, index: dict[int, int] | None) -> Any:
+    """Return the position of each row's group; `index` is None where the engine's index j is the position."""
     j = integers(table.column("j"))
     return j if index is None else np.array([index[int(i)] for i in j], dtype=np.int64)
 
 
 def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None = None) -> Any:
+    """Return a column by position of the group, with 0 for each of the `size` groups that has no row."""
     values = integers(table.column(column))
     full = np.zeros(size, dtype=values.dtype)
     full[_positions(table, index)] = values
@@ -179,11 +194,13 @@ def integers(column: pa.ChunkedArray) -> Any:
         whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())
         if whole_numbers.null_count or len(array) == 0:
             return np.asarray(whole_numbers)
-        # as the buffer has it: Arrow's own conversion loads pandas, which takes longer than the question
+        # read from the buffer, because Arrow's own conversion loads pandas, which takes longer than the query
         flat = np.frombuffer(whole_numbers.buffers()[1], dtype=np.int64)
         return flat[whole_numbers.offset : whole_numbers.offset + len(array)].copy()
     if len(array) == 0:
         return np.zeros(0, np.int64)
+    # A decimal has 128 bits: the low 64 bits, then the high ones. It fits 64 bits if the high ones repeat its
+    # sign.
     halves = np.frombuffer(array.buffers()[1], dtype="<i8").reshape(-1, 2)[
         array.offset : array.offset + len(array)
     ]
@@ -194,5 +211,5 @@ def integers(column: pa.ChunkedArray) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """Return a key as it is released: dates as text."""
+    """Return the released form of a key: a date as ISO text, and any other value as it is."""
     return value.isoformat() if isinstance(value, date) else value

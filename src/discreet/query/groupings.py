@@ -1,5 +1,5 @@
-"""Expands GROUP BY CUBE, ROLLUP and GROUPING SETS to several plain groupings, whose rows come one after the
-other."""
+"""Expands GROUP BY CUBE, ROLLUP and GROUPING SETS to several plain queries, one for each set of keys; the
+answer to the statement has their rows one after the other."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from .errors import Node, refuse
 from .parse import parse
 from .plan import Plan
 
-# Groupings of one statement: CUBE over ten columns. Each is a query of its own.
+# The largest number of groupings of one statement, and of their keys added up: those of CUBE over ten
+# columns. Each grouping is a query of its own, and is planned before anything is charged. Not tuned.
 MAX_SETS = 1 << 10
+MAX_KEYS = 10 << 9
 
 
 @dataclass(frozen=True, slots=True)
 class PlainQuery:
-    """Holds one plain query; `columns` are those of the complete statement, of which this one has some
-    (`own`), the others being NULL."""
+    """Holds one plain query of a statement.
+
+    `columns`: the names of the statement's columns. `own`: the positions of those that this query has; the
+    others are NULL in its rows. Both are empty for a statement that was not expanded, until `bound` fills
+    them in.
+    """
 
     text: str
     columns: tuple[str, ...] = ()
     own: tuple[int, ...] = ()
 
     def bound(self, plan: Plan) -> PlainQuery:
-        """Return the part with the names that the plan gave its columns, for a query that was taken as it
-        is."""
+        """Return the query with all column names of its plan, if the statement was not expanded; else
+        itself."""
         if self.columns:
             return self
         return replace(self, columns=tuple(n for n, _ in plan.outputs), own=tuple(range(len(plan.outputs))))
 
     def placed(self, row: list[Any]) -> list[Any]:
-        """Return a row of this part as a row of the complete statement."""
+        """Return a row of this query as a row of the statement."""
         cells: list[Any] = [None] * len(self.columns)
         for index, cell in zip(self.own, row, strict=True):
             cells[index] = cell
@@ -44,8 +50,8 @@ class PlainQuery:
 
 
 def several_counts(text: object) -> bool:
-    """Return whether a statement may ask for several counts or groupings: a quick look at its words, before
-    anything is parsed."""
+    """Return whether a statement may ask for several counts or groupings. It only looks for words, before
+    anything is parsed, so that the answer may be True for a statement with a single count."""
     if not isinstance(text, str):
         return False
     words = text.upper()
@@ -53,8 +59,8 @@ def several_counts(text: object) -> bool:
 
 
 def several(select: exp.Select) -> list[Node]:
-    """Return the CUBE, ROLLUP or GROUPING SETS of a statement, wherever this version of the parser keeps
-    them."""
+    """Return the CUBE, ROLLUP and GROUPING SETS clauses of a statement; versions of sqlglot store them in
+    different arguments of GROUP BY."""
     group = select.args.get("group")
     if group is None:
         return []
@@ -79,8 +85,8 @@ def expanded(text: str) -> Iterator[PlainQuery]:
     if any(select.args.get(clause) for clause in ("order", "limit", "offset", "having")):
         raise refuse(
             select,
-            "ORDER BY, LIMIT and HAVING do not go with several groupings",
-            "Sort and select what comes back.",
+            "ORDER BY, LIMIT and HAVING cannot be combined with several groupings",
+            "Sort and filter the answer.",
         )
     fixed = [
         by_position(node, select) for node in select.args["group"].expressions if not isinstance(node, _KINDS)
@@ -90,34 +96,46 @@ def expanded(text: str) -> Iterator[PlainQuery]:
     columns = tuple(name for name, _ in items)
     keys = {node.sql() for s in sets for node in s}
     for s in sets:
-        own = {node.sql() for node in s}
-        kept = [i for i, (_, inner) in enumerate(items) if inner.sql() not in keys or inner.sql() in own]
+        # columns that are keys of this grouping, or of none (aggregates)
+        in_set = {node.sql() for node in s}
+        own = [i for i, (_, inner) in enumerate(items) if inner.sql() not in keys or inner.sql() in in_set]
         plain = select.copy()
-        plain.set("expressions", [select.expressions[i].copy() for i in kept])
+        plain.set("expressions", [select.expressions[i].copy() for i in own])
         unique = {node.sql(): node for node in s}.values()
         plain.set("group", exp.Group(expressions=[node.copy() for node in unique]) if s else None)
-        yield PlainQuery(plain.sql(dialect="duckdb"), columns, tuple(kept))
+        yield PlainQuery(plain.sql(dialect="duckdb"), columns, tuple(own))
 
 
 def _sets(clause: Node) -> list[list[Node]]:
-    """Return the grouping sets that a clause of GROUP BY stands for."""
+    """Return the sets of keys that a CUBE, ROLLUP or GROUPING SETS clause stands for."""
     parts = [_members(item) for item in clause.expressions]
+    if isinstance(clause, exp.Cube) and 1 << len(parts) > MAX_SETS:
+        raise refuse(
+            clause,
+            f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",
+            "Use GROUPING SETS.",
+        )
+    if len(parts) > MAX_SETS:
+        raise refuse(clause, f"{len(parts):,} groupings are more than {MAX_SETS:,}", "Ask for fewer.")
+    chosen: list[tuple[list[Node], ...]]
     if isinstance(clause, exp.GroupingSets):
-        return parts
-    if isinstance(clause, exp.Rollup):
+        chosen = [(part,) for part in parts]
+    elif isinstance(clause, exp.Rollup):
         chosen = [tuple(parts[:k]) for k in range(len(parts), -1, -1)]
     else:
-        if 1 << len(parts) > MAX_SETS:
-            raise refuse(
-                clause,
-                f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",
-                "Use GROUPING SETS.",
-            )
         chosen = [s for k in range(len(parts), -1, -1) for s in combinations(parts, k)]
-    return [[node for part in s for node in part] for s in chosen]
+    sets = [[node for part in s for node in part] for s in chosen]
+    if sum(map(len, sets)) > MAX_KEYS:
+        raise refuse(
+            clause,
+            f"the groupings have {sum(map(len, sets)):,} keys in all, more than {MAX_KEYS:,}",
+            "Ask for fewer.",
+        )
+    return sets
 
 
 def _members(item: Node) -> list[Node]:
+    """Return the keys of one item of a clause: (a, b) has two, (a) and a have one."""
     if isinstance(item, exp.Tuple):
         return list(item.expressions)
     return [item.this] if isinstance(item, exp.Paren) else [item]

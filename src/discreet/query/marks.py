@@ -1,5 +1,5 @@
-"""Writes the engine's part of a workload: how many rows have each combination of marks, with each unit's rows
-limited."""
+"""Writes the engine's query of a workload: the number of rows for each combination of classes of marks (see
+`cells`), with at most a given number of rows per unit."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ from .sources import columns_of
 def counts_sql(
     compilation: CompiledCounts, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect
 ) -> str:
-    """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
+    """Return SQL whose result has one row for each combination of classes that occurs: the classes c0, c1,
+    ... of the marks, and n, the number of rows.
 
-    With `max_rows`, at most so many rows of each unit count: its combinations come in the order of a keyed
-    hash, each with as many rows as are still free. Which rows of a unit count depends on its own rows and
-    the key alone.
+    With `max_rows`, at most that many rows of each unit count: its combinations are taken in the order of a
+    hash with the secret `key`, each with as many rows as are left of `max_rows`. Which rows of a unit count
+    depends on its own rows and the key alone, so that one unit changes the counts by at most `max_rows` in
+    all.
+
+    Columns of the query: u the unit, i its identity, r the rows of a unit in one combination, h their hash, t
+    the running total of r in the order of h.
     """
     used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
-    # A single row that a join makes many of is told by its position and chosen by its identity, which others
-    # do not move.
+    # Where the unit is a single row that a join repeats, the column of the unit is its position in the table,
+    # which depends on other rows; the hash reads its identity (`scan.identity`), which does not.
     who = require_row_number(
         identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
     )
@@ -65,10 +70,11 @@ def counts_sql(
     before = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
     running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
     query = query.with_("running", as_=running)
-    # Of a combination: as many rows as are left of `max_rows` after those before it, which are t - r.
-    left = binary(exp.Sub, integer_literal(max_rows), binary(exp.Sub, name("t"), name("r")))
+    # The combinations before this one have t - r rows; of its own r rows as many count as are left of
+    # `max_rows`.
+    remaining = binary(exp.Sub, integer_literal(max_rows), binary(exp.Sub, name("t"), name("r")))
     kept_rows = semantics.Greatest(
-        expressions=[semantics.Least(expressions=[name("r"), left]), integer_literal(0)]
+        expressions=[semantics.Least(expressions=[name("r"), remaining]), integer_literal(0)]
     )
     total = convert(semantics.WideSum(this=kept_rows), "bigint")
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
@@ -76,13 +82,14 @@ def counts_sql(
 
 
 def _counts_row(compilation: CompiledCounts) -> Node:
-    """Return whether some query counts a row: rows that none counts do not use up what a unit may
-    contribute."""
+    """Return the SQL condition that some query counts a row. Rows that no query counts are left out before
+    the limit, so that they do not use up a unit's `max_rows`."""
     return exp.or_(*(exp.and_(*_conditions(compilation, family)) for family in compilation.families))
 
 
 def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
-    """Return when a row is counted by a family: its keys are public values, and its condition is true."""
+    """Return the SQL conditions under which a family counts a row: its keys have public values (the last
+    class of a key is that of all others), and its condition is true."""
     inside: list[Node] = [
         exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
@@ -92,8 +99,8 @@ def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
 
 
 def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
-    """Return the SQL condition that a condition is true (or false, not NULL), from the classes of its atoms:
-    de Morgan."""
+    """Return the SQL condition that `condition` has the class `wanted`, TRUE or FALSE, from the classes of
+    its atoms. By de Morgan's laws, which hold in three-valued logic, AND is false where one argument is."""
     if isinstance(condition, Call) and condition.op == "not":
         return _holds(compilation, condition.args[0], FALSE if wanted == TRUE else TRUE)
     if isinstance(condition, Call) and condition.op in ("and", "or"):
@@ -108,7 +115,8 @@ def _group_by(query: exp.Select, codes: list[Node]) -> exp.Select:
 
 
 def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
-    """Return the value of a mark; whole numbers that are declared as categories are compared as they are."""
+    """Return the SQL of a mark's expression: a stored column that is declared as categories as it is, without
+    a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
     x = mark.expression
     fact = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
     plain = fact is not None and mark.values is not None and type(fact[0]).__name__ != "Bounds"
@@ -116,7 +124,7 @@ def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
 
 
 def _index(mark: Mark, x: Node) -> Node:
-    """Return the class of a row, always a small whole number."""
+    """Return the class of a row as SQL, from the mark's expression `x`. It must agree with `Mark.classes`."""
     if mark.values is None:
         return _truth(x, FALSE, TRUE, MISSING)
     values = mark.values
@@ -127,8 +135,8 @@ def _index(mark: Mark, x: Node) -> Node:
         inside = exp.Between(
             this=x, low=integer_literal(first), high=integer_literal(first + len(values) - 1)
         )
-        whole_step = exp.EQ(this=x.copy(), expression=semantics.Floor(this=x.copy()))
-        both = exp.and_(inside, whole_step)
+        whole = exp.EQ(this=x.copy(), expression=semantics.Floor(this=x.copy()))
+        both = exp.and_(inside, whole)
         return if_(
             both,
             convert(binary(exp.Sub, x.copy(), integer_literal(first)), "bigint"),

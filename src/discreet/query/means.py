@@ -1,5 +1,5 @@
-"""Computes intervals for averages that hold at every size: from the noise of the sum and the noise of the
-count, both known exactly."""
+"""Computes confidence intervals of averages, for tables of every size, from the noise of the sum and the
+noise of the count, whose distributions are known exactly."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ Noise = IntegerLaplace | IntegerGaussian
 @described("query.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanColumn:
-    """Holds a column of averages: the released count and sum of each row (in steps of `step`, less `shift`
-    per value) and their noises.
+    """Holds a column of averages: the released count and sum of each row, and their noises.
 
-    Guarantee: `interval` holds the average of the bounded data, where there is one, with probability
-               `confidence` or more.
+    A sum is an integer in steps of `step`, of values from which `shift` was subtracted: the average is sum /
+    count * step + shift. Values are in [low, high].
+
+    Guarantee: `interval` contains the average of the bounded data, where there is one, with probability
+               `confidence` or more, up to rounding of its ends to floats.
     Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with
-               `confidence` the true count (at least 1, or there is no average) and the true sum lie in their
-               ranges; the ratio of the two lies between the ratios at the ranges' corners; an average of
-               values in [low, high] lies there too.
+               probability `confidence` the true count (at least 1, or there is no average) and the true sum
+               lie in their ranges; the ratio of the two lies between the ratios at the ranges' corners; an
+               average of values in [low, high] lies there too.
     """
 
     counts: tuple[int, ...]
@@ -40,6 +42,8 @@ class MeanColumn:
     high: float
 
     def interval(self, row: int, confidence: float) -> tuple[float, float]:
+        """Return the ends of the interval in one row."""
+        # of each noise by itself: 1 - (1 - confidence) / 2
         each = (1 + confidence) / 2
         count_error, sum_error = self.noise_of_count.error(each), self.noise_of_sum.error(each)
         count, total = self.counts[row], self.sums[row]
@@ -59,7 +63,8 @@ class MeanColumn:
 def mean_of(
     plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
 ) -> MeanColumn | None:
-    """Return what the interval of output `i` needs, if it is an average and nothing else."""
+    """Return the column of averages for output column `i`; None if it is not an AVG by itself. `measures` are
+    the released numbers by group, `kept` the groups that are rows of the answer."""
     expression = plan.outputs[i][1]
     if not (isinstance(expression, Output) and expression.kind == "aggregate"):
         return None

@@ -1,8 +1,9 @@
-"""Defines what is measured: exact integers, one per group, each with the most that one unit can move them.
+"""Defines what is measured: exact integers, one per group, and how much one unit can change them.
 
-An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and
-`AVG(x)` pay for one count. Values go on a grid of whole steps before they are added, and amounts of one unit
-in one group are limited, so that a sum is an exact integer with a known sensitivity whatever the table holds.
+An aggregate is computed from a few measures; aggregates share the measures that they have in common, so that
+`COUNT(x)` and `AVG(x)` pay for one count. Values are rounded to a grid of whole steps before they are added,
+and the amount of one unit in one group is limited, so that a sum is an exact integer with a known sensitivity
+whatever the table holds.
 """
 
 from __future__ import annotations
@@ -15,22 +16,27 @@ from typing import Any
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
-from .aggregates import Aggregate
+from .aggregates import MAX_LISTED, Aggregate
 from .domain import HUGE, ValueDomain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-# Steps that a range is divided into: rounding to a step moves a value by a millionth of its range, far below
-# any noise, and a square still fits 64 bits. Not tuned.
+# The largest number of steps from zero to the end of a range: rounding to a step changes a value by at most a
+# millionth of that end, far less than any noise, and a square still fits 64 bits. Not tuned.
 STEPS = 1 << 20
-# the exponent of the smallest step: its reciprocal is still a float
+# The exponent of the smallest step: the reciprocal of 2**-1000 is still a float.
 FINEST = -1000
-# aggregates of two numbers
+# aggregates with two arguments
 PAIRED = ("covar_pop", "covar_samp", "corr")
-# rows, and groups, that one unit may contribute; the engine keeps lists of this length
+# The most rows, and the most groups, that one unit may contribute: the engine holds lists of this length for
+# each unit. Not tuned.
 MAX_ROWS = 100_000
+# The most whole numbers that are all candidates of a quantile. Not tuned.
+MAX_WHOLE_CANDIDATES = 4096
+# The least number of intervals between the candidates of any other quantile. Not tuned.
+MIN_INTERVALS = 1024
 
-# The least step of a grid whose squares are still normal floating-point numbers.
+# The smallest step whose square is still a normal floating-point number, with a margin.
 _LEAST_STEP = 1e-150
 
 
@@ -46,11 +52,15 @@ class Bounding:
 class Measure:
     """Describes one exact integer for every group.
 
-    `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high]
-    (in steps, less `center`), one unit at most `rows` times that. `scaled`: a unit with more rows counts each
-    of them less (for averages), instead of its total being clipped (for sums). What is scaled is counted in
-    parts of a step, `parts_per_step` to one: cut off at whole steps, the shares of zeros and ones would be
-    far too small.
+    `kind`: rows, present (rows where `expression` is not NULL), units, distinct (different values), sum, or
+    square (a sum of squares). `step`: the step of the grid. One row adds an integer in [low, high]: its value
+    in steps minus `center`, or the square of that. One unit adds at most `Bounding.rows` times as much to a
+    group.
+
+    `scaled`: the rows of a unit that has more than `Bounding.rows` count less each (for averages), instead of
+    the unit's total being clipped (for sums). Scaled amounts are integers in parts of a step,
+    `parts_per_step` to a step, because they are rounded down: in whole steps, the scaled amounts of zeros and
+    ones would be far too small.
     """
 
     kind: str
@@ -63,48 +73,56 @@ class Measure:
 
     @property
     def parts_per_step(self) -> int:
-        """Into how many parts a step of the grid is divided; 1 unless `scaled`."""
+        """Into how many parts a step of the grid is divided: 1 unless `scaled`, else the largest power of two
+        with which one row adds at most `STEPS` parts, or 1."""
         return 1 << max(0, (STEPS // max(-self.low, self.high, 1)).bit_length() - 1) if self.scaled else 1
 
     @property
     def resolution(self) -> Fraction:
-        """The amount that an integer of 1 stands for, in the query's own scale."""
+        """The amount that an integer of 1 stands for, in the unit of the expression (or of its square)."""
         return (self.step**2 if self.kind == "square" else self.step) / self.parts_per_step
 
     def limits(self, bounding: Bounding) -> tuple[int, int]:
-        """Return the least and the most that one unit can add to one group; 0 is always possible."""
+        """Return the least and the most that one unit can add to one group. The least is at most 0 and the
+        most at least 0, because a unit may have no row in a group."""
         rows = self.parts_per_step * (1 if self.kind == "units" else bounding.rows)
         return rows * min(self.low, 0), rows * max(self.high, 0)
 
     def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:
-        """Return how far one unit moves the vector of all groups.
+        """Return how much one unit can change the vector of this measure in all groups; `groups` is the
+        number of public groups, or None where they are not public.
 
         Guarantee: the change between any two neighbors is within the returned norms.
-        Proof:     a unit's own vector v has at most L0 = `bounding.groups` entries that are not 0, each in
-                   [lo, hi] with lo <= 0 <= hi, and no other unit's vector depends on it. add_remove: the sum
-                   changes by v. replace, and zero_out (a blank may land anywhere): by v - w for two such
-                   vectors: an entry moves by at most hi - lo, and at most 2 L0 move;
-                   |v - w|_1 <= |v|_1 + |w|_1; |v - w|² <= sum over shared entries (hi - lo)² + over others
-                   max(lo², hi²).
-                   Distinct counts are not sums, but adding a unit raises each entry by 0 to hi and removing
-                   one lowers it so.
+        Proof:     a unit's own vector v has at most L0 = min(`bounding.groups`, `groups`) entries that are
+                   not 0, each in [lo, hi] = `limits` with lo <= 0 <= hi, and no other unit's vector depends
+                   on it (`compile`). Under add_remove the sum changes by v. Under replace, and under zero_out
+                   (the blanked unit may be in any groups), it changes by v - w for two such vectors: an entry
+                   changes by at most hi - lo, and at most 2 L0 entries change; |v - w|_1 <= |v|_1 + |w|_1 <=
+                   2 L0 max(-lo, hi); |v - w|_2² is at most (hi - lo)² for each entry where both are not 0,
+                   plus max(lo², hi²) for each other one. With s such shared entries that is
+                   s (hi - lo)² + 2 (L0 - s) max(lo², hi²), linear in s, so its maximum is at s = 0 or s = L0.
+                   Distinct counts are not sums, but adding a unit raises each entry by 0 to hi in at most L0
+                   groups, and removing it lowers them by as much.
         """
         lo, hi = self.limits(bounding)
         ends, span = max(-lo, hi), hi - lo
         l0 = bounding.groups if groups is None else min(bounding.groups, groups)
         if neighbors is ADD_REMOVE:
             return Sensitivity(linf=ends, l0=l0)
-        both = 2 * l0 if groups is None else min(2 * l0, groups)
+        changed_groups = 2 * l0 if groups is None else min(2 * l0, groups)
         l2_squared = max(l0 * span**2, 2 * l0 * ends**2)
-        return Sensitivity(linf=span, l0=both, l1=2 * l0 * ends, l2_squared=l2_squared)
+        return Sensitivity(linf=span, l0=changed_groups, l1=2 * l0 * ends, l2_squared=l2_squared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Describes a value chosen for every group: a quantile from a grid of `points` candidates, or the most
-    common of `values`."""
+    """Describes a value that is chosen privately in every group.
 
-    # quantile, mode or top
+    `kind` quantile: the candidates are `first` + i `step` for i below `points`, and `parameter` is its level
+    q. `kind` mode or top: the candidates are `values`, and `parameter` says how many of the most common are
+    chosen.
+    """
+
     kind: str
     expression: Expr
     parameter: Fraction
@@ -121,8 +139,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Describes how an aggregate is computed: `function` of measures number `measures`, or choice number
-    `choice`."""
+    """Describes how an aggregate is computed: as `function` of some measures (positions in
+    `Recipes.measures`), or as the result of a choice (position in `Recipes.choices`)."""
 
     function: str
     measures: tuple[int, ...] = ()
@@ -130,25 +148,28 @@ class Recipe:
 
 
 def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
-    """Return the step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
+    """Return the step of the grid for a range, and the range's ends in steps, rounded outwards. The step is 1
+    for whole numbers, else a power of two, so that multiplying by it is exact."""
     magnitude = max(abs(domain.low), abs(domain.high))
-    # a square still fits 64 bits
+    # up to this magnitude, the square of a whole number fits 64 bits
     if domain.integral and magnitude <= 1 << 30:
         step = Fraction(1)
     else:
-        step = Fraction(2) ** max(math.frexp(magnitude / STEPS)[1], FINEST)
+        # not frexp(magnitude / STEPS), which may underflow to 0, whose exponent is 0
+        step = Fraction(2) ** max(math.frexp(magnitude)[1] - (STEPS.bit_length() - 1), FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 
 def candidates(domain: ValueDomain) -> tuple[Fraction, Fraction, int]:
-    """Return candidates for a quantile: first, step, number.
+    """Return the candidates for a quantile: the first, the step between them, and their number.
 
-    All whole numbers up to 4096 of them, else 1,024 to 2,048 points of a grid. Neither number is tuned.
+    They are all whole numbers of the range if it is at most `MAX_WHOLE_CANDIDATES` long, else about
+    `MIN_INTERVALS` to twice as many points, whose step is a power of two.
     """
     low, high = Fraction(domain.low), Fraction(domain.high)
-    if domain.integral and high - low <= 4096:
+    if domain.integral and high - low <= MAX_WHOLE_CANDIDATES:
         return low, Fraction(1), int(high - low) + 1
-    step = Fraction(2) ** (math.frexp(float(high - low) / 1024)[1] - 1)
+    step = Fraction(2) ** (math.frexp(float(high - low) / MIN_INTERVALS)[1] - 1)
     if domain.integral:
         step = max(step, Fraction(1))
     first = (low / step).__floor__() * step
@@ -156,14 +177,15 @@ def candidates(domain: ValueDomain) -> tuple[Fraction, Fraction, int]:
 
 
 class Recipes:
-    """Collects the measures and choices that a plan's aggregates need, each once."""
+    """Collects the measures and choices that a plan's aggregates need, each once; `recipes` has one entry per
+    aggregate of the plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
         self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
-        # the engine's queries, once they are needed
+        # a cache of `exact.statements`, the engine's queries
         self.written: dict[Any, Any] = {}
 
     def _recipe(self, aggregate: Aggregate) -> Recipe:
@@ -180,6 +202,7 @@ class Recipes:
             return Recipe(function=function, choice=self._choice(aggregate, x))
         if function in PAIRED:
             return self._pair_measures(function, x, aggregate.second)
+        # An average beside a sum of the same rows shares its measure, which is not centered then.
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -188,8 +211,8 @@ class Recipes:
         return Recipe(function=function, measures=tuple(moments))
 
     def _pair_measures(self, function: str, x: Expr, y: Expr | None) -> Recipe:
-        """Return the count, both sums and the sum of products, around the middles of both ranges; a
-        correlation needs both sums of squares too."""
+        """Return the recipe of a covariance: the count, both sums and the sum of products, with the middles
+        of both ranges subtracted from the values; a correlation needs both sums of squares too."""
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
         centered = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
@@ -207,6 +230,7 @@ class Recipes:
         return Recipe(function=function, measures=tuple(parts))
 
     def _count(self, x: Expr | None) -> int:
+        """Add the count of rows where `x` is not NULL, and return its position."""
         if x is None or x.domain.never_missing:
             return self._add(Measure(kind="rows"))
         return self._add(Measure(kind="present", expression=x))
@@ -226,7 +250,8 @@ class Recipes:
         )
 
     def _square(self, x: Expr) -> Measure:
-        """Return the measure of a sum of squares around the middle of the range."""
+        """Return the measure of a sum of squares, with the middle of the range subtracted from every
+        value."""
         base = self._sum(x, centered=True)
         if float(base.step) < _LEAST_STEP:
             raise InvalidInput(
@@ -246,7 +271,7 @@ class Recipes:
         )
 
     def _choice(self, aggregate: Aggregate, x: Expr) -> int:
-        """Add a choice, and return its number."""
+        """Add the choice of a quantile, mode or top, and return its position."""
         assert aggregate.parameter is not None
         if aggregate.function == "quantile":
             first, step, points = candidates(x.domain)
@@ -259,7 +284,7 @@ class Recipes:
                 points=points,
             )
         else:
-            values = x.domain.members(1 << 16) or ()
+            values = x.domain.members(MAX_LISTED) or ()
             choice = Choice(
                 kind=aggregate.function, expression=x, parameter=aggregate.parameter, values=values
             )
@@ -268,14 +293,16 @@ class Recipes:
         return self.choices.index(choice)
 
     def _add(self, measure: Measure) -> int:
+        """Add a measure if it is new, and return its position."""
         if measure not in self.measures:
             self.measures.append(measure)
         return self.measures.index(measure)
 
 
 def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:
-    """Return the limits for one unit in this plan, from what is declared or asked; refused where nothing was
-    said."""
+    """Return the limits for one unit in this plan: `unit_rows` and `unit_groups`, as the steward declared or
+    the analyst asked, or None. A query that needs a limit on rows is refused without one; the limit on groups
+    is that on rows by default."""
     if not plan.many:
         return Bounding(rows=1, groups=1)
     only_units = all(a.function in ("units", "mode", "top") for a in plan.aggregates)

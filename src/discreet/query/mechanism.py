@@ -1,5 +1,5 @@
-"""Defines the query as a mechanism: a description (SQL and options) that knows its price, its error and its
-plan before any data is read.
+"""Defines the query as a mechanism: SQL and options, whose price, error and plan are known before any data is
+read.
 
 >>> from discreet.tables import rand_hie
 >>> from discreet.sampling import Entropy
@@ -48,14 +48,16 @@ from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
 
-# Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is
-# known before the charge.
+# The largest number of groups times candidates of all choices of one query: a few seconds' work. It is
+# checked before the charge; groups that are not public count as one there, as their number is private.
 MAX_CANDIDATES = 1 << 27
+# The key of the row that holds the groups that are not shown (`Query.other`). A shown group may have the same
+# key.
 OTHER = "other"
 
 
 def _no_deadline() -> None:
-    """Do nothing: the deadline of a question without a limit of time."""
+    """Do nothing: the check of a deadline where the engine has no limit of time."""
 
 
 @described("query.Query")
@@ -63,16 +65,17 @@ def _no_deadline() -> None:
 class Query:
     """One SQL query at one price.
 
-    `epsilon` with `delta`, or `rho`: the price of the whole answer. `rows`, `groups`: how many rows of one
-    unit count in a group, and in how many groups a unit counts; by default what the steward declared.
+    `epsilon` with `delta`, or `rho`: the price of the complete answer. `rows`, `groups`: how many rows of one
+    unit count in a group, and in how many groups a unit counts; by default as the steward declared.
     `noise`: laplace, gaussian, or auto for the smaller error. `weights`: how the price is shared between
     output columns, ((name, weight), ...); equal by default, which makes the errors equal relative to what one
     unit contributes. `other`: groups that are not shown are added up in one row.
 
-    Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_selector` and
-               `partition.show_probabilities` for choices and groups, and adaptive composition: later parts
-               look only at the data and at earlier, released results.
+    Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
+    Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,
+               that of choices in `price._selector`, that of selecting groups in
+               `partition.show_probabilities`. Adaptive composition adds them up: each step looks only at the
+               data and at the released results of earlier steps.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -93,12 +96,12 @@ class Query:
 
     def __post_init__(self) -> None:
         self._check()
-        keep = object.__setattr__
-        keep(self, "_plan", plan(self.sql, self.public))
-        keep(self, "_recipes", Recipes(self._plan))
+        set_field = object.__setattr__
+        set_field(self, "_plan", plan(self.sql, self.public))
+        set_field(self, "_recipes", Recipes(self._plan))
         unit = self.public.unit
         rows, groups = self.rows or unit.rows, self.groups or unit.groups
-        keep(self, "_bounding", bounding_of(self._plan, rows, groups))
+        set_field(self, "_bounding", bounding_of(self._plan, rows, groups))
         texts = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
         if self.other and (self._plan.known_keys or self._recipes.choices or not texts):
             raise InvalidInput(
@@ -112,15 +115,16 @@ class Query:
                 "was charged."
             )
         self._check_choices()
-        keep(self, "_allocation", allocate(self._shape(), self._target()))
+        set_field(self, "_allocation", allocate(self._shape(), self._target()))
         if self._allocation.selection is not None:
-            # probabilities that are too small to be tabulated are refused here, before the charge
+            # probabilities of showing a group that are too small to be tabulated are refused here, before the
+            # charge
             partition.units_always_shown(*self._allocation.selection)
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's queries, once for trial and run: what cannot be written is refused before it is
-        charged."""
+        """Write the engine's queries, and let the engine plan them if it can, so that a query that cannot be
+        written or planned is refused before it is charged. The run uses the same texts."""
         kinds = source.kinds if isinstance(source, Engine) else {}
         written = statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
         plan = getattr(source, "plan", None)
@@ -128,7 +132,8 @@ class Query:
             plan(written.texts)
 
     def _try_outputs(self) -> None:
-        """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""
+        """Compute the outputs of one empty group, so that expressions that fail are refused when the query is
+        made, and not after the charge."""
         blanks = [0 if k.expression.domain.kind is Kind.NUMBER else "" for k in self._plan.keys]
         keys = [
             tuple(
@@ -147,8 +152,7 @@ class Query:
             ) from None
 
     def _check_choices(self) -> None:
-        """Check how many candidates a choice has: it looks at every one in every group, and their number is
-        public and limited."""
+        """Refuse queries with too many candidates: a choice looks at every candidate in every group."""
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
         if groups * sum(widths) > MAX_CANDIDATES:
             raise QueryError(
@@ -159,7 +163,7 @@ class Query:
             )
 
     def _check(self) -> None:
-        """Refuse options that mean nothing, each by its name."""
+        """Refuse options with impossible values, each by its name."""
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
                 _require.price(**{name: getattr(self, name)})
@@ -183,7 +187,8 @@ class Query:
         return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, parts, self.other)
 
     def _weights(self) -> list[Fraction]:
-        """Return weight 1 for every part; a part of named columns has the largest of their weights."""
+        """Return the weight of every measure, then of every choice, then (where groups are not public) of the
+        selection of groups: the largest weight of the named columns that are computed from it, else 1."""
         named = {name: _require.exact(weight, "weight") for name, weight in self.weights}
         if unknown := sorted(set(named) - {name for name, _ in self._plan.outputs}):
             raise InvalidInput(
@@ -198,7 +203,8 @@ class Query:
         return weights if self._plan.known_keys else [*weights, Fraction(1)]
 
     def _parts_of(self, name: str) -> set[int]:
-        """Return the numbers of the measures and choices that an output column is computed from."""
+        """Return the positions, in the list of `_weights`, of the measures and choices that an output column
+        is computed from."""
         expression = dict(self._plan.outputs)[name]
         parts: set[int] = set()
         for node in walk(expression):
@@ -211,6 +217,7 @@ class Query:
 
     @property
     def event(self) -> Event:
+        """The price of a run, as the accountant composes it."""
         return self._allocation.event
 
     @property
@@ -220,8 +227,11 @@ class Query:
 
     @property
     def key(self) -> str:
-        """Stable text of what is asked at which price: equal for equal questions, for the store of released
-        answers."""
+        """The text under which an answer is stored: equal for queries that ask the same at the same price.
+
+        Stored answers are found by it, so that a change here makes them unreachable, and everything that
+        changes the answer must be in it.
+        """
         return json.dumps(
             {
                 "plan": self._plan.key,
@@ -236,11 +246,12 @@ class Query:
 
     @property
     def _shown_delta(self) -> float:
-        """The delta that is used: none where all noise is Laplace and all groups are public."""
+        """The delta that is spent: 0 where all noise is Laplace and all groups are public."""
         return 0.0 if pure.epsilon_of(self.event) is not None else float(self.delta)
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The names of the output columns."""
         return tuple(name for name, _ in self._plan.outputs)
 
     def is_number(self, column: int) -> bool:
@@ -256,7 +267,7 @@ class Query:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the errors beside the numbers leave out, in words."""
+        """The errors that the intervals do not cover, in words."""
         return notes(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
@@ -278,6 +289,8 @@ class Query:
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        """Run the query on the data: the curator calls this after the charge. The hash's key is drawn before
+        any noise."""
         check_source(self.public, source)
         watch = getattr(engine_of(source), "stopwatch", None)
         check = watch() if watch is not None else _no_deadline
@@ -289,7 +302,8 @@ class Query:
         return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
 
     def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _no_deadline) -> Answer:
-        """Add the noise, make the choices, and compute the answer from these alone."""
+        """Select the groups, add the noise, make the choices, and compute the answer from these released
+        results alone; `check` raises when the deadline has passed. Draws come in this order."""
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
             is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
@@ -302,8 +316,7 @@ class Query:
         return self._answer(exact.keys, measures, choices, entropy.private)
 
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
-        """Return the exact rows, for tests of semantics only. No description and no public call leads
-        here."""
+        """Return the exact rows, for tests of semantics only. No public method calls it."""
         exact = self._measure(source, key)
         if not self._plan.known_keys:
             exact = _select_groups(exact, np.ones(len(exact.keys), dtype=bool), False)
@@ -314,7 +327,7 @@ class Query:
         return [list(row) for row in rows]
 
     def restated(self, answer: Answer) -> Answer:
-        """Return a stored answer to the same question in the words of this one."""
+        """Return a stored answer to an equal query with this query's SQL."""
         return replace(answer, sql=self.sql)
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
@@ -363,17 +376,18 @@ def _take_rows(exact: Exact, rows: Any) -> Exact:
 
 
 def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
-    """Return the groups that are shown, in the order of their keys; with `other`, the rest added up as one
-    more."""
+    """Return the groups that are shown, with their keys in the order of texts; with `other`, the measures of
+    all other groups are added up as one more group."""
     rows = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
     kept = _take_rows(exact, np.array(rows, dtype=np.int64))
     if other:
-        rest = [
+        hidden_totals = [
             m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))
             for m in exact.measures
         ]
         kept.keys.append((OTHER,))
         kept.measures = [
-            np.array([*m.tolist(), r], dtype=object) for m, r in zip(kept.measures, rest, strict=True)
+            np.array([*m.tolist(), total], dtype=object)
+            for m, total in zip(kept.measures, hidden_totals, strict=True)
         ]
     return kept

@@ -1,9 +1,8 @@
-"""Defines expressions of a checked plan: columns, literals and calls of known operators.
+"""Defines the expressions of a checked plan: columns, literals, calls of known operators, and outputs.
 
-They contain no node of the parsed SQL.
-
-Each node has its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value`
-computes one on released numbers.
+They contain no node of the analyst's syntax tree. Each has a `domain`. `sql` writes an expression for the
+engine, `key` writes it as the text under which answers are stored, and `value` computes it on released
+values.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from .domain import Kind, ValueDomain, constant
 from .errors import Node, Refusal
 from .operators import OPERATORS, double
 
-# nodes of the SQL that an expression becomes
+# The largest number of SQL nodes that an expression may become. Not tuned.
 MAX_SQL_SIZE = 20_000
-# Levels of nesting of an expression: it is walked by recursion.
+# The most levels of nesting of an expression: functions walk it by recursion, far below Python's limit. Not
+# tuned.
 MAX_DEPTH = 64
-# How many times the SQL of each operator repeats its argument.
+# How many times the SQL of an operator repeats its arguments; once for those not listed.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
 # Operators whose result has one of DuckDB's integer types if all their arguments have.
 _INTEGER_IF_ARGUMENTS_ARE = {
@@ -45,11 +45,12 @@ _INTEGER_IF_ARGUMENTS_ARE = {
     "round",
     "trunc",
 }
-# Names that no other key is.
-_PLAIN = re.compile(r"[\w ]+")
-# Operators whose result always has one, like parts of dates and casts to integers.
+# Operators whose result always has an integer type, like parts of dates ("part:") and casts ("whole:").
 _ALWAYS_INTEGER = {"sign", "length", "days", "exactly whole"}
-# Operators that may overflow, unless their range is known to be small; text that is cast may say "inf".
+# Names of columns that cannot be the `key` of another expression, as they have no punctuation.
+_PLAIN = re.compile(r"[\w ]+")
+# Operators that may overflow to an infinity or NaN if their range is not bounded; a text that is cast may be
+# "inf".
 _OVERFLOWS = {"+", "-", "*", "/", "exp", "power", "number", "float"}
 
 
@@ -85,7 +86,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Applies a known operator to expressions; `make` builds it and computes its domain, size and depth."""
+    """Applies a known operator to expressions. Only `make` builds it: it computes the domain, the `weight`
+    (the number of SQL nodes) and the `depth` (levels of nesting)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -96,7 +98,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Refers, after aggregation, to a group key (kind "key") or a released aggregate (kind "aggregate")."""
+    """Refers, after aggregation, to group key number `index` (kind "key") or released aggregate number
+    `index` (kind "aggregate") of the plan."""
 
     kind: str
     index: int
@@ -136,7 +139,7 @@ def _is_null(node: Expr) -> bool:
 
 
 def weight(node: Expr) -> int:
-    """Return how much text the expression becomes for the engine."""
+    """Return about how many SQL nodes the expression becomes for the engine."""
     return node.weight if isinstance(node, Call) else 1
 
 
@@ -149,7 +152,7 @@ def walk(node: Expr) -> Iterator[Expr]:
 
 
 def sql(node: Expr) -> Node:
-    """Return the expression for the engine."""
+    """Return the SQL of an expression for the engine."""
     if isinstance(node, Column):
         return exp.column(exp.to_identifier(node.name, quoted=True))
     if isinstance(node, Literal):
@@ -160,7 +163,7 @@ def sql(node: Expr) -> Node:
 
 
 def literal(value: Any) -> Node:
-    """Return a constant for the engine."""
+    """Return the SQL of a constant; numbers are DOUBLE."""
     if value is None:
         return exp.Null()
     if isinstance(value, bool):
@@ -173,9 +176,10 @@ def literal(value: Any) -> Node:
 
 
 def key(node: Expr) -> str:
-    """Return stable text: the same for the same expression, whatever it was called."""
+    """Return the text that identifies an expression in the store of answers, whatever alias it had. Answers
+    are found by it: a change of this text makes stored answers unreachable."""
     if isinstance(node, Column):
-        # A column may be called what an expression is written as: "+(a, b)".
+        # A column may have a name like the key of a call: "+(a, b)".
         return node.name if _PLAIN.fullmatch(node.name) else f"column:{node.name!r}"
     if isinstance(node, Literal):
         return f"{type(node.content).__name__}:{node.content!r}"
@@ -185,15 +189,15 @@ def key(node: Expr) -> str:
 
 
 def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
-    """Return the expression on released values: arrays with one entry per group; NaN (or None in texts) is
-    NULL."""
+    """Compute an expression after aggregation from the released `keys` and `aggregates`, arrays with one
+    entry per group; NULL is NaN among numbers and None among texts."""
     if isinstance(node, Output):
         return (keys if node.kind == "key" else aggregates)[node.index]
     if isinstance(node, Literal):
         return _plain(node.content)
     assert isinstance(node, Call)
     function = OPERATORS[node.op].value
-    # checked by the binder
+    # checked before, by `computable`
     assert function is not None
     return function(*(value(arg, keys, aggregates) for arg in node.args))
 
@@ -210,7 +214,8 @@ def _plain(content: Any) -> Any:
 
 
 def computable(node: Expr) -> bool:
-    """Return whether `value` can compute it after aggregation."""
+    """Return whether `value` can compute an expression after aggregation: it reads no column of the table,
+    and all its operators have a computation on released values."""
     return all(not isinstance(n, Call) or OPERATORS[n.op].value is not None for n in walk(node)) and not any(
         isinstance(n, Column) for n in walk(node)
     )

@@ -1,8 +1,9 @@
-"""Defines the closed list of what an expression may do: for each operator its range, its node for the engine
-and its value on released numbers.
+"""Defines the operators of expressions, a closed list: for each the rule of its domain, its SQL for the
+engine, and its computation on released values.
 
-Every operator is total: no division, cast, root or logarithm can fail on any row, because a failure would
-tell of that row. Numbers are computed as DOUBLE. Where plain SQL would stop, the result is NULL.
+Every operator is total: no division, cast, root or logarithm can fail on any row, because an error would
+reveal something about that row. Numbers are computed as DOUBLE. Where plain SQL would raise an error, the
+result is NULL.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
+    """Holds three functions of an operator's arguments: of their domains, of their SQL nodes, and of their
+    released values (numpy arrays; NULL is NaN among numbers and None among texts), if it can be computed
+    there."""
+
     domain: Rule
     sql: Callable[..., Node]
-    # on numpy arrays of released numbers; NaN is NULL
     value: Callable[..., Any] | None = None
 
 
@@ -71,7 +75,7 @@ def _to_digits(cls: type[semantics.Semantic]) -> Callable[..., Node]:
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a comparison on released numbers as 1.0, 0.0 or NaN."""
+    """Return a comparison on released values as 1.0, 0.0, or NaN for NULL."""
 
     def of_present(x: Any, y: Any) -> float:
         return math.nan if _is_missing(x) or _is_missing(y) else float(function(x, y))
@@ -86,7 +90,8 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap arithmetic on released numbers: what is not finite becomes NaN, and no warning says so."""
+    """Wrap arithmetic on released numbers: a result that is not finite becomes NaN, without numpy's
+    warning."""
 
     def value(*args: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -97,6 +102,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _case_value(*args: Any) -> Any:
+    """Compute CASE; arguments: condition, value, condition, value, ..., default."""
     result = args[-1]
     for condition, then in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = np.where(np.asarray(condition) == 1.0, then, result)
@@ -104,6 +110,7 @@ def _case_value(*args: Any) -> Any:
 
 
 def _first_value(*args: Any) -> Any:
+    """Compute COALESCE."""
     result = args[-1]
     for arg in reversed(args[:-1]):
         result = np.where(_missing(arg), result, arg)
@@ -115,7 +122,7 @@ def _null_if(a: Any, b: Any) -> Any:
 
 
 def _none_for_nan(a: Any) -> Any:
-    """Return texts with None where the literal NULL, which is NaN among numbers, was put in."""
+    """Return texts with None for NULL, where a literal NULL came in as NaN."""
     a = np.asarray(a)
     return np.where(_missing(a), None, a) if a.dtype == object else a
 
@@ -140,7 +147,7 @@ def _or(a: Any, b: Any) -> Any:
 
 
 def _truths(a: Any) -> Any:
-    """Return conditions as 1.0, 0.0 and NaN; as keys of groups they are True and False."""
+    """Return conditions as 1.0, 0.0 and NaN; group keys come as True and False."""
     return np.asarray(a, dtype=float)
 
 
@@ -159,7 +166,7 @@ def _case_sql(*args: Node) -> Node:
 
 
 def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
-    """Return a number inside [low, high]; what is not finite is missing, not large."""
+    """Return SQL that clips a number to [low, high]; an infinity or NaN becomes NULL."""
     return semantics.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
 
 
@@ -168,7 +175,7 @@ def _like_sql(a: Node, pattern: Node) -> Node:
 
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
-    """Compare both in the engine's own lower case, which is not Python's."""
+    """Write ILIKE as LIKE of both arguments in the engine's lower case, which differs from Python's."""
     return _like_sql(
         semantics.LowerCase(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0])
     )
@@ -190,12 +197,14 @@ def _half_away(a: Any, digits: Any = 0) -> Any:
 
 
 def _cut(a: Any, digits: Any = 0) -> Any:
+    """Compute TRUNC."""
     unit = 10.0 ** int(np.ravel(digits)[0])
     return np.trunc(a * unit) / unit
 
 
 def _numbers(a: Any) -> Any:
-    """Return released values as numbers; NaN for a text that is none, as the engine has NULL for it."""
+    """Return released values as numbers; NaN for a text that is no number, where the engine's cast is
+    NULL."""
     a = np.asarray(a)
     return np.vectorize(_read_number, otypes=[float])(a) if a.dtype == object else a.astype(float)
 
@@ -208,7 +217,7 @@ def _read_number(value: Any) -> float:
 
 
 def _extreme(of_numbers: Callable[..., Any], pick: Callable[..., Any]) -> Callable[..., Any]:
-    """Return LEAST or GREATEST of released numbers or days; what is missing is skipped."""
+    """Return LEAST or GREATEST of released numbers or days; NULL is skipped."""
 
     def of_days(*days: Any) -> Any:
         return pick((day for day in days if not _is_missing(day)), default=None)
@@ -222,7 +231,7 @@ def _extreme(of_numbers: Callable[..., Any], pick: Callable[..., Any]) -> Callab
 
 
 def _within(lower: int, upper: int) -> Callable[..., Any]:
-    """Return the function that rounds to a whole number, and gives NaN outside a range."""
+    """Return the cast of released values to an integer type: NaN outside [lower, upper]."""
 
     def value(a: Any) -> Any:
         # DuckDB casts a DOUBLE with halves to the even neighbor, and a text with halves away from zero
@@ -233,23 +242,28 @@ def _within(lower: int, upper: int) -> Callable[..., Any]:
 
 
 def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[..., Any]:
-    """Return a function of texts (or of days as text) on released keys; None stays None."""
+    """Return `function` applied to each text (or day as text) of an array, with further arguments that are
+    constants; None stays None. `number`: the results are numbers."""
 
-    def value(a: Any, *rest: Any) -> Any:
+    def value(a: Any, *constants: Any) -> Any:
         array = np.asarray(a, dtype=object)
-        plain = [None if v is None else function(v, *(np.ravel(r)[0] for r in rest)) for v in array.ravel()]
+        fixed = [np.ravel(constant)[0] for constant in constants]
+        results = [None if v is None else function(v, *fixed) for v in array.ravel()]
         if number:
-            return np.array([np.nan if v is None else v for v in plain], dtype=float).reshape(array.shape)
-        texts = np.empty(len(plain), dtype=object)
-        texts[:] = plain
+            return np.array([np.nan if v is None else v for v in results], dtype=float).reshape(array.shape)
+        texts = np.empty(len(results), dtype=object)
+        texts[:] = results
         return texts.reshape(array.shape)
 
     return value
 
 
 def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
-    def engine_value(value: str, *rest: str) -> Any:
-        return engine_values(name, (date.fromisoformat(value) if days else value,), *map(str, rest))[0]
+    """Return a function of texts (with `days`: of days) that DuckDB itself computes, so that results
+    agree."""
+
+    def engine_value(value: str, *constants: str) -> Any:
+        return engine_values(name, (date.fromisoformat(value) if days else value,), *map(str, constants))[0]
 
     return _texts(engine_value)
 
@@ -271,31 +285,23 @@ def _alike(a: Any, b: Any) -> Any:
 
 
 def _part_value(name: str) -> Callable[[str], float]:
-    """Return the function that takes one part of a date."""
+    """Return the function that computes one part of a day that is given as ISO text."""
 
     def part(value: str) -> float:
         day = date.fromisoformat(value)
-        iso = day.isocalendar()
-        parts = {
-            "year": day.year,
-            "quarter": (day.month + 2) // 3,
-            "month": day.month,
-            "day": day.day,
-            "week": iso[1],
-        }
-        parts |= {"dow": day.isoweekday() % 7, "isodow": day.isoweekday(), "doy": day.timetuple().tm_yday}
+        parts = {"year": day.year, "quarter": (day.month + 2) // 3, "month": day.month, "day": day.day}
+        parts |= {"week": day.isocalendar()[1], "doy": day.timetuple().tm_yday}
+        # Sunday is day 0 of DOW and day 7 of ISODOW
+        parts |= {"dow": day.isoweekday() % 7, "isodow": day.isoweekday()}
         return float(parts[name])
 
     return part
 
 
 def _substring(value: str, start: int, length: int | None = None) -> str:
+    """Compute SUBSTRING, which counts from 1; positions before the text use up `length`."""
     begin = max(start - 1, 0)
     return value[begin:] if length is None else value[begin : max(begin, start - 1 + length)]
-
-
-def _sub_sql(a: Node, start: Node, length: Node | None = None) -> Node:
-    return semantics.Substring(this=a, start=start, length=length)
 
 
 def _concat_nodes(*args: Node) -> Node:
@@ -303,7 +309,8 @@ def _concat_nodes(*args: Node) -> Node:
 
 
 def _replace_sql(a: Node, old: Node, new: Node) -> Node:
-    """Replace, with texts cut before and after, so that none grows beyond measure."""
+    """Write REPLACE, with texts cut to `LONGEST` characters before and after, so that none grows without
+    limit."""
     return semantics.Replace(this=a, old=old, new=new, max_length=text_rules.LONGEST)
 
 
@@ -327,6 +334,10 @@ def _start_value(unit: str) -> Callable[[str], str]:
     return lambda value: date_rules.start_of(unit, date.fromisoformat(value)).isoformat()
 
 
+# These names are part of `nodes.key`, by which stored answers are found: they must not change. Some are not
+# SQL: "days" is a difference of dates, "later" and "months" add days and months, "same" is IS NOT DISTINCT
+# FROM, "null?" IS NULL; "finite" and "exactly whole" are NULL for other numbers; "whole:INTEGER" is a cast,
+# "part:year" EXTRACT, and "start:month" DATE_TRUNC.
 OPERATORS: dict[str, Operator] = {
     "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(semantics.Plus), _quiet(np.add)),
     "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(semantics.Minus), _quiet(np.subtract)),
@@ -389,13 +400,9 @@ OPERATORS: dict[str, Operator] = {
     "ilike": Operator(text_rules.like, _ilike_sql),
     "case": Operator(rules.case, _case_sql, _case_value),
     "coalesce": Operator(
-        rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value
+        rules.coalesce, lambda a, *others: exp.Coalesce(this=a, expressions=list(others)), _first_value
     ),
-    "nullif": Operator(
-        rules.nullif,
-        lambda a, b: exp.Nullif(this=a, expression=b),
-        _null_if,
-    ),
+    "nullif": Operator(rules.nullif, lambda a, b: exp.Nullif(this=a, expression=b), _null_if),
     **{
         name: Operator(text_rules.engine_function(name), _unary(cls), _engine_text(name))
         for name, cls in (
@@ -406,17 +413,13 @@ OPERATORS: dict[str, Operator] = {
     },
     "substring": Operator(
         text_rules.python_function(_substring, "SUBSTRING"),
-        _sub_sql,
+        lambda a, start, length=None: semantics.Substring(this=a, start=start, length=length),
         _texts(lambda v, *at: _substring(v, *map(int, at))),
     ),
     "replace": Operator(text_rules.replace_text, _replace_sql, _engine_text("replace")),
     "||": Operator(text_rules.concat, _concat_nodes, _concat_values),
     "length": Operator(text_rules.length, _unary(semantics.Length), _texts(len, number=True)),
-    "number": Operator(
-        rules.to_number,
-        lambda a: semantics.SafeCast(this=a, to="double"),
-        _numbers,
-    ),
+    "number": Operator(rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), _numbers),
     "float": Operator(
         rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)) * 1.0)
     ),

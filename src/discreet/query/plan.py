@@ -197,7 +197,7 @@ class _Planner:
             name, inner = named(item)
             if isinstance(item, exp.Star):
                 raise refuse(
-                    item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
+                    item, "* stands for rows, which are never released", "Name aggregates, such as COUNT(*)."
                 )
             if name.lower() in (earlier.lower() for earlier, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
