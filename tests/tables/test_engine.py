@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 import threading
 from datetime import date
+from unittest import mock
 
+import duckdb
 import numpy as np
 import polars
 import pyarrow as pa
@@ -32,6 +34,9 @@ from discreet.tables import (
     version_of,
 )
 from discreet.tables.engine import ROW, Engine
+from discreet.tables.engines.open_rows import ask_open_rows
+from discreet.tables.engines.postgres_arrow import csv_batches
+from discreet.tables.engines.postgres_connection import Pool
 
 from ..loops import for_each
 
@@ -133,8 +138,40 @@ def test_rows_are_numbered_for_good(folder):
     for data in kinds_of_data(folder).values():
         numbers = connect(data, PUBLIC).answer(f"SELECT {ROW} FROM people").column(0).to_pylist()
         assert len(set(numbers)) == 4
-    with_gap = TABLE.append_column(ROW, pa.array([5, 7, 9, 11])).slice(1)
-    assert connect(with_gap, PUBLIC).answer(f"SELECT {ROW} FROM people").column(0).to_pylist() == [7, 9, 11]
+
+
+@pytest.mark.parametrize("name", [ROW, ROW.upper()])
+def test_no_column_of_a_table_stands_in_for_the_number_of_a_row(tmp_path, name):
+    """A column that repeats would make several rows one unit, and one more row would displace another's."""
+    repeated = TABLE.append_column(name, pa.array([7, 7, 7, 7]))
+    with duckdb.connect(str(tmp_path / "p.duckdb")) as con:
+        con.register("repeated", repeated)
+        con.execute("CREATE TABLE people AS SELECT * FROM repeated")
+    for data in (repeated, repeated.to_pydict(), Database(tmp_path / "p.duckdb", "people")):
+        with pytest.raises(InvalidInput, match=f"are called '{name}' and '{ROW}'"):
+            connect(data, PUBLIC)
+
+
+def test_tables_of_open_rows_may_have_any_names():
+    tables = {name: pa.table({"a": [i]}) for i, name in enumerate(["rows_1", "ROWS__0", "x"])}
+    for i, name in enumerate(tables):
+        assert ask_open_rows(tables, f"SELECT a FROM {name}")["a"].to_pylist() == [i]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds"), [(1e-9, 1), (2.5, 2500), (1e9, 2**31 - 1), (1e300, 2**31 - 1)]
+)
+def test_a_limit_of_time_is_one_that_postgresql_takes(seconds, milliseconds):
+    pytest.importorskip("psycopg")
+    connection = mock.MagicMock()
+    pool = Pool(mock.Mock(connect=lambda: connection))
+    with pool.transaction(seconds):
+        assert f"SET LOCAL statement_timeout = '{milliseconds}'" in connection.execute.call_args.args[0]
+
+
+def test_a_postgresql_table_may_have_as_many_columns_of_text_as_the_server_allows():
+    schema = pa.schema([(f"c{i}", pa.string()) for i in range(1600)])
+    assert [batch.num_rows for batch in csv_batches([b"," * 1599 + b"\n"] * 3, schema)] == [3]
 
 
 def test_engine_text_is_withheld():

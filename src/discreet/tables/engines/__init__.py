@@ -1,6 +1,7 @@
 """The engines that answer queries: DuckDB (embedded), PostgreSQL and Spark.
 
-Each engine is a module here, with the `Dialect` that writes the closed set of nodes for it.
+Each engine is a module here (`duckdb`, `postgres`, `spark`). The module of its dialect (`duckdb_dialect` and
+so on) writes every node of `tables.semantics` in the SQL of that engine.
 
-`tests/contracts/engines.py` lists them; what an engine must do is tested there for all of them alike.
+`tests/contracts/engines.py` lists the engines, and the tests beside it hold all of them to the same contract.
 """

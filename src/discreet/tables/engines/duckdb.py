@@ -1,9 +1,10 @@
 """DuckDB, embedded: the engine for files, data frames and Arrow.
 
 `connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an
-Arrow table. `discreet.query` builds trees of the closed set of nodes, `duckdb_dialect` writes them; only
-the aggregated result comes back, as Arrow. DuckDB has no access to files or network beyond the table itself.
-That lock is a second line: queries are rebuilt from checked plans.
+Arrow table. `discreet.query` builds each query as a tree of the nodes of `tables.semantics` (the closed set),
+and `duckdb_dialect` writes the tree as SQL; only the aggregated result comes back, as Arrow. DuckDB is locked
+so that it can open no file but those of its tables, and no network connection. The lock is a second line of
+defense: no text of an analyst reaches DuckDB, as every query is written anew from a checked plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class DuckDB:
-    """A table, and those related to it, in an embedded DuckDB. Made by `connect`.
+    """Answers queries about a table, and the tables related to it, in an embedded DuckDB. Made by `connect`.
 
     >>> people = connect({"age": [31, 45, 27]}, Public(table="people"))
     >>> people.answer('SELECT COUNT(*) AS n FROM "people"').column("n").to_pylist()
@@ -64,13 +65,13 @@ class DuckDB:
         return self._opened.con
 
     def ready(self) -> None:
-        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an
-        engine that is gone."""
+        """Raise `EngineError` if no query can be answered. It is called before a charge, so that nobody pays
+        for a query that the engine cannot run."""
         self._opened.renew()
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Return what changes with the data that are held in memory; under a secret key, so that it tells
-        nobody what they are."""
+        """Return a hash that changes with the data. It is made with a secret `key`, so that nobody can test
+        guesses of the data against it."""
         return self._opened.fingerprint(key)
 
     @property
@@ -83,22 +84,24 @@ class DuckDB:
 
     @property
     def dialect(self) -> Dialect:
-        # The SQL library is slow to load: nobody who asks no query should wait for it.
+        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .duckdb_dialect import DUCKDB
 
         return DUCKDB
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
-        long."""
+        """Return the result of one aggregate query that `discreet.query` has built.
+
+        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
+        """
         with self._cancellable() as cursor:
             late = threading.Event()
             timer = self._timer(cursor, late)
             try:
-                # a relation: from DuckDB 2 on, Arrow tables of `execute` come with a copy and a warning
+                # `sql`, not `execute`: from DuckDB 2 on, `execute(...).to_arrow_table()` copies and warns.
                 return cursor.sql(sql).to_arrow_table()
             except Exception:
-                # Its text could quote a value.
+                # The text of DuckDB's error could quote a value of a row, so that it is not shown.
                 error = too_late(self._seconds) if late.is_set() else withheld()
                 self._opened.try_renew()
                 raise error from None
@@ -106,7 +109,8 @@ class DuckDB:
                 timer.cancel()
 
     def stopwatch(self) -> Callable[[], None]:
-        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
+        passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -117,7 +121,8 @@ class DuckDB:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the named columns of the main table, batch by batch.
 
-        There is no limit of time: the reader may take as long as it needs.
+        Without columns, each batch has only a number of rows. There is no limit of time: the caller may take
+        as long as it needs between two batches.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
@@ -131,18 +136,18 @@ class DuckDB:
                 raise withheld() from None
             while (batch := _next(reader)) is not None:
                 if columns:
-                    # Days and times that no calendar of Python's has are missing here too.
+                    # Days and times outside the years 1 to 9999, which Python's calendar lacks, become NULL.
                     yield from engine_types(pa.Table.from_batches([batch])).to_batches()
                 else:
                     yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
     def _typed(self, column: str, kind: str) -> str:
-        """Return a column as its declared type: a CSV file holds text only, and what does not convert is
-        missing."""
+        """Return the SQL that selects a column as its declared type: a CSV file holds text only, and a text
+        that does not convert becomes NULL. `kind` is the kind of the stored column."""
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
         if to is None and column in self._opened.wide.get(self._public.table, ()):
-            # Such a number that is an id keeps all of its digits.
+            # A whole number of 128 bits: as a text it keeps all of its digits, which an id needs.
             to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
         if to is None:
             return quoted(column)
@@ -161,6 +166,7 @@ class DuckDB:
 
     @contextmanager
     def _cancellable(self) -> Iterator[Any]:
+        """Yield a cursor that `interrupt` can stop."""
         cursor = self._cursor()
         self._running.add(cursor)
         try:
@@ -169,6 +175,9 @@ class DuckDB:
             self._running.discard(cursor)
 
     def _timer(self, cursor: Any, late: threading.Event) -> threading.Timer:
+        """Return a timer that sets `late` and interrupts the cursor when the limit of time has passed; it is
+        not started where there is no limit."""
+
         def stop() -> None:
             late.set()
             cursor.interrupt()
@@ -180,7 +189,7 @@ class DuckDB:
         return timer
 
     def current(self) -> None:
-        """Raise `EngineError` if the files of the table are not as they were when it was opened."""
+        """Raise `EngineError` if the files of the table have changed since it was opened."""
         self._opened.current()
 
     def _cursor(self) -> Any:
@@ -192,8 +201,11 @@ class DuckDB:
         check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
 
     def _check_keys(self) -> None:
-        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
-        it."""
+        """Require that a declared key of a public table is unique, because joins rely on it. The table is
+        public, so that a refusal tells nothing private.
+
+        Keys are compared as texts because joins use only keys that are declared as text (`query.relation`).
+        """
         for table in self._public.tables:
             if not table.key:
                 continue
@@ -210,9 +222,10 @@ class DuckDB:
 
 
 class _Opened:
-    """The connection with its tables in it.
+    """Holds the connection with the tables in it.
 
-    One that broke (the engine gives up as a whole after an internal error) is replaced.
+    After an internal error DuckDB refuses every further statement; then the connection is replaced by a new
+    one with the same tables (`renew`).
     """
 
     def __init__(
@@ -230,10 +243,13 @@ class _Opened:
         }
         self._data, self._original_data = dict(tables), dict(tables)
         self._open()
-        # Held as Arrow from now on: a data frame may change, the table that was opened must not.
+        # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
+        # connection must hold the same rows.
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
 
     def _open(self) -> None:
+        """Connect, read all tables, and set `kinds` (the kind of each column, by table) and `wide` (the
+        columns of 128-bit numbers, by table)."""
         self.con, folder = connection(*self._limits)
         self._reader = TableReader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
@@ -253,8 +269,8 @@ class _Opened:
         lock(self.con, self._reader.paths)
 
     def cursor(self) -> Any:
-        """Return a connection of its own, so that threads do not disturb each other; what is registered must
-        be so for each."""
+        """Return a new cursor, which is a connection of its own, so that threads do not disturb each other.
+        Arrow tables are registered on every cursor anew, as DuckDB does not pass them on."""
         try:
             return self._registered()
         except Exception:
@@ -268,7 +284,8 @@ class _Opened:
         return cursor
 
     def renew(self) -> None:
-        """Make the connection anew if it answers nothing any more; `EngineError` if that cannot be done."""
+        """Replace the connection if it no longer answers; raise `EngineError` if that fails, or if a file of
+        a table is not the one that was opened."""
         with self._renewing:
             if self._answers():
                 self._check_files()
@@ -291,9 +308,11 @@ class _Opened:
                 ) from None
 
     def _check_files(self) -> None:
-        """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of
-        another one nobody has made sure that every value can be read, so that one row could decide whether
-        queries fail."""
+        """Refuse a Parquet file that has changed since it was opened.
+
+        Queries read Parquet files in place. Only of the file that was opened is it known that every value can
+        be read; in another one a single row could decide whether queries fail.
+        """
         for name, stamp in self._stamps.items():
             data = self._data[name]
             parquet = (isinstance(data, Files) and data.kind == "parquet") or (
@@ -306,8 +325,8 @@ class _Opened:
                 )
 
     def current(self) -> None:
-        """Refuse to go on where files were written, added or taken away since they were opened: these rows
-        are not read."""
+        """Raise `EngineError` if files of a table were written, added or removed since it was opened, because
+        their new rows would not be read."""
         for name, data in self._original_data.items():
             complete = not isinstance(data, Files) or data.complete()
             if not complete or file_stamp(data) != self._stamps[name]:
@@ -317,6 +336,8 @@ class _Opened:
                 )
 
     def try_renew(self) -> None:
+        """Replace a connection that no longer answers, if that is possible; the next query reports it if
+        not."""
         with suppress(EngineError):
             self.renew()
 
@@ -327,8 +348,8 @@ class _Opened:
             return False
 
     def fingerprint(self, key: bytes) -> bytes:
-        """Return a keyed hash of what is in memory, and of when files were last written, how long they are,
-        and how they begin and end."""
+        """Return a keyed hash of the declared columns of tables in memory, and for tables in files of the
+        files' times of writing, lengths, first and last bytes (`file_stamps.content_mark`)."""
         digest = hashlib.blake2b(key=key, digest_size=32)
         for name, mark in self._marks.items():
             digest.update(name.encode() + b"\0" + mark)
@@ -357,7 +378,7 @@ def _declared_columns(public: Public) -> dict[str, list[str]]:
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:
-    """Return the next batch, or None at the end; what the engine says in between is kept back."""
+    """Return the next batch, or None at the end. The text of the engine's error is not shown."""
     try:
         return reader.read_next_batch()
     except StopIteration:
@@ -376,19 +397,22 @@ def connect(
     seconds: float | None = None,
 ) -> DuckDB:
     """Return an engine for a file path (.parquet, .csv), a folder, a pattern ("visits-*.parquet") or a list
-    of these, a `Database`, a data frame (pandas, polars), an
-    Arrow table, or a mapping.
+    of these, a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping of names to columns.
 
-    `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine
-    may use, four fifths of the machine by default; what is larger goes to a private folder on disk.
-    `seconds`: a query that takes longer fails with `TimeLimit`.
+    `related` maps the names of the tables that `public.tables` declares to their data. `memory` ("4GB") is
+    what the engine may use, four fifths of the machine by default; larger intermediate results go to a
+    private folder on disk. `seconds`: a query that takes longer fails with `TimeLimit`.
     """
+    # `several` is None for a single file and for tables in memory.
     tables = {name: several(of) or of for name, of in {public.table: data, **(related or {})}.items()}
     return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
 
 
 def engine_of(source: Source) -> Engine:
-    """Return the source itself if it is an engine; else one that holds its batches."""
+    """Return the source itself if it is an engine, else a DuckDB engine that holds the source's rows.
+
+    A `Memory` source keeps its engine, so that it is made once.
+    """
     if isinstance(source, Engine):
         return source
     if isinstance(source, Memory) and source._discreet_engine is not None:
@@ -400,7 +424,7 @@ def engine_of(source: Source) -> Engine:
     if isinstance(source, Memory):
         table = source._table.select(names)
     else:
-        # No batch at all has no types either: nothing to count, whatever they are.
+        # Without a batch the types are unknown; columns without rows may have any type.
         batches = list(source.batches(names))
         table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in names})
     memory_engine = connect(table, source.public)
@@ -410,7 +434,7 @@ def engine_of(source: Source) -> Engine:
 
 
 def dialect_of(source: Source) -> Dialect:
-    """Return the dialect of the engine that answers for a source, without making one."""
+    """Return the dialect of the engine that answers for a source, without making an engine."""
     if isinstance(source, Engine):
         return source.dialect
     from .duckdb_dialect import DUCKDB

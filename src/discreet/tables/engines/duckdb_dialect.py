@@ -1,4 +1,9 @@
-"""Writes the closed set in DuckDB's SQL."""
+"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in DuckDB's SQL.
+
+The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
+the node, and returns the text. Column names such as "u", "j", "h" and "x0" are those of `semantics`: the
+unit, the group, the rank and the value. `tests/contracts/test_engines.py` compares every writer with Python.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,14 @@ _TYPES = {
 }
 _INTEGERS = {**{name: name for name in d.INTEGERS}, "INTEGER": "INT", "HUGEINT": "INT128"}
 _ZERO = "CAST(0.0 AS DOUBLE)"
-# A text of up to so many characters is repeated.
+# An argument of at most so many characters is repeated where it is needed twice (`_once`); a choice, not
+# measured.
 _SHORT = 64
-# `semantics.DATE` without a reference to what was matched before, which DuckDB's expressions do not have, and
+# `semantics.DATE` without its back-reference (\2), which DuckDB's regular expressions do not have, and
 # without the year 0.
 _YEAR = "([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
 _DAY = rf"^{d.BLANK}({_YEAR}-[0-9]{{1,2}}-|{_YEAR}/[0-9]{{1,2}}/)[0-9]{{1,2}}({d.BLANK}$|[ T][0-9])"
+# The characters that have a meaning in a regular expression.
 _SPECIAL = set(r"\.+*?()|[]{}^$")
 
 
@@ -38,22 +45,27 @@ def _convert(g: Generator, node: Any) -> str:
 
 
 def _once(value: str, body: Callable[[str], str]) -> str:
-    """Return a text in which `body` may name a value as often as it likes; a long one is written once."""
+    """Return `body(value)`, where `body` may use the SQL text `value` several times.
+
+    A long text is written once and bound to a lambda's variable; otherwise nested expressions would double in
+    length with every level.
+    """
     if len(value) <= _SHORT:
         return body(value)
     return f"LIST_TRANSFORM([{value}], lambda __x: {body('__x')})[1]"
 
 
 def _number(value: str) -> str:
-    """Return a value without texts that only DuckDB takes for numbers: '1_000', '+-1', very long ones."""
+    """Return SQL that is NULL for texts that DuckDB reads as numbers and `semantics.NUMBER` does not
+    ('1_000', '+-1', very long ones), and the value itself otherwise."""
     text = f"CAST({value} AS VARCHAR)"
     odd = f"CONTAINS({text}, '_') OR CONTAINS({text}, '+-') OR STRLEN({text}) > {d.LONGEST_NUMBER}"
     return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
 
 
 def _exact_number(value: str) -> str:
-    """Return a value without texts that only DuckDB's casts to integers and decimals take for numbers: '7e ',
-    '+ ', '1e5.'."""
+    """Return SQL that is NULL for texts that DuckDB's casts to integers and decimals read as numbers and
+    `semantics.NUMBER` does not ('7e ', '+ ', '1e5.'), and the value itself otherwise."""
     text = f"CAST({value} AS VARCHAR)"
     odd = f"STRLEN({text}) > {d.LONGEST_NUMBER} OR NOT REGEXP_FULL_MATCH({text}, {literal(d.NUMBER)})"
     return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
@@ -64,7 +76,7 @@ def _safe_cast(g: Generator, node: Any) -> str:
     if to == "double":
         return f"TRY_CAST({_once(value, _number)} AS DOUBLE)"
     if to == "date":
-        # What else DuckDB takes for a day: 'epoch', 'infinity', years before 1 and after 9999.
+        # DuckDB would also read 'epoch', 'infinity', and years before 1 and after 9999.
         return _once(
             value,
             lambda x: (
@@ -76,23 +88,28 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Convert to an integer by way of a wider one: DuckDB's cast of a number at the edge of a narrow type
-    wraps around."""
+    """Convert to an integer type by way of INT128, because DuckDB's direct cast of a number at the edge of a
+    narrow type wraps around."""
     wide = f"TRY_CAST({_once(argument(g, node, 'this'), _exact_number)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
 
+# A text with an exponent of at most four digits; and the same with five groups, which are the sign, the
+# digits before and after the point, and the sign and the digits of the exponent.
 _EXPONENT = rf"^{d.BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?0*[0-9]{{1,4}}{d.BLANK}$"
 _POWER = rf"^{d.BLANK}([+-]?)([0-9]*)\.?([0-9]*)[eE]([+-]?)0*([0-9]{{1,4}}){d.BLANK}$"
 
 
 def _without_exponent(value: str) -> str:
-    """Return a value whose text, where it has an exponent, is written out: DuckDB rounds digit by digit what
-    has a negative one, so that '6e-4' would be 1 as a whole decimal."""
+    """Return the text of a value, without its exponent if it has one ('6e-4' becomes '.0006').
+
+    DuckDB rounds a text with a negative exponent digit by digit, so that '6e-4' would be 1 as DECIMAL(9, 0).
+    """
     text, parts = f"CAST({value} AS VARCHAR)", "(__p)['{}']"
     sign, a, f, minus, digits = (parts.format(name) for name in ("s", "a", "f", "m", "e"))
     e = f"CAST({digits} AS INT)"
-    # The point moves to the left into the digits before it, or beyond them; or to the right.
+    # A negative exponent moves the point to the left, within the digits `a` before it or beyond them; a
+    # positive one to the right, within the digits `f` after it or beyond them.
     left = (
         f"CASE WHEN {e} < LENGTH({a}) THEN LEFT({a}, LENGTH({a}) - {e}) || '.' || RIGHT({a}, {e}) || {f} "
         f"ELSE '.' || REPEAT('0', {e} - LENGTH({a})) || {a} || {f} END"
@@ -118,6 +135,8 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 
 def _with_digits(name: str) -> Writer:
+    """Return the writer of a function whose second argument, the number of digits, may be left out."""
+
     def write(g: Generator, node: Any) -> str:
         digits = f", CAST({argument(g, node, 'digits')} AS INT)" if node.args.get("digits") else ""
         return f"{name}({argument(g, node, 'this')}{digits})"
@@ -128,9 +147,10 @@ def _with_digits(name: str) -> Writer:
 def _clip(g: Generator, node: Any) -> str:
     """Clip to a range.
 
-    Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
-    engine a third of the time of its comparisons, which have to put NaN in order. -0.0 may fail the first
-    test, and is then left as it is by the second.
+    Almost all rows pass the first test, which looks at the signs of x - low and high - x. The sign of a
+    difference of doubles is exact, and the test takes a third of the time of DuckDB's comparisons, which
+    have to order NaN. -0.0 may fail the first test, and is then left as it is by the second. The result is
+    NULL where x is infinite or NaN.
     """
     x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
     nan = f" OR ISNAN({x})" if node.args["may_be_nan"] else ""
@@ -142,8 +162,11 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _matches(g: Generator, node: Any) -> str:
-    """Match a pattern of LIKE in time linear in the text's length: the engine's own LIKE tries all ways to
-    fit `_`, which takes hours on some texts, and would tell who has one."""
+    """Match a pattern of LIKE in time linear in the text's length.
+
+    DuckDB's LIKE tries all ways to match a pattern with `_`. That takes hours on some texts, and the time of
+    the query would tell that a row has one.
+    """
     text, pattern = argument(g, node, "this"), node.args["pattern"]
     if "_" not in pattern.name:
         return f"({text} LIKE {g.sql(pattern)})"
@@ -160,14 +183,18 @@ def _substring(g: Generator, node: Any) -> str:
 
 
 def _rank(g: Generator, node: Any) -> str:
+    """Write the hash with its last `bits` bits replaced by those of `low`."""
     hashed, low = argument(g, node, "this"), argument(g, node, "low")
     mask = (1 << 64) - (1 << node.args["bits"])
     return f"(({hashed} & CAST({mask} AS UBIGINT)) | CAST({low} AS UBIGINT))"
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Keep rows up to the rank of the unit's n-th smallest: the engine keeps the n smallest of each unit as
-    it reads, and sorts nothing."""
+    """Keep the rows whose rank is at most the n-th smallest rank of their unit.
+
+    `MIN("h", n)` is the list of the n smallest: DuckDB keeps it per unit as it reads, and sorts nothing.
+    `pairs` has each rank of a unit once, so that the n smallest are different.
+    """
     source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     last_ranks = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
@@ -178,6 +205,7 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
+    """Keep the n values of each unit and group that come first by `order`, ties by value."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     pair = f"{{'h': {argument(g, node, 'order')}, 'x': \"x0\"}}"
     smallest = f'taken AS (SELECT "j", UNNEST(MIN({pair}, {n})) AS "t" FROM {source} GROUP BY "u", "j")'
@@ -185,6 +213,11 @@ def _smallest_values(g: Generator, node: Any) -> str:
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
+    """Keep the n rows of each unit and group that come first by the hash `order`.
+
+    Equal rows are counted, then numbered by "o" from 0, so that the hash tells them apart. The value "x0" is
+    below 2**32 and stands in the last 32 bits of the rank, from which it is read back.
+    """
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     by = ", ".join(f'"{word(name)}"' for name in ("u", "j", *node.args["columns"], "x0"))
     ranked = _rank(g, d.Rank(this=node.args["order"], low=exp.column("x0", quoted=True), bits=32))
@@ -205,7 +238,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.SafeNearestWhole: template("TRY_CAST({this} AS BIGINT)"),
     d.AsInteger: _as_integer,
     d.AsDecimal: _as_decimal,
-    # By way of a double: a text beyond the range of singles would be infinite.
+    # By way of a double: cast directly, a text beyond the range of single precision would be infinite, not
+    # NULL.
     d.AsFloat: lambda g, node: (
         f"CAST(TRY_CAST(TRY_CAST({_once(argument(g, node, 'this'), _number)} AS DOUBLE) AS REAL) AS DOUBLE)"
     ),
@@ -256,9 +290,9 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),
-    # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose
-    # the third of three groups half of the time, and two units the same group more often than chance. The
-    # outer hash mixes all bits, at no cost that was measurable (10 million rows).
+    # DuckDB combines the hashes of several values by exclusive or. Measured with `hash(key, u, j)` alone, the
+    # third of three groups was chosen half of the time, and two units had the same group more often than
+    # independent choices would. The outer hash mixes all bits; its cost was not measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
     d.ContentHash: template("HASH(HASH({expressions}))"),
     d.Rank: _rank,

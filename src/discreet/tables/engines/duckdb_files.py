@@ -1,4 +1,8 @@
-"""Files as DuckDB reads them: Parquet with its schema and batches, CSV so that nothing is guessed."""
+"""Reads Parquet and CSV files for DuckDB: the schema and the batches of Parquet, and a `read_csv` call that
+leaves DuckDB nothing to guess.
+
+Messages name files and columns, which are public, and never quote a value.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,12 @@ from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
 
-# Bytes of a file that are looked through at once.
+# Bytes of a file that `_line_end` holds at a time; a choice, not measured.
 _CHUNK = 1 << 24
 
 
 def file_kind(path: str) -> str:
+    """Return "parquet" or "csv" by the endings of a file's name; others are refused."""
     suffixes = Path(path).suffixes
     if suffixes and suffixes[-1] == ".parquet":
         return "parquet"
@@ -36,11 +41,12 @@ def file_kind(path: str) -> str:
 
 
 def rewritten(csv_file: Csv) -> str:
-    """Return numbers with a decimal point and dates in ISO format, by functions that cannot fail.
+    """Return the REPLACE clause of a SELECT that rewrites the numbers of a CSV file with a decimal point and
+    its dates in ISO format, by functions that cannot fail; empty if nothing has to be rewritten.
 
-    A date in no known format gets a mark before it, so that it is none: queries take it for missing, and
-    `discreet check` tells it from an empty field. Such texts stay different, but for blanks at their ends, in
-    case they are units.
+    A date in no known format gets a "?" before it and is then no date: queries take it as NULL, while
+    `discreet check` can tell it from an empty field. Different texts stay different, except for blanks at
+    their ends, because the column may hold the ids of units.
     """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
@@ -63,23 +69,27 @@ def rewritten(csv_file: Csv) -> str:
 
 
 def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Sequence[str] = ()) -> str:
-    """Return how to read a CSV file so that nothing about its rows is guessed or can fail: names from the
-    first line, all else text.
+    """Return the `read_csv` call for a file: the names of columns come from the first line, and every column
+    is text, so that DuckDB guesses nothing from the rows and fails on none.
 
-    Queries convert text to the declared type, and what does not convert is missing. A `declared` column that
-    the first line does not name is refused here: no statement about it could be run.
+    `table` is the table's name for messages. Queries convert texts to the declared types, and a text that
+    does not convert is NULL. A `declared` column that the first line does not name is refused here, because
+    DuckDB could run no statement about it.
 
-    What ends a line is said as well. The engine would guess, and take CR and LF for one end: then a line with
-    another CR before them hands its LF to the line after it, and in a file of CRs one LF shifts every line.
-    Told that LF ends a line, it ends one at each CR, too; between CR and LF it sees an empty line, which is
-    no row where there are several columns.
+    The line ending is given as well (`new_line`). Left to guess, DuckDB would take CR LF as one ending. Then
+    in a line that ends in CR CR LF the LF becomes part of the next line, and in a file with CR endings a
+    single LF shifts all lines. With `new_line` LF, DuckDB ends a line at each CR, too. Between CR and LF it
+    then sees an empty line, which is not a row where there are several columns; `_line_end` decides for one
+    column.
     """
     mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
     opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        # Only the names must be text: a line that is not is left out, like others that are broken.
+        # Only the first line must be UTF-8: DuckDB leaves out a later line that is not, like other broken
+        # ones.
         with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             names = next(csv.reader(file, delimiter=mark), [])
+        # Raises ValueError if a name is not UTF-8.
         "".join(names).encode()
         with opener(path, "rb") as file:
             spans = multiline(file, mark)
@@ -109,8 +119,11 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
 
 
 def _line_end(file: IO[bytes]) -> str | None:
-    """Return what ends the lines of a file with one column, in which an empty line is a row, as the engine
-    writes it: what ends the first; None where that is CR and LF, and some CR has no LF after it."""
+    """Return the line ending of a file with one column, as `read_csv` writes it.
+
+    It is that of the first line, because in such a file an empty line is a row. The result is None where the
+    first line ends in CR LF and some other CR has no LF after it.
+    """
     chunk = file.read(_CHUNK)
     first = re.match(rb'(?:"(?:[^"]|"")*"|[^"\r\n])*(\r\n)', chunk)
     while first is not None and chunk:
@@ -122,7 +135,7 @@ def _line_end(file: IO[bytes]) -> str | None:
 
 
 def _conversion(path: str) -> str:
-    """Return the command that makes UTF-8 of a file from Windows or of Latin-1, in words."""
+    """Return the end of a sentence that names the command by which a file becomes UTF-8."""
     if path.endswith(".gz"):
         return ""
     name = shlex.quote(Path(path).name)
@@ -130,7 +143,7 @@ def _conversion(path: str) -> str:
 
 
 def _unpaired(file: str) -> str:
-    """Say that the quotes of a file do not pair up."""
+    """Return the message for a file whose quotes do not pair up."""
     return (
         f"the quotes of {file!r} do not pair up: an unclosed one would swallow the lines after it. Nothing "
         f'was opened or charged. Put fields that hold quotes between quotes, and write "" for each inside.'
@@ -138,7 +151,7 @@ def _unpaired(file: str) -> str:
 
 
 def _mixed_ends(file: str) -> str:
-    """Say that the lines of a file do not end alike."""
+    """Return the message for a file whose lines end in different ways."""
     return (
         f"lines of {file!r} end in different ways: some in CR and LF, and there are CRs without LF, which "
         f"would become part of another line. Nothing was opened or charged. Write the file anew."
@@ -146,27 +159,29 @@ def _mixed_ends(file: str) -> str:
 
 
 def _ambiguous(file: str, names: Sequence[str]) -> str:
-    """Say that the first line of a file does not name each column once: names only, which are public."""
+    """Return the message for a first line that does not name each column exactly once."""
     nothing = "Nothing was opened or charged."
     if not names:
         return f"the first line of {file!r} is empty: it must name the columns, each once. {nothing}"
     name = next(name for name in names if names.count(name) > 1)
-    places = " and ".join(str(place) for place, other in enumerate(names, start=1) if other == name)
+    positions = " and ".join(str(i) for i, other in enumerate(names, start=1) if other == name)
     return (
-        f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns {places}. "
-        f"{nothing} Give them different names there; those that nobody will ask about need no declaration."
+        f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns "
+        f"{positions}. {nothing} Give them different names there; those that nobody will ask about need no "
+        f"declaration."
     )
 
 
 def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
-    """Say that a declared column is not in the first line of a file: names only, which are public."""
+    """Return the message for a declared column that the first line of a file does not name; it suggests
+    another delimiter than `mark` where the first line seems to use one."""
     fact = f"the schema declares {column!r}, and {file!r} has no such column."
     nothing = "Nothing was opened or charged."
     other = next((m for m in (";", "\t", "|", ",") if m != mark and m in names[0]), None)
     if len(names) == 1 and other is not None:
         return (
-            f"{fact} Parted by {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
-            f"parts its fields, write delimiter = {_toml(other)} under [format] in the schema file."
+            f"{fact} Split at {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
+            f"separates its fields, write delimiter = {_toml(other)} under [format] in the schema file."
         )
     return f"{fact}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
 
@@ -176,6 +191,7 @@ def _toml(mark: str) -> str:
 
 
 def parquet_schema(path: str) -> pa.Schema:
+    """Return the schema of a Parquet file; its rows are not read."""
     import pyarrow.parquet as pq
 
     try:
@@ -187,8 +203,10 @@ def parquet_schema(path: str) -> pa.Schema:
 
 
 def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
-    """Refuse a file with other columns, or other types, than the first: what is missing or converted in one
-    file and not in another is for the steward to see."""
+    """Refuse a file of a table whose columns or types differ from those of the first file.
+
+    DuckDB would fill in NULL or convert values, and the steward would not notice.
+    """
     if other.equals(schema, check_metadata=False):
         return
     differ = [
@@ -204,18 +222,20 @@ def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> No
 
 
 def parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the named columns of Parquet files."""
     import pyarrow.parquet as pq
 
     for path in paths:
-        # With this binary type dictionaries come as their values; pyarrow would refuse one that has an entry
-        # which is no text. Times of 96 bits are microseconds to the engine: as nanoseconds, those outside
-        # 1677 to 2262 would wrap around.
+        # large_binary: dictionaries are then read as plain values; otherwise pyarrow refuses a dictionary of
+        # which one entry is not UTF-8. Microseconds, as DuckDB reads INT96 times: as nanoseconds, times
+        # outside the years 1677 to 2262 would wrap around.
         with pq.ParquetFile(path, binary_type=pa.large_binary(), coerce_int96_timestamp_unit="us") as file:
             yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
 
 def write_parquet(path: str, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write what can be read of some batches to a Parquet file, one row group after the other."""
+    """Write batches to a Parquet file, one row group per batch, with NULL for values that queries could fail
+    on (`engine_types`)."""
     import pyarrow.parquet as pq
 
     writer = None

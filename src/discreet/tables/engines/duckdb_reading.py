@@ -1,11 +1,12 @@
-"""How tables come into the engine: files, databases, data frames and Arrow, each under a view with a number
-for every row.
+"""Brings tables into DuckDB: files, databases, data frames and Arrow, each as a table or view with a column
+`ROW` that numbers the rows.
 
-Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. No query
-may fail on a row: the declared columns of a file are read once when it is opened, and where a value cannot be
-(text that is not UTF-8, a time beyond the engine's years), queries read a copy in the private folder in which
-it is missing (`columns.engine_types`). The connection has a limit on memory, spills what is larger into a
-private folder, and is locked once its tables are in.
+Nothing is guessed from rows, and a table that cannot be read is refused by name before anything is charged.
+No query may fail on a row: the declared columns of a file are read once when it is opened. Where that finds a
+value that cannot be read (text that is not UTF-8, a time outside the engine's years), queries read a copy in
+the private folder, in which such values are NULL (`columns.engine_types`). The connection has a limit on
+memory, writes larger intermediate results into the private folder, and is locked once its tables are open
+(`lock`).
 """
 
 from __future__ import annotations
@@ -48,30 +49,33 @@ from .duckdb_files import (
     write_parquet,
 )
 
-# Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it,
-# allow them. One row can move these: with it, a query on ten million rows took a third longer.
+# Optimizers of DuckDB that depend on the least and the largest value of a column, in the file or in one of
+# its row groups. They are switched off because one row can change these values: a query on ten million rows
+# took a third longer with such a row.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
 
-
-# Columns of a CSV file that one statement looks at for texts that are too long: each statement costs time in
-# proportion to all columns of the table, so that one per column took 77 CPU-seconds for 5,000 columns.
+# Columns of a CSV file that one UPDATE searches for texts that are too long. Each statement takes time in
+# proportion to all columns of the table: with one statement per column, 5,000 columns took 77 CPU-seconds.
 _CHUNK = 1000
-# Bits of a row's number within its file, where a table is in several.
+# Where a table is in several files, a row's number has the number of the row within its file in the lower 40
+# bits and the number of the file above them.
 _FILE = 40
+# The names of the tables that hold one CSV file each while a table of several is read.
 _PART = "__discreet_part_"
-# Whole numbers that Arrow does not hold: what it makes of them is missing, or another number.
+# Types of whole numbers for which Arrow has no type: converted by DuckDB, they become NULL or another number.
 WIDE = ("HUGEINT", "UHUGEINT")
 
 
 class Database:
-    """One table of a DuckDB database file; opened read-only."""
+    """Names one table of a DuckDB database file, which is opened read-only."""
 
     def __init__(self, path: str | Path, table: str) -> None:
         self.path, self.table = path, table
 
 
 def as_arrow(data: Any) -> pa.Table:
-    """Return a frame of any library as an Arrow table."""
+    """Return a data frame of pandas or polars, a mapping, a list of rows or another source as an Arrow
+    table."""
     if isinstance(data, Mapping):
         return Memory(data)._table
     if isinstance(data, pa.Table):
@@ -97,11 +101,12 @@ def as_arrow(data: Any) -> pa.Table:
 
 
 def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the columns of a list of rows, each a mapping; what a row does not name is missing."""
+    """Return the columns of a list of rows, each a mapping; a column that a row does not name is None
+    there."""
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput(
-            "a list is taken where each of its entries is a row, {'age': 34, 'ward': 'A'}, and there "
-            "is one at least. Nothing was opened. Give a "
+            "a list must have at least one entry, and each entry must be a row such as "
+            "{'age': 34, 'ward': 'A'}. Nothing was opened. Give a "
             "path to a .parquet or .csv file, a data frame, an Arrow table, or a mapping of columns, "
             "{'age': [34, 51], ...}."
         )
@@ -110,6 +115,7 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _columns(names: Any, columns: Any) -> pa.Table:
+    """Return named columns of any library as one Arrow table, in types that DuckDB holds."""
     texts = [str(name) for name in names]
     check_names("the table", texts)
     return engine_types(
@@ -121,7 +127,7 @@ def _series(series: Any) -> Any:
     try:
         return series.to_arrow()
     except BaseException:
-        # Polars panics on what Arrow has no type for.
+        # BaseException: where Arrow has no type, polars raises a PanicException, which is no Exception.
         raise InvalidInput(
             f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast "
             f"or drop it."
@@ -129,18 +135,22 @@ def _series(series: Any) -> Any:
 
 
 class TableReader:
-    """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
+    """Brings tables into one connection.
+
+    `held`: the Arrow tables by the name under which they are registered. `arrow`: the same by table. `paths`:
+    the files that queries read, which `lock` allows. `unreadable`: by table, the columns whose types DuckDB
+    does not hold, with their kinds.
+    """
 
     def __init__(
         self, con: Any, folder: str, declared: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> None:
         self.con, self.folder, self.declared = con, folder, declared
-        # DuckDB does not own the Arrow memory that it scans.
+        # Kept alive here, because DuckDB does not own the Arrow memory that it scans.
         self.held: dict[str, pa.Table] = {}
         self.arrow: dict[str, pa.Table] = {}
         self.paths: list[str] = []
         self.attached = 0
-        # Columns whose type the engine would get wrong, by table.
         self.unreadable: dict[str, dict[str, str]] = {}
 
     def __call__(self, name: str, data: Any) -> None:
@@ -162,10 +172,11 @@ class TableReader:
             self._arrow(name, as_arrow(data))
 
     def _run(self, sql: str, what: str) -> Any:
+        """Run a statement; the error says that `what` cannot be read."""
         try:
             return self.con.execute(sql)
         except Exception:
-            # Its text may quote the file.
+            # DuckDB's error is not shown, as it may quote the file.
             raise InvalidInput(
                 f"{what} cannot be read. Nothing was opened or charged. Check the file."
             ) from None
@@ -180,7 +191,7 @@ class TableReader:
         self.unreadable[name] = wide
         files = ", ".join(literal(path) for path in paths)
         reader = f"read_parquet([{files}], file_row_number=true, hive_partitioning=false)"
-        # A number for each row: of the file in the high bits, of the row in the low ones.
+        # See `_FILE`.
         number = (
             ""
             if len(paths) == 1
@@ -223,7 +234,7 @@ class TableReader:
         described = self._run(f"DESCRIBE {quoted(name)}", what).fetchall()
         texts = [quoted(column) for column, *_ in described if column != ROW]
         for chunk in (texts[i : i + _CHUNK] for i in range(0, len(texts), _CHUNK)):
-            # GREATEST passes over NULLs; for one column it wants a second argument
+            # GREATEST leaves out NULLs; the 0 is there because it needs a second argument for one column.
             longest = f"GREATEST(0, {', '.join(f'STRLEN({column})' for column in chunk)})"
             assignments = ", ".join(
                 f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
@@ -231,19 +242,21 @@ class TableReader:
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
 
     def _database(self, name: str, data: Database) -> None:
-        """Attach a DuckDB database, and make a view of one table of it."""
+        """Attach a DuckDB database, and make a view of one of its tables."""
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
         self._run(
             f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
         )
         table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
+        described = self._run(f"DESCRIBE {table}", what).fetchall()
+        check_names(name, [*(column for column, *_ in described), ROW])
         columns = f"* {self._replace_clause(table, what, collated=True)}, rowid AS {ROW}"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
         self._replace_unreadable(name, what, lambda columns: self._batches(table, columns))
 
     def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of some columns, as types that Arrow holds."""
+        """Yield batches of some columns of a table of a database, in types that Arrow has."""
         described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
         safe_columns = [
             (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
@@ -257,15 +270,17 @@ class TableReader:
     def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
     ) -> None:
-        """Put a copy that can be read in the place of declared columns that cannot.
+        """Replace the view of a table by one of a readable copy, if a declared column has values that cannot
+        be read. `batches` reads the named columns of the original.
 
-        The copy has the types that the view had: one row decides whether there is a copy, and must not decide
-        what other rows say, nor whether queries fail on them.
+        The copy must have the same types as the view. One row decides whether there is a copy, and it must
+        decide neither what other rows' values are nor whether queries fail on them.
         """
         columns = list(dict.fromkeys(self.declared.get(name, ())))
         described = {
             column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
         }
+        # BLOB stands for a column that the table does not have: its kind is not in KINDS.
         columns = [column for column in columns if kind_of(described.get(column, "BLOB")) in KINDS]
         if self._reads(name, columns, described):
             return
@@ -274,29 +289,31 @@ class TableReader:
             write_parquet(path, batches(columns))
             reader = f"read_parquet({literal(path)}, file_row_number=true)"
             wide = [column for column in columns if described[column] in WIDE]
-            back = {c: f"CAST({quoted(c)} AS {described[c]})" for c in wide}
-            selection = f"* {self._replace_clause(reader, what, back)}RENAME (file_row_number AS {ROW})"
+            # They were copied as texts (`_export_expression`).
+            as_numbers = {c: f"CAST({quoted(c)} AS {described[c]})" for c in wide}
+            selection = f"* {self._replace_clause(reader, what, as_numbers)}RENAME (file_row_number AS {ROW})"
             self.con.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {selection} FROM {reader}")
             copied = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
             }
             same_types = all(copied[column] == described[column] for column in columns)
-            mended = same_types and self._reads(name, columns, copied)
+            readable = same_types and self._reads(name, columns, copied)
         except Exception:
-            # Its text may quote the file.
-            mended = False
-        if not mended:
+            # The error is not shown, as it may quote the file.
+            readable = False
+        if not readable:
             raise InvalidInput(
                 f"{what} holds values that cannot be read. Nothing was opened or charged. Check the file."
             )
         self.paths.append(path)
 
     def _reads(self, name: str, columns: Sequence[str], types: Mapping[str, str]) -> bool:
-        """Return whether every value of these columns can be read, and converted to what queries may make of
-        it."""
+        """Return whether every value of these columns can be read and converted as queries may convert it
+        (`columns.probing`)."""
         probes = [probe for column in columns for probe in probing(quoted(column), types[column])]
         if not probes:
             return True
+        # The hashes are thrown away; they only make DuckDB compute every value.
         hashes = ", ".join(f"bit_xor(hash({probe}))" for probe in probes)
         try:
             self.con.execute(f"SELECT {hashes} FROM {quoted(name)}").fetchall()
@@ -312,7 +329,9 @@ class TableReader:
         *,
         collated: bool = False,
     ) -> str:
-        """Return what a view says of columns that queries could fail on, or take two values of for one."""
+        """Return the REPLACE clause of a view's SELECT: `expressions` by column, and for other columns the
+        safe form of those on which queries could fail, or which could take two values for one
+        (`columns.safe`)."""
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
         replacements = ", ".join(
@@ -323,16 +342,20 @@ class TableReader:
         return f"REPLACE ({replacements}) " if replacements else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
-        """Register an Arrow table, without columns that the engine cannot hold."""
+        """Register an Arrow table, without the columns whose types DuckDB does not hold, and number its rows.
+
+        A column that is called like that number is refused: where it repeats, two rows would be limited as
+        one unit.
+        """
+        check_names(name, [*table.column_names, ROW])
         supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
             column: arrow_kind(table.schema.field(column).type)
             for column in table.column_names
             if column not in supported
         }
-        selection = table.select(supported)
-        if ROW not in supported:
-            selection = selection.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+        numbers = pa.array(range(table.num_rows), pa.int64())
+        selection = table.select(supported).append_column(ROW, numbers)
         raw = f"__discreet_raw_{len(self.held)}"
         self.held[raw] = self.arrow[name] = selection
         self.con.register(raw, selection)
@@ -340,15 +363,21 @@ class TableReader:
 
 
 def _export_expression(type_: str, column: str, new: str | None) -> str:
-    """Return how a column of a database leaves for a copy. Days and times as they are: converting those of a
-    coarse unit is what fails. Whole numbers of 128 bits as texts, as Arrow has no such numbers."""
+    """Return the SQL that selects a column of a database for a copy; `new` is its safe form, if it needs one.
+
+    Days and times are selected as they are, because the conversion of a timestamp in seconds or milliseconds
+    is the one that may fail. Whole numbers of 128 bits become texts, as Arrow has no such numbers.
+    """
     if type_ in WIDE:
         return f"CAST({column} AS VARCHAR) AS {column}"
     return column if new is None or kind_of(type_) == "date" else f"{new} AS {column}"
 
 
 def _amount(memory: Any) -> str:
-    """Return an amount of memory that an engine can start with, as it writes it."""
+    """Return an amount of memory in DuckDB's notation, after checking that it is one of at least 50MB.
+
+    The least amount with which DuckDB can open a table was not measured; 50MB is meant to be above it.
+    """
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([MGT])i?B", memory) if isinstance(memory, str) else None
     if match is None or float(match[1]) * {"M": 1, "G": 1000, "T": 10**6}[match[2]] < 50:
         raise _require.fail("memory", memory, "an amount of at least 50MB, such as '4GB'")
@@ -356,19 +385,20 @@ def _amount(memory: Any) -> str:
 
 
 def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
-    """Return an embedded DuckDB, and its private folder.
+    """Return a new connection to an embedded DuckDB, and the path of its private folder.
 
-    `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk.
+    `memory`: its limit, such as "4GB"; by default four fifths of the machine's memory. Larger intermediate
+    results go to the private folder, which is removed with the connection.
     """
-    # slow to load: nobody who asks no query should wait for it
+    # Imported late because it is slow to load.
     import duckdb
 
     con = duckdb.connect(":memory:")
     con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
     con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
-    # Not encrypted: DuckDB 1.5 writes encrypted files only with its network extension (httpfs) loaded, and
-    # every spill fails without it.
+    # The files in the private folder are not encrypted: DuckDB 1.5 can encrypt them only with its network
+    # extension (httpfs) loaded; without it every write of such a file fails.
     spill = Spill()
     weakref.finalize(con, spill.remove)
     con.execute(f"SET temp_directory={literal(str(spill.path))}")
@@ -381,7 +411,9 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
 
 
 def lock(con: Any, paths: list[str]) -> None:
-    """Lock a connection down for good: no file but the table's own, no network, no extension."""
+    """Lock a connection so that it can open no file but those in `paths`, no network connection and no
+    extension. Nothing can undo that: the settings themselves are locked.
+    """
     if paths:
         con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
     con.execute("SET enable_external_access=false; SET lock_configuration=true;")

@@ -1,4 +1,4 @@
-"""Tells one state of a table's files from another, so that a file that changes under an open table is
+"""Makes stamps and hashes of a table's files, by which a file that changed after the table was opened is
 noticed."""
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from ..files import Files
 from ..formats import Csv
 from .duckdb_reading import Database
 
-# How many bytes at either end of a file are compared when questions are looked up.
+# How many bytes at the beginning and at the end of a file `content_mark` hashes; a choice, not measured.
 _END = 1 << 16
 
 
 def paths_of(data: Any) -> tuple[Path, ...]:
-    """Return the files that a table is in; none for what is in memory."""
+    """Return the files that a table is in; none for a table in memory."""
     if isinstance(data, Files):
         return data.paths
     path = data.path if isinstance(data, Database | Csv) else data
@@ -24,16 +24,17 @@ def paths_of(data: Any) -> tuple[Path, ...]:
 
 
 def content_mark(data: Any) -> bytes | None:
-    """Return a hash of what tells one version of a file from another without reading all of it.
+    """Return a hash of each file's time of writing, length, first and last bytes, one after the other; None
+    for a table in memory. It tells versions of a file apart without reading all of it.
 
-    Never shown: `fingerprint` puts it under a key.
+    The hash depends on private rows and is never shown: `DuckDB._fingerprint` hashes it under a secret key.
     """
     marks = []
     for path in paths_of(data):
         state = path.stat()
         with path.open("rb") as file:
             ends = file.read(_END)
-            # The end of a Parquet file says where everything is and which values it has.
+            # A Parquet file ends with its metadata: the positions of all columns, and their statistics.
             file.seek(max(0, state.st_size - _END))
             ends += file.read(_END)
         marks.append(hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest())
@@ -41,9 +42,9 @@ def content_mark(data: Any) -> bytes | None:
 
 
 def file_stamp(data: Any) -> tuple[Any, ...] | None:
-    """Return which file it is, when it was last written or moved, and how long it is; None for what is in
-    memory."""
-    # The time of the last change of anything beside that of the last write, which whoever writes can set.
+    """Return for each file of a table its device and inode, the times of its last write and last change, and
+    its length; None for a table in memory, or where no file is left."""
+    # The time of the last change (ctime) as well, because a program can set that of the last write (mtime).
     try:
         states = [path.stat() for path in paths_of(data)]
     except OSError:

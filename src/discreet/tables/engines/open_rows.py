@@ -1,4 +1,5 @@
-"""Full SQL about rows that are nobody's secret, such as made-up ones: the engine's errors are shown."""
+"""Answers any SQL about rows that are not private, such as synthetic ones. Because no value is secret, the
+text of an engine's error is shown."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
+from ..engine import quoted
 
 
 def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
-    """Answer one SQL query about these tables, by name. Files and the network are out of its reach.
+    """Return the rows of one SQL query about `tables`, which maps names to rows. The query can reach neither
+    files nor the network.
 
     >>> ask_open_rows({"t": pa.table({"a": [1, 2]})}, "SELECT MAX(a) AS s FROM t")["s"].to_pylist()
     [2]
@@ -20,18 +23,21 @@ def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
 
     if not isinstance(sql, str) or not sql.strip():
         raise _require.fail("text", sql, "a query in SQL")
-    names = {name: f"rows_{i}" for i, name in enumerate(tables)}
+    # Arrow tables are registered under names that none of the tables has: DuckDB finds a registered table
+    # before a view of the same name, in any letter case, and would read another table's rows.
+    prefix = "rows_"
+    while any(name.lower().startswith(prefix) for name in tables):
+        prefix += "_"
     with duckdb.connect(":memory:") as con:
-        for name, table in tables.items():
-            con.register(names[name], table)
-            quoted = '"' + name.replace('"', '""') + '"'
-            con.execute(f"CREATE VIEW {quoted} AS SELECT * FROM {names[name]}")
+        for number, (name, table) in enumerate(tables.items()):
+            con.register(f"{prefix}{number}", table)
+            con.execute(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {prefix}{number}")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
         try:
             answer = con.execute(sql)
             if answer.description is None:
-                raise InvalidInput("the text is no query: it gives no rows.")
+                raise InvalidInput("the text is not a query: it returns no rows.")
             return answer.to_arrow_table()
         except duckdb.Error as error:
             raise InvalidInput(f"the query cannot be answered: {error}") from None

@@ -1,14 +1,15 @@
-"""PostgreSQL: the table stays on its server, and only aggregates come back.
+"""Answers queries in a PostgreSQL database: the table stays on its server, and only aggregates come back.
 
-`connect_postgres(address, public)` makes an engine over a table of a database. Queries of the closed set are
-written by `postgres_dialect`; each statement reads the tables through definitions that make every value safe
-(`postgres_tables`), in a read-only transaction. Nothing is created on the server: a role that may only SELECT
-is enough.
+`connect_postgres(address, public)` makes an engine over a table of a database. `postgres_dialect` writes each
+query, a tree of the nodes of `tables.semantics` (the closed set), as SQL. Each statement reads the tables
+through common table expressions in which no value can make a query fail (`postgres_tables`), in a read-only
+transaction. Nothing is created on the server: a role that may only SELECT is enough.
 
 Guarantee: all statements of one answer see the same rows.
 Proof:     they run in one REPEATABLE READ transaction (`snapshot`), whose snapshot is taken after the tables
-           are locked against changes of their columns and compared with what was opened.
-Assumes:   the server is PostgreSQL 14 or later and honors its own isolation levels.
+           are locked against changes of their columns; their columns are then compared with those at
+           opening (`_compare`).
+Assumes:   the server is PostgreSQL 14 or later and keeps to its documented isolation levels.
 """
 
 from __future__ import annotations
@@ -36,14 +37,18 @@ if TYPE_CHECKING:
 
 # The oldest server that is opened, as libpq numbers versions: PostgreSQL 14.
 OLDEST = 140000
-# The version of a table of which nobody said one.
+# The text of `Public.version` for a table whose steward declared no version.
 UNVERSIONED = "not declared"
 # SQLSTATE of a statement that was cancelled.
 _CANCELED = "57014"
 
 
 class PostgreSQL:
-    """A table, and those related to it, in a PostgreSQL database. Made by `connect_postgres`."""
+    """Answers queries about a table, and the tables related to it, in a PostgreSQL database. Made by
+    `connect_postgres`.
+
+    `tables` maps the names that queries use to the names in the database.
+    """
 
     def __init__(
         self, address: Address, tables: Mapping[str, str], public: Public, *, seconds: float | None = None
@@ -53,7 +58,8 @@ class PostgreSQL:
         self._public, self._seconds = public, seconds
         self._pool = Pool(address)
         weakref.finalize(self, self._pool.close)
-        self._here = threading.local()
+        # Per thread: the connection of the snapshot that is open, if there is one.
+        self._local = threading.local()
         with self._errors(), self._pool.transaction(seconds) as connection:
             self._tables = _open_tables(connection, address, tables, public)
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
@@ -76,22 +82,24 @@ class PostgreSQL:
 
     @property
     def changes(self) -> bool:
-        """Whether nobody says when the table is another one: then no answer is served a second time."""
+        """Whether no version of the table is declared. Rows may then have changed since an answer was stored,
+        so that no stored answer is served again."""
         return self._public.version == UNVERSIONED
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Return nothing of the data: the declared version tells one state of the table from another, and
-        where none is declared every question is a new one."""
+        """Return a text that is equal only for the same state of the table, without reading it. The declared
+        version tells states apart; where none is declared, the text is random, so that no two are equal."""
         return os.urandom(32) if self.changes else b""
 
     def ready(self) -> None:
-        """Raise `EngineError` if no query can be answered: the server is gone, or a table is not what it
-        was."""
+        """Raise `EngineError` if no query can be answered: the server is gone, or the columns of a table have
+        changed."""
         with self.snapshot():
             pass
 
     def stopwatch(self) -> Callable[[], None]:
-        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
+        passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -100,26 +108,27 @@ class PostgreSQL:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let all answers of this thread inside the block see the same rows."""
-        if getattr(self._here, "connection", None) is not None:
+        """Let all answers of this thread inside the block see the same rows. A block inside another one uses
+        the outer snapshot."""
+        if getattr(self._local, "connection", None) is not None:
             yield
             return
         with self._errors(), self._pool.transaction(self._seconds) as connection:
             self._compare(connection)
-            self._here.connection = connection
+            self._local.connection = connection
             try:
                 yield
             finally:
-                self._here.connection = None
+                self._local.connection = None
 
     def plan(self, texts: Sequence[str]) -> None:
-        """Have the server plan queries, which reads no row: what it cannot plan is refused before a
-        charge."""
+        """Have the server plan the queries `texts`, which reads no row, so that a query that it cannot plan
+        is refused before a charge."""
         psycopg = driver()
         with self.snapshot():
             for sql in texts:
                 try:
-                    self._here.connection.execute(f"EXPLAIN {self._with_definitions(sql)}")
+                    self._local.connection.execute(f"EXPLAIN {self._with_definitions(sql)}")
                 except psycopg.errors.QueryCanceled:
                     raise
                 except psycopg.Error:
@@ -129,14 +138,17 @@ class PostgreSQL:
                     ) from None
 
     def _with_definitions(self, sql: str) -> str:
-        """Return a query over the tables as their common table expressions define them."""
+        """Return a query over the tables as their common table expressions define them
+        (`PostgresTable.definition`)."""
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
-        long."""
+        """Return the result of one aggregate query that `discreet.query` has built.
+
+        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
+        """
         with self.snapshot(), self._errors():
-            cursor = self._here.connection.cursor(binary=True)
+            cursor = self._local.connection.cursor(binary=True)
             cursor.adapters.register_loader(DATE, day_loader())
             cursor.execute(self._with_definitions(sql))
             return arrow_table(cursor)
@@ -144,7 +156,9 @@ class PostgreSQL:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the named columns of the main table, batch by batch, as the server sends them.
 
-        One statement, so one snapshot. There is no limit of time: the reader may take as long as it needs.
+        Without columns, each batch has only a number of rows. All batches come from one statement, and so
+        from one snapshot. There is no limit of time: the caller may take as long as it needs between two
+        batches.
         """
         table = self._tables[self._public.table]
         kinds = self._kinds[self._public.table]
@@ -164,7 +178,8 @@ class PostgreSQL:
                         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
     def _typed(self, table: PostgresTable, name: str) -> str:
-        """Return a column as its declared kind: what does not convert is missing."""
+        """Return the SQL that selects a column as its declared kind; a value that does not convert is
+        NULL."""
         from sqlglot import exp
 
         from .. import semantics
@@ -182,9 +197,11 @@ class PostgreSQL:
         return f"{self.dialect.write(node)} AS {quoted(name)}"
 
     def _compare(self, connection: Any) -> None:
-        """Lock the tables against changes of their columns, and refuse them if there was one.
+        """Lock the tables against changes of their columns, and raise `EngineError` if one has changed.
 
-        Of another column nobody has made sure that no value of it makes a query fail.
+        The common table expressions were written for the columns at opening; on another type, a value could
+        make a query fail. LOCK must stay the first statement of the transaction, because the first SELECT
+        takes the snapshot.
         """
         psycopg = driver()
         names = ", ".join(table.text for table in self._tables.values())
@@ -203,7 +220,7 @@ class PostgreSQL:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Withhold what the server says in an error: it may quote a value."""
+        """Replace errors of the server by ours, because their texts may quote a value."""
         psycopg = driver()
         try:
             yield
@@ -218,8 +235,11 @@ class PostgreSQL:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
-        it."""
+        """Require that a declared key of a public table is unique, because joins rely on it. The table is
+        public, so that a refusal tells nothing private.
+
+        Keys are compared as texts because joins use only keys that are declared as text (`query.relation`).
+        """
         for table in self._public.tables:
             if not table.key:
                 continue
@@ -239,7 +259,8 @@ class PostgreSQL:
 def _open_tables(
     connection: Any, address: Address, names: Mapping[str, str], public: Public
 ) -> dict[str, PostgresTable]:
-    """Return the tables as they are now."""
+    """Return the tables as they are now, by the names that queries use. `names` maps these names to those in
+    the database."""
     if connection.info.server_version < OLDEST:
         raise InvalidInput(
             f"the server at {address.label} is older than PostgreSQL {OLDEST // 10000}. Nothing was opened."
@@ -256,6 +277,8 @@ def _open_tables(
     for name, (schema, unit) in declared.items():
         if name not in names:
             raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(names)}.")
+        # Only the table's name is looked up in the role's own search path. Everything else runs without it,
+        # so that a function's name means the built-in one.
         connection.execute("SET LOCAL search_path = DEFAULT")
         relation = resolve(connection, names[name])
         connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
@@ -280,9 +303,10 @@ def connect_postgres(
 ) -> PostgreSQL:
     """Return an engine for a table of a PostgreSQL database: "postgresql://user@host/database".
 
-    `table`: its name there, perhaps with its schema ("clinic.visits"); by default what `public` calls it.
-    `related` names the tables that `public.tables` declares, in the same database. `seconds`: a statement
-    that takes longer fails with `TimeLimit`. The password comes from PGPASSWORD, ~/.pgpass or a service file.
+    `table`: its name in the database, with or without its schema ("clinic.visits"); by default the name in
+    `public`. `related` maps the names of the tables that `public.tables` declares to their names in the same
+    database. `seconds`: a statement that takes longer fails with `TimeLimit`. The password comes from
+    PGPASSWORD, ~/.pgpass or a service file.
     """
     names = {public.table: table or public.table, **{t.name: t.name for t in public.tables}}
     for name, relation in (related or {}).items():

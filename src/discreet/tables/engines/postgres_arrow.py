@@ -1,6 +1,7 @@
-"""From what a PostgreSQL server sends to Arrow: small results by value, whole columns as a stream of text.
+"""Makes Arrow data of what a PostgreSQL server sends: answers value by value (`arrow_table`), columns of a
+table from a stream of CSV text (`csv_batches`).
 
-What does not fit is withheld: the text of an error could quote a value.
+The error for a value that does not convert does not quote it (`withheld`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from .refusals import withheld
 
 SERVER = "the PostgreSQL server"
 
+# The Arrow type for each type that an answer can have, by PostgreSQL's fixed object identifier: bool, int8,
+# int2, int4, text, float4, float8, date, numeric. A numeric in an answer is a whole number (`WideSum`).
 _ARROW = {
     16: pa.bool_(),
     20: pa.int64(),
@@ -30,14 +33,17 @@ _ARROW = {
 }
 # The object identifier of the type date.
 DATE = 1082
-# Days from 1970 to PostgreSQL's first day, 2000-01-01.
+# Days from 1970-01-01 to 2000-01-01, from which PostgreSQL counts.
 _EPOCH = 10957
-# Bytes of text that are read before the next batch is made, or more for long rows.
+# Bytes of CSV text that make one batch, or more where a row can be longer; a choice, not measured.
 _BATCH = 1 << 22
+# The most bytes of a row as CSV text: PostgreSQL fails on a longer one itself (its MaxAllocSize).
+_LONGEST_ROW = 1 << 30
 
 
 def day_loader() -> Any:
-    """Return a loader of days as numbers from 1970, since PostgreSQL knows days that Python does not."""
+    """Return a psycopg loader that reads a date as its number of days from 1970-01-01. psycopg's own makes
+    Python dates, which fail on PostgreSQL's dates outside the years 1 to 9999."""
     psycopg = driver()
 
     class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
@@ -50,11 +56,12 @@ def day_loader() -> Any:
 
 
 def arrow_table(cursor: Any) -> pa.Table:
+    """Return the rows of a cursor, whose dates are read by `day_loader`, as an Arrow table."""
     columns, rows = cursor.description, cursor.fetchall()
     try:
         arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        # Its text could quote a value.
+        # The error is not shown, as its text could quote a value.
         raise withheld(SERVER) from None
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
 
@@ -65,16 +72,18 @@ def _column(values: list[Any], code: int) -> pa.Array:
 
 
 class _Stream(io.RawIOBase):
-    """What the server sends, as a file that can be read once."""
+    """Reads the blocks that the server sends, an iterator of bytes, as one file from its beginning to its
+    end."""
 
     def __init__(self, copy: Any) -> None:
-        self._copy, self._rest = iter(copy), b""
+        # `_unread`: the end of the blocks that did not fit into the buffer of the last read.
+        self._copy, self._unread = iter(copy), b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        parts, size = [self._rest], len(self._rest)
+        parts, size = [self._unread], len(self._unread)
         while size < len(buffer):
             block = next(self._copy, None)
             if block is None:
@@ -84,26 +93,26 @@ class _Stream(io.RawIOBase):
         data = b"".join(parts)
         count = min(len(buffer), len(data))
         buffer[:count] = data[:count]
-        self._rest = data[count:]
+        self._unread = data[count:]
         return count
 
 
 def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the CSV text that the server writes row by row; only an empty field without quotes is
-    NULL."""
+    """Yield batches of the CSV text that the server writes. Only an empty field without quotes is NULL; an
+    empty text has quotes."""
     import pyarrow.csv as csv
 
-    # No row is longer than a block: a text is, with every character of it a quote that is doubled, twice as
-    # long as the longest; 64 bytes are enough for anything else.
+    # pyarrow fails on a row that is longer than a block. A text field is longest where every character is a
+    # quote, which CSV doubles; 64 bytes are enough for a field of another type, and for quotes and commas.
     texts = sum(pa.types.is_string(type_) for type_ in schema.types)
-    block = max(_BATCH, texts * (2 * LONGEST_TEXT + 64) + 64 * len(schema.types))
+    block = min(max(_BATCH, texts * (2 * LONGEST_TEXT + 64) + 64 * len(schema.types)), _LONGEST_ROW)
     stream = io.BufferedReader(_Stream(copy), _BATCH)
     if not stream.peek(1):
         return
     reader = csv.open_csv(
         stream,
         read_options=csv.ReadOptions(column_names=schema.names, block_size=block, use_threads=False),
-        # one column that is missing is an empty line
+        # In a table of one column, an empty line is a row with NULL.
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
             column_types=schema,
@@ -119,7 +128,7 @@ def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:
-    """Return the next batch, or None at the end; what cannot be read is not quoted."""
+    """Return the next batch, or None at the end. An error does not quote what could not be read."""
     try:
         return reader.read_next_batch()
     except StopIteration:

@@ -1,9 +1,9 @@
-"""Connections to a PostgreSQL server: read-only, one snapshot for all statements of an answer, and no
-password in anything that is kept or shown.
+"""Opens read-only transactions on a PostgreSQL server, each with one snapshot for all of its statements.
 
-The address is a URL as libpq knows it. A password comes from where libpq looks for one: PGPASSWORD,
-~/.pgpass, a service file, a certificate. One inside the address is refused, since addresses end up in shell
-histories, process lists and notebooks.
+The address is a URL as libpq, PostgreSQL's client library, reads it. The password comes from where libpq
+looks for it: PGPASSWORD, ~/.pgpass, a service file, a certificate. An address with a password in it is
+refused, since addresses end up in shell histories, process lists and notebooks. No password is stored or
+shown here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import Any
 from ..._errors import InvalidInput, MissingExtra
 from ..engine import EngineError
 
+# The largest number that a timeout of PostgreSQL's can have, in milliseconds: about 24 days.
+_LONGEST_TIMEOUT = 2**31 - 1
 SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword")
-# Connections that are kept for the next question.
+# How many idle connections are kept for later queries; a choice, not measured.
 _IDLE = 4
-# These hold whatever the role, the database or the server has set. Days, zones and doubles have one text;
-# names are those of the server itself, not of a function that somebody planted; no time goes into JIT
-# compilation; and a query that a row security policy would filter fails, instead of reading some rows only.
+# These settings override those of the role, the database and the server in every transaction. Days, time
+# zones and doubles have one text. Names of functions mean the built-in ones, never a function of the same
+# name that somebody else created. No time goes into JIT compilation. With row_security off, a query that a
+# row security policy would filter fails, instead of reading only some rows.
 SETTINGS = {
     "search_path": "pg_catalog, pg_temp",
     "timezone": "UTC",
@@ -52,7 +55,7 @@ def driver() -> Any:
 
 
 class Address:
-    """Where a database is, and as whom to connect; never a password.
+    """Holds the address of a database and the user's name; never a password.
 
     >>> Address("postgresql://ann@example.org/clinic?sslmode=require")
     Address('example.org/clinic')
@@ -63,7 +66,7 @@ class Address:
         try:
             parts = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
-            # Its text may quote the address.
+            # The driver's error is not shown, as it may quote the address and a password in it.
             raise InvalidInput(
                 "this is not an address of a PostgreSQL database, such as "
                 "postgresql://user@host:5432/database. Nothing was opened."
@@ -84,8 +87,8 @@ class Address:
         return f"{host}/{parts.get('dbname', '')}".rstrip("/")
 
     def connect(self, **options: Any) -> Any:
-        """Return a connection that begins no transaction by itself. What the driver says of a failure is kept
-        back."""
+        """Return a connection in autocommit mode, which begins no transaction by itself. The text of the
+        driver's error is not shown."""
         psycopg = driver()
         try:
             return psycopg.connect(
@@ -106,7 +109,11 @@ class Address:
 
 
 class Pool:
-    """Connections to one database, each used by one thread at a time; a forked child makes its own."""
+    """Keeps connections to one database, each used by one thread at a time.
+
+    Idle connections are stored with the id of the process that opened them: a forked child must not use those
+    of its parent, and opens its own.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -116,8 +123,8 @@ class Pool:
 
     @contextmanager
     def transaction(self, seconds: float | None) -> Iterator[Any]:
-        """Open a read-only transaction on one snapshot; it is always rolled back, as there is nothing to
-        keep."""
+        """Yield a connection inside a read-only transaction with one snapshot. It is rolled back at the end,
+        as nothing was written. `seconds` limits each statement."""
         connection = self._begin(seconds)
         self._running.add(connection)
         try:
@@ -127,10 +134,13 @@ class Pool:
             self._give_back(connection)
 
     def _begin(self, seconds: float | None) -> Any:
-        """Begin a read-only transaction on a connection that works; an idle one may have been closed."""
+        """Begin a read-only transaction, on an idle connection or a new one."""
         psycopg = driver()
-        timeout = {} if seconds is None else {"statement_timeout": str(max(1, round(1000 * seconds)))}
+        # In milliseconds; 0 would mean no limit, and PostgreSQL refuses numbers above `_LONGEST_TIMEOUT`.
+        milliseconds = 0 if seconds is None else max(1, round(1000 * min(seconds, _LONGEST_TIMEOUT)))
+        timeout = {"statement_timeout": str(min(milliseconds, _LONGEST_TIMEOUT))} if milliseconds else {}
         settings = "; ".join(f"SET LOCAL {k} = '{v}'" for k, v in {**SETTINGS, **timeout}.items())
+        # Between quotes the two schemas of search_path would be one name.
         settings = settings.replace("'pg_catalog, pg_temp'", "pg_catalog, pg_temp")
         while True:
             connection, is_reused = self._take()
@@ -139,7 +149,7 @@ class Pool:
                 return connection
             except psycopg.Error:
                 _close(connection)
-                # a kept one may have been ended by the server meanwhile
+                # The server may have closed an idle connection; then the next one is tried.
                 if not is_reused:
                     raise EngineError(
                         f"the PostgreSQL database at {self.address.label} begins no transaction. Nothing was "
@@ -156,7 +166,7 @@ class Pool:
         return self.address.connect(), False
 
     def _give_back(self, connection: Any) -> None:
-        """Roll back, and keep the connection for the next question if it is sound."""
+        """Roll back, and keep the connection as idle if it still works and there is space for it."""
         psycopg = driver()
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK")
@@ -168,12 +178,13 @@ class Pool:
         _close(connection)
 
     def cancel(self) -> None:
-        """Stop what runs now, from any thread."""
+        """Cancel all statements that run now; may be called from any thread."""
         for connection in list(self._running):
             with suppress(Exception):
                 connection.cancel_safe(timeout=5)
 
     def close(self) -> None:
+        """Close the idle connections of this process."""
         with self._lock:
             idle, self._idle = self._idle, []
         for pid, connection in idle:

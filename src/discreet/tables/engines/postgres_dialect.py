@@ -1,12 +1,20 @@
-"""Writes the closed set in PostgreSQL's SQL (14 and later; tested on 15).
+"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in PostgreSQL's SQL (14 and
+later; tested on 15).
 
-No function is created on the owner's server: everything is an expression. PostgreSQL has no cast that gives
-NULL where it fails, so that texts are compared with a pattern before they are cast. What a column holds is
-not known where a node is written; casts ask `pg_typeof`, and conversions from and to truth values know by
-name which columns of the tables hold these.
+The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
+the node, and returns the text; `bound` and the arithmetic are in `postgres_numbers`.
 
-Letters: `upper` and `lower` depend on the server's locale, and public categories are put through DuckDB's own
-(`tables.texts`). So texts that are not ASCII are translated character by character, as DuckDB does.
+No function is created on the owner's server: every node is an expression. PostgreSQL has no cast that returns
+NULL where it fails, so that texts are compared with a pattern before they are cast. The type of a column is
+not known when a node is written. Casts therefore ask `pg_typeof` on the server, and conversions from and to
+booleans get the names of the boolean columns (`dialect`).
+
+`upper` and `lower` depend on the server's locale, while the public categories of a query are converted by
+DuckDB's UPPER and LOWER (`tables.texts`). So texts that are not ASCII are translated character by character
+with the pairs of DuckDB.
+
+`OFFSET 0` in a subquery keeps the planner from merging it into the outer query: what it selects is computed
+once, and before the CASE around it.
 """
 
 from __future__ import annotations
@@ -36,38 +44,46 @@ _TYPES = {
     "date": "date",
 }
 _NUMBER = f"^{d.NUMBER}$"
-# An exponent of more than four digits: PostgreSQL refuses to compute it.
-_FAR = "[eE][+-]?0*[1-9][0-9]{4,}"
+# An exponent of more than four digits. PostgreSQL fails on some of these.
+_LONG_EXPONENT = "[eE][+-]?0*[1-9][0-9]{4,}"
 _NAMED = rf"^{d.BLANK}[+-]?(inf|infinity|nan){d.BLANK}$"
 _DATE = f"^{d.DATE}"
-# What DuckDB's trim takes away: the separators of Unicode.
+# The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
 _SPACES = "".join(map(chr, (32, 160, 5760, *range(8192, 8203), 8239, 8287, 12288)))
 
 
 def _text(node: exp.Expression) -> dict[str, Any]:
+    """Return the node's argument under the name "a", for `bound`."""
     return {"a": node.args["this"]}
 
 
 def _over_text(g: Generator, node: Any, body: str) -> str:
-    """Return a body over the value as text t and its type k."""
+    """Return the SQL text `body`, in which "t" stands for the node's argument as text and "k" for its
+    type."""
     value = g.sql(node.args["this"])
     return f"(SELECT {body} FROM (SELECT ({value})::text AS t, pg_typeof({value}) AS k OFFSET 0) AS v)"
 
 
-# No number longer than this is given to `numeric`, which computes all digits: 10,400 at most.
+# Whether "t" is short enough to be converted to `numeric`, which writes out all digits: with at most 400
+# characters and an exponent of at most four digits, these are 10,400 at most. Values that are no texts are
+# short.
 _SHORT = f"(octet_length(t) <= {d.LONGEST_NUMBER} OR k <> 'text'::regtype)"
 
 
 def _numeric(text: str, condition: str = "TRUE") -> str:
+    """Return the SQL of `text` as numeric, where "t" is a short number and `condition` holds; else NULL."""
     return (
         f"(CASE WHEN {_SHORT} THEN CASE WHEN t ~ {literal(_NUMBER)} AND {condition} THEN {text}::numeric "
         f"END END)"
     )
 
 
-_NUMERIC = _numeric("t", f"t !~ {literal(_FAR)}")
-# Beyond all doubles, or below the least: an exponent of 9999 says the same.
-_NEARER = _numeric("regexp_replace(t, '([eE][+-]?)0*[1-9][0-9]{4,}', '\\19999')")
+_NUMERIC = _numeric("t", f"t !~ {literal(_LONG_EXPONENT)}")
+# A longer exponent is replaced by 9999: with at most 400 characters, both numbers are infinite, or both are
+# zero, as doubles.
+_SHORT_EXPONENT = _numeric("regexp_replace(t, '([eE][+-]?)0*[1-9][0-9]{4,}', '\\19999')")
+# The value as a double. 1.7976931348623158e308 is above the largest double, and below the least number that
+# rounds to infinity; 2.5e-324 is just above half of the least double, so that no cast to float8 fails.
 _DOUBLE = (
     "(CASE WHEN k = 'float8'::regtype THEN t::float8 "
     "WHEN k = 'boolean'::regtype THEN CASE t WHEN 'true' THEN 1::float8 WHEN 'false' THEN 0::float8 END "
@@ -76,7 +92,7 @@ _DOUBLE = (
     f"ELSE (SELECT CASE WHEN n > 1.7976931348623158e308 THEN {INFINITE} "
     f"WHEN n < -1.7976931348623158e308 THEN -{INFINITE} "
     f"WHEN abs(n) < 2.5e-324 THEN CASE WHEN t ~ {literal(f'^{d.BLANK}-')} THEN '-0' ELSE '0' END::float8 "
-    f"ELSE n::float8 END FROM (SELECT {_NEARER} AS n OFFSET 0) AS w) END)"
+    f"ELSE n::float8 END FROM (SELECT {_SHORT_EXPONENT} AS n OFFSET 0) AS w) END)"
 )
 _TRUTH = (
     "(CASE WHEN k = 'boolean'::regtype THEN t = 'true' "
@@ -101,10 +117,10 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Convert to an integer: halves of doubles go to the even neighbor, those of other numbers and texts away
-    from zero."""
+    """Convert to an integer type. Halves of doubles are rounded to the even neighbor, those of other numbers
+    and of texts away from zero."""
     low, high = d.INTEGERS[node.args["type"]]
-    # as doubles: `high` plus one is a power of two
+    # `low` and `high` + 1 are powers of two or zero, so that both are exact as doubles; `high` may not be.
     ends = f"n >= {number(float(low))} AND n < {number(float(high + 1))}"
     exact = f"n >= {low} AND n <= {high}"
     return _over_text(
@@ -119,7 +135,8 @@ def _as_integer(g: Generator, node: Any) -> str:
 
 
 def _as_decimal(g: Generator, node: Any) -> str:
-    """Convert to DECIMAL by way of the shortest text of a double, which tells it from all others."""
+    """Convert to DECIMAL and then to a double. A double is rounded as the decimal number that its shortest
+    text says."""
     width, scale = int(word(node.args["width"])), int(word(node.args["scale"]))
     limit = 10 ** (width - scale)
     return _over_text(
@@ -131,8 +148,11 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 
 def _as_float(g: Generator, node: Any) -> str:
-    """Convert to FLOAT. The limits are half of the least single and half a step beyond the largest, where
-    PostgreSQL's own cast would fail."""
+    """Convert to single precision and then to a double, only where PostgreSQL's cast cannot fail.
+
+    2**-150 is half of the least number of single precision: up to it, the result is zero. 2**128 - 2**103 is
+    half a unit in the last place above the largest: from there on, the result is NULL.
+    """
     return _over_text(
         g,
         node,
@@ -143,8 +163,8 @@ def _as_float(g: Generator, node: Any) -> str:
 
 
 def _convert(truths: frozenset[str]) -> Writer:
-    """Write a cast. PostgreSQL has none between booleans and most numbers; `truths` are the boolean
-    columns."""
+    """Return the writer of `Convert`. PostgreSQL has no cast between booleans and most numbers; `truths` are
+    the names of the boolean columns."""
 
     def write(g: Generator, node: Any) -> str:
         value, to = node.args["this"], node.args["to"]
@@ -163,10 +183,11 @@ def _convert(truths: frozenset[str]) -> Writer:
 
 @cache
 def _letter_case(upper: bool) -> str:
-    """Write UPPER or LOWER: letters of ASCII by the server, all others as DuckDB has them."""
+    """Write UPPER or LOWER of "{a}": texts of ASCII by the server's function, all others by DuckDB's pairs of
+    characters."""
     old, new = letter_cases(upper=upper)
     name = "upper" if upper else "lower"
-    # braces are not letters, so that the text can be a format
+    # No brace is among the letters, so that the text can be a template for `str.format`.
     return (
         f'(CASE WHEN octet_length({{a}}) = char_length({{a}}) THEN {name}({{a}} COLLATE "C") '
         f"ELSE translate({{a}}, {literal(old)}, {literal(new)}) END)"
@@ -178,7 +199,8 @@ def _with_case(upper: bool) -> Writer:
 
 
 def _literal(g: Generator, node: Any) -> str:
-    """Write a literal. PostgreSQL's texts hold no zero byte, and nothing that is not Unicode."""
+    """Write a literal. A text with a zero byte, or with a surrogate (`encode` fails), raises ValueError,
+    because PostgreSQL's texts hold neither."""
     if not node.args.get("is_string"):
         return word(node.this)
     if "\0" in node.this:
@@ -188,8 +210,8 @@ def _literal(g: Generator, node: Any) -> str:
 
 
 def _named(g: Generator, node: Any) -> str:
-    """Write a relation of WITH without MATERIALIZED: PostgreSQL computes one that is used twice once
-    anyway."""
+    """Write a common table expression without MATERIALIZED: PostgreSQL computes one that is used twice only
+    once without it."""
     node.set("materialized", None)
     text: str = g.cte_sql(node)
     return text
@@ -200,7 +222,7 @@ def _substring(g: Generator, node: Any) -> str:
     return f"substr({', '.join([argument(g, node, 'this'), *parts])})"
 
 
-# What each directive of strftime is of a day; those of times are what midnight has.
+# The SQL of each directive of strftime for a day "{a}"; directives for times give those of midnight.
 _DIRECTIVES = {
     "Y": "to_char({a}, 'YYYY')",
     "G": "to_char({a}, 'IYYY')",
@@ -230,11 +252,12 @@ _DIRECTIVES = {
 
 
 def _day_text(g: Generator, node: Any) -> str:
-    """Return each directive by itself; one that is not listed is an error before anything is charged."""
+    """Write a day in a format of strftime, directive by directive. One that is not listed raises KeyError,
+    which `Dialect.write` turns into a refusal before anything is charged."""
     layout = node.args["format"].name
     parts = []
     for literal_text, directive in re.findall(r"([^%]+)|%(-?.|$)", layout, re.DOTALL):
-        # a brace stands in a format
+        # The parts become a template for `str.format`, in which a brace is doubled.
         text = (
             literal(literal_text).replace("{", "{{").replace("}", "}}")
             if literal_text
@@ -243,13 +266,13 @@ def _day_text(g: Generator, node: Any) -> str:
         parts.append(text)
     if not parts:
         return f"left(({g.sql(node.this)})::text, 0)"
-    # the day itself says when there is none: a text of constants would not
+    # NULL for NULL: a format without directives has no part that depends on the day.
     return bound(g, _text(node), f"(CASE WHEN {{a}} IS NOT NULL THEN {' || '.join(parts)} END)")
 
 
 def _hash(g: Generator, seed: str, expressions: list[Any]) -> str:
-    """Write a keyed hash: each value's text is hashed under the hash of those before it, and NULL as the
-    empty text under another seed. Minus zero is zero."""
+    """Write a hash of several values: the text of each is hashed with the hash of those before it as seed.
+    NULL is hashed as the empty text, with the last bit of the seed flipped. Minus zero is hashed as zero."""
     for value in expressions:
         text = bound(
             g,
@@ -271,12 +294,14 @@ def _content_hash(g: Generator, node: Any) -> str:
 
 
 def _rank(g: Generator, node: Any) -> str:
+    """Write the hash with its last `bits` bits replaced by those of `low`."""
     hashed, low = argument(g, node, "this"), argument(g, node, "low")
     mask = -(1 << int(word(node.args["bits"])))
     return f"(({hashed} & ({mask})::bigint) | ({low})::bigint)"
 
 
 def _names(node: Any, *names: str) -> list[str]:
+    """Return arguments of a node that are names or numbers, checked by `word`."""
     return [word(node.args[name]) for name in names]
 
 
@@ -293,7 +318,8 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
 
 
 def _first(order: str, source: str, n: str, alias: str) -> str:
-    """Return the first n rows of each unit and group."""
+    """Write the first n rows of each unit "u" and group "j" of `source` by `order`, ties by the value
+    "x0"."""
     numbered = f'SELECT *, ROW_NUMBER() OVER (PARTITION BY "u", "j" ORDER BY {order}, "x0") AS "kept"'
     return f'{alias} AS (SELECT "j", "x0" FROM ({numbered} FROM {source}) AS d WHERE "kept" <= {n})'
 
@@ -304,6 +330,7 @@ def _smallest_values(g: Generator, node: Any) -> str:
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
+    """Number equal rows by "o" from 0, and keep the first n rows of each unit and group."""
     source, n, alias = _names(node, "source", "n", "alias")
     by = ", ".join(f'"{word(name)}"' for name in ("u", "j", *node.args["columns"], "x0"))
     numbered = f'(SELECT *, ROW_NUMBER() OVER (PARTITION BY {by}) - 1 AS "o" FROM {source}) AS e'
@@ -329,7 +356,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Least: template("LEAST({expressions})"),
     d.Greatest: template("GREATEST({expressions})"),
     d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
-    # in time that grows with the product of both lengths: PostgreSQL gives up where the text ends
+    # PostgreSQL's LIKE stops trying where the text ends, so that its time is bounded by the product of the
+    # lengths of text and pattern.
     d.Matches: template("({this} LIKE {pattern} ESCAPE '')"),
     d.UpperCase: _with_case(True),
     d.LowerCase: _with_case(False),
@@ -346,7 +374,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayText: _day_text,
     d.DayName: template("to_char({this}, 'FMDay')"),
     d.MonthName: template("to_char({this}, 'FMMonth')"),
-    # of 64 bits at least: PostgreSQL sums smaller ones in 64, and these in 128
+    # Adding 0::bigint makes the summands 64-bit or wider: PostgreSQL adds up smaller ones in 64 bits, which
+    # could overflow, and these in 128.
     d.WideSum: template("SUM(({this}) + 0::bigint)"),
     d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
@@ -366,6 +395,6 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
 
 @cache
 def dialect(truths: frozenset[str] = frozenset()) -> Dialect:
-    """Return the dialect for tables in which the columns of these names hold truth values."""
+    """Return the dialect for tables whose boolean columns have the names `truths`."""
     writers = {**WRITERS, d.Convert: _convert(truths)}
     return Dialect("postgres", Postgres.Generator, writers, numbers_rows=False)

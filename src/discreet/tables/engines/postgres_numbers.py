@@ -1,13 +1,17 @@
-"""Doubles in PostgreSQL's words: arithmetic that follows IEEE 754 where PostgreSQL would raise an error.
+"""Writes arithmetic on doubles in PostgreSQL's SQL so that it follows IEEE 754 where PostgreSQL would raise
+an error.
 
 PostgreSQL fails on a double that overflows, and on one that underflows to zero. Every operation here is
 therefore guarded by CASE, which is evaluated in order: an operation is only reached by values for which it
-cannot fail. Numbers are compared with powers of two, so that guards are exact; multiplication and division
-alone give zero, not the least double, within a relative 2**-53 above half of the least double.
+cannot fail. Guards scale numbers by powers of two, which is exact. One deviation from IEEE 754 is left: a
+product or quotient that is above half of the least double by at most a relative 2**-53 becomes zero, not the
+least double.
 
-An argument that is written several times is computed once (`bound`), so that texts do not grow with the depth
-of an expression, and so that PostgreSQL, which computes constants when it plans, even in branches that are
-never taken, finds no constant in a branch.
+An argument that a text uses several times is computed once, in a subquery (`bound`). So texts do not grow
+exponentially with the depth of an expression. And PostgreSQL, which computes constant expressions when it
+plans, even in branches of a CASE that are never taken, finds no constant expression that could fail.
+
+In the templates, "{a}" and "{b}" stand for the first and the second argument (`over`, `bound`).
 """
 
 from __future__ import annotations
@@ -34,12 +38,16 @@ _LARGEST, _LEAST = 1.7976931348623157e308, 5e-324
 
 
 def number(value: float) -> str:
-    """Return a double as a constant."""
+    """Return the SQL of a constant double."""
     return f"'{value!r}'::float8"
 
 
 def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
-    """Return the `body` over named values ("{a}"), each of which is computed once."""
+    """Return the template `body` with the SQL of `values` in it, by name ("{a}").
+
+    The values are computed once, in a subquery, unless all are short enough to be repeated. An expression
+    without a column is never repeated, because PostgreSQL would compute it when it plans.
+    """
     texts = {name: g.sql(value) for name, value in values.items()}
     is_simple = all(
         isinstance(value, exp.Column)
@@ -54,7 +62,8 @@ def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
 
 
 def over(*names: str, body: str) -> Writer:
-    """Return a writer of `body`, in which the node's arguments stand by letters in the order given."""
+    """Return a writer of the template `body`, in which "{a}" is the node's argument with the first of
+    `names`, "{b}" that with the second, and so on."""
     letters = "abcdefg"[: len(names)]
 
     def write(g: Generator, node: Any) -> str:
@@ -64,14 +73,18 @@ def over(*names: str, body: str) -> Writer:
 
 
 def constant(node: Any) -> float | None:
-    """Return the value of a constant; None for anything else."""
+    """Return the value of a node that is a constant, perhaps in parentheses; None for any other node."""
     while isinstance(node, exp.Paren):
         node = node.this
     return float(node.this) if isinstance(node, d.Number) and isinstance(node.this, str) else None
 
 
 def _largest_fitting(fits: Callable[[float], bool]) -> float:
-    """Return the largest finite positive double that fits, where all smaller ones do."""
+    """Return the largest finite double at or above zero for which `fits` holds. It must hold for all smaller
+    ones.
+
+    The search halves the range of bit patterns, whose order is that of the positive doubles.
+    """
     low, high = 0, struct.unpack("<q", struct.pack("<d", math.inf))[0] - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -83,13 +96,20 @@ def _largest_fitting(fits: Callable[[float], bool]) -> float:
 
 
 def _double(bits: int) -> float:
+    """Return the double of a bit pattern."""
     (value,) = struct.unpack("<d", struct.pack("<q", bits))
     return float(value)
 
 
 @cache
 def _scaled(operator: str, value: float) -> str:
-    """Return a double times or by a constant; the ends of the range in which that fails are computed here."""
+    """Return the template of "{a}" times (`*`) or divided by (`/`) a constant that is neither zero nor
+    infinite.
+
+    Outside of the range in which PostgreSQL computes it, the result is infinite or zero with the right sign.
+    The ends of that range are found here by numpy, which follows IEEE 754. One constant cannot make some
+    doubles overflow and others underflow.
+    """
 
     def result(x: float) -> float:
         with np.errstate(all="ignore"):
@@ -98,11 +118,11 @@ def _scaled(operator: str, value: float) -> str:
 
     expression = f"({{a}} {operator} {number(value)})"
     if not math.isfinite(result(_LARGEST)):
-        top = _largest_fitting(lambda x: math.isfinite(result(x)))
-        fits, limit = f"abs({{a}}) <= {number(top)} OR abs({{a}}) >= {INFINITE}", "Infinity"
+        largest = _largest_fitting(lambda x: math.isfinite(result(x)))
+        fits, limit = f"abs({{a}}) <= {number(largest)} OR abs({{a}}) >= {INFINITE}", "Infinity"
     elif result(_LEAST) == 0:
-        zero = _largest_fitting(lambda x: result(x) == 0)
-        fits, limit = f"abs({{a}}) > {number(zero)} OR {{a}} = 0", "0"
+        to_zero = _largest_fitting(lambda x: result(x) == 0)
+        fits, limit = f"abs({{a}}) > {number(to_zero)} OR {{a}} = 0", "0"
     else:
         return expression
     above, below = ("", "-") if value > 0 else ("-", "")
@@ -112,17 +132,20 @@ def _scaled(operator: str, value: float) -> str:
     )
 
 
+# A product or quotient of two numbers between these lies between 2**-1000 and 2**1000.
 _SMALL, _LARGE = number(2.0**-500), number(2.0**500)
+# The two halves of a scaling by 2**1074, the reciprocal of the least double.
 _DOWN, _UP = number(2.0**-537), number(2.0**537)
 
 
 def _in_safe_range(name: str) -> str:
-    """Write the condition that a product or quotient with this number cannot leave the range of doubles."""
+    """Write a condition on a number. Where two numbers fulfil it, their product and quotient neither overflow
+    nor underflow."""
     return f"abs({name}) <= {_LARGE} AND abs({name}) >= {_SMALL}"
 
 
 def _signed(value: str) -> str:
-    """Return infinity or zero with the sign of a product or quotient of a and b."""
+    """Return the `value` ("Infinity" or "0") with the sign of a product or quotient of "{a}" and "{b}"."""
     return (
         f"(CASE WHEN ({{a}} > 0) = ({{b}} > 0) THEN '{value}'::float8 "
         f"WHEN ({{a}} > 0) <> ({{b}} > 0) THEN '-{value}'::float8 END)"
@@ -130,8 +153,13 @@ def _signed(value: str) -> str:
 
 
 def _sum(sign: str, same: str, other: str) -> str:
-    """Return the sum or difference. Where both are finite, one is beyond 2**1022, and none so small that it
-    does not matter, halves are exact, and their sum is rounded as the sum itself would be."""
+    """Return the template of "{a}" + "{b}" or "{a}" - "{b}", by `sign`; `same` and `other` are the
+    comparisons of "{b}" with 0 under which it moves a positive or a negative "{a}" further from zero.
+
+    Both numbers up to 2**1022: no overflow. One of them infinite: no error in PostgreSQL. One of them below
+    2**900: too small to make the other overflow. Otherwise the halves of both are exact, and the sum of the
+    halves is rounded like the sum: the sum is finite exactly if that of the halves is below 2**1023.
+    """
     expression = f"{{a}} {sign} {{b}}"
     return (
         f"(CASE WHEN abs({{a}}) <= {number(2.0**1022)} AND abs({{b}}) <= {number(2.0**1022)} "
@@ -144,8 +172,11 @@ def _sum(sign: str, same: str, other: str) -> str:
     )
 
 
+# Where one number is zero or infinite (for a quotient: where "{b}" is not zero), PostgreSQL does not fail.
 _EDGE = f"{{a}} = 0 OR abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE}"
-# Scaled by 2**1074 in two halves, a product or quotient can neither overflow nor vanish.
+# The branches after _EDGE test whether the result would be infinite or zero on scaled numbers: their product
+# or quotient, 2**1074 times smaller or larger than the result, neither overflows nor underflows. 2**-50 is
+# 2**1024 divided by 2**1074, and 0.5 is half of the least double times 2**1074.
 _PRODUCT = (
     f"(CASE WHEN {_in_safe_range('{a}')} AND {_in_safe_range('{b}')} THEN {{a}} * {{b}} "
     f"WHEN {_EDGE} OR {{b}} = 0 THEN {{a}} * {{b}} "
@@ -172,7 +203,8 @@ _QUOTIENT = (
 
 
 def plus(g: Generator, node: Any) -> str:
-    """Add two doubles without a failure: a summand below 2**900 does not make a finite double overflow."""
+    """Write the sum of two doubles. A constant below 2**900 needs no guard: adding it makes no finite double
+    overflow."""
     first, second = node.args["this"], node.args["expression"]
     for left, right in ((first, second), (second, first)):
         value = constant(left)
@@ -182,7 +214,7 @@ def plus(g: Generator, node: Any) -> str:
 
 
 def minus(g: Generator, node: Any) -> str:
-    """Return the sum with what has the other sign."""
+    """Write the difference of two doubles, like `plus`."""
     first, second = node.args["this"], node.args["expression"]
     value = constant(second)
     if value is not None and abs(value) < 2.0**900 and first.find(exp.Column):
@@ -191,7 +223,7 @@ def minus(g: Generator, node: Any) -> str:
 
 
 def times(g: Generator, node: Any) -> str:
-    """Return a product; with a constant, the ends of the range in which nothing fails are computed here."""
+    """Write the product of two doubles; with a constant, by `_scaled`."""
     first, second = node.args["this"], node.args["expression"]
     for left, right in ((first, second), (second, first)):
         value = constant(left)
@@ -203,7 +235,8 @@ def times(g: Generator, node: Any) -> str:
 
 
 def divide(g: Generator, node: Any) -> str:
-    """Return a quotient; NULL by zero."""
+    """Write the quotient of two doubles, which is NULL where the second is zero; with a constant, by
+    `_scaled`."""
     first, second = node.args["this"], node.args["expression"]
     value = constant(second)
     if value is not None and math.isfinite(value) and value != 0 and first.find(exp.Column):
@@ -212,11 +245,13 @@ def divide(g: Generator, node: Any) -> str:
 
 
 def _bits(name: str) -> str:
+    """Return the SQL of a double's bit pattern as a bigint."""
     return f"('x' || encode(float8send({name}), 'hex'))::bit(64)::bigint"
 
 
-# Exactly, by whole numbers: a = m * 2**e for whole m and e, and where |a| >= |b| their exponents are in the
-# same order, so that the remainder of m_a * 2**(e_a - e_b) by m_b is one below 2**53.
+# The remainder, exactly. |a| = m_a * 2**e_a and |b| = m_b * 2**e_b with whole numbers (p and q are these
+# pairs, `_parts`). Where |a| >= |b|, also e_a >= e_b. Then the remainder of the whole numbers m_a * 2**(e_a -
+# e_b) and m_b is below 2**53, and times 2**e_b = |b| / m_b it is that of |a| and |b|.
 _REMAINDER = (
     "(CASE WHEN {b} = 0 THEN NULL WHEN {a} IS NULL OR {b} IS NULL THEN NULL "
     f"WHEN abs({{a}}) >= {INFINITE} OR {{b}} = 'NaN' THEN 'NaN'::float8 "
@@ -231,7 +266,8 @@ _REMAINDER = (
 
 
 def _parts(name: str) -> str:
-    """Return the whole number m and the exponent e of a double."""
+    """Return a subquery with the significand m, a whole number below 2**53, and the biased exponent e of a
+    double: its absolute value is m * 2**(e - 1075)."""
     fraction = f"({_bits(name)} & 4503599627370495)"
     exponent = f"(({_bits(name)} >> 52) & 2047)"
     return (
@@ -241,17 +277,19 @@ def _parts(name: str) -> str:
 
 
 def remainder(g: Generator, node: Any) -> str:
-    """Return the remainder, by exact arithmetic on whole numbers."""
+    """Write the remainder of two doubles (`_REMAINDER`)."""
     body = _REMAINDER.replace("{pa}", _parts("{a}")).replace("{pb}", _parts("{b}"))
     return bound(g, {"a": node.args["this"], "b": node.args["expression"]}, body)
 
 
 def _half_away(text: str) -> str:
+    """Return the SQL of a number rounded to a whole one, halves away from zero."""
     return f"(trunc({text}) + CASE WHEN abs({text} - trunc({text})) >= 0.5 THEN sign({text}) ELSE 0 END)"
 
 
 def _digits(node: Any) -> int:
-    """Return the number of digits, which must be a constant."""
+    """Return the number of digits to round to. It must be a constant of at most 300 in absolute value, so
+    that 10 to its power is far from overflow; others raise ValueError, and the query is refused."""
     digits = node.args.get("digits")
     if digits is None:
         return 0
@@ -262,8 +300,11 @@ def _digits(node: Any) -> int:
 
 
 def _to_digits(rounding: Callable[[str], str]) -> Writer:
-    """Round to digits by multiplying, rounding and dividing again, as DuckDB does; what is too large stays as
-    it is."""
+    """Return the writer of a rounding to digits: multiply by a power of ten, round to a whole number, and
+    divide again, as DuckDB does. A number so large that the product overflows stays as it is.
+
+    `rounding` returns the SQL of a number rounded to a whole one.
+    """
 
     def write(g: Generator, node: Any) -> str:
         digits, a = _digits(node), node.args["this"]
@@ -271,14 +312,16 @@ def _to_digits(rounding: Callable[[str], str]) -> Writer:
             return bound(g, {"a": a}, rounding("{a}"))
         unit = 10.0 ** abs(digits)
         if digits > 0:
-            top = _largest_fitting(lambda x: math.isfinite(x * unit))
+            largest = _largest_fitting(lambda x: math.isfinite(x * unit))
             scaled = f"({{a}} * {number(unit)})"
-            fits = f"abs({{a}}) <= {number(top)}"
+            fits = f"abs({{a}}) <= {number(largest)}"
             body = f"(CASE WHEN {fits} THEN {rounding(scaled)} / {number(unit)} ELSE {{a}} END)"
         else:
-            scaled, top = f"({{a}} / {number(unit)})", 1e308 / 2
+            # Below 0.25 the result is 0, and the quotient could underflow; above `largest`, rounding up could
+            # overflow.
+            scaled, largest = f"({{a}} / {number(unit)})", 1e308 / 2
             body = (
-                f"(CASE WHEN abs({{a}}) < 0.25 THEN 0::float8 WHEN abs({{a}}) <= {number(top)} "
+                f"(CASE WHEN abs({{a}}) < 0.25 THEN 0::float8 WHEN abs({{a}}) <= {number(largest)} "
                 f"THEN {rounding(scaled)} * {number(unit)} ELSE {{a}} END)"
             )
         return bound(g, {"a": a}, body)
@@ -289,13 +332,15 @@ def _to_digits(rounding: Callable[[str], str]) -> Writer:
 rounded = _to_digits(_half_away)
 truncated = _to_digits(lambda text: f"trunc({text})")
 
-# The largest double of which e to the power is finite; below -745 it is nearer to zero than to the least
-# double, and between, in two steps, no library calls it too small.
+# 709.782712893384 is the largest double whose exponential is finite. Below -745 the result is taken as zero.
+# From -745 to -700 the exponential of a half is squared: PostgreSQL's exp fails where the C library reports
+# an underflow, which some libraries do for results that are not zero.
 EXPONENTIAL = (
     f"(CASE WHEN {{a}} = 'NaN' OR abs({{a}}) <= 700 THEN exp({{a}}) WHEN {{a}} > {number(709.782712893384)} "
     f"THEN {INFINITE} WHEN {{a}} > 0 THEN exp({{a}}) WHEN {{a}} < -745 THEN 0::float8 "
     "WHEN {a} < 0 THEN exp({a} * 0.5) * exp({a} * 0.5) END)"
 )
+# The natural logarithm of the absolute value of the power, and the square root of that value.
 _LOG = "({b} * ln(abs({a})))"
 _ROOT = "power(abs({a}), {b} * 0.5)"
 POWER = (
@@ -307,18 +352,23 @@ POWER = (
     f"WHEN abs({{b}}) > 1e20 THEN CASE WHEN (abs({{a}}) > 1) = ({{b}} > 0) THEN {INFINITE} "
     "ELSE 0::float8 END "
     f"WHEN abs({_LOG}) <= 700 THEN power({{a}}, {{b}}) "
-    # two square roots, whose product is tried before it is computed
+    # The power as the square of its root, which is compared with the roots of the largest double (1.34e154)
+    # and of half of the least (1.6e-162) before it is squared.
     f"ELSE (CASE WHEN {{a}} < 0 AND floor({{b}} * 0.5) <> {{b}} * 0.5 THEN -1::float8 ELSE 1::float8 END) * "
     f"(CASE WHEN {_LOG} > 710 THEN {INFINITE} WHEN {_LOG} < -746 THEN 0::float8 "
     f"WHEN {_ROOT} > {number(1.3407807929942596e154)} THEN {INFINITE} "
     f"WHEN {_ROOT} < {number(1.6e-162)} THEN 0::float8 ELSE {_ROOT} * {_ROOT} END) END)"
 )
+# A cast to bigint where "{a}" lies in a range, else NULL. `less` is the comparison with its upper end.
 _CAST_IN_RANGE = "(CASE WHEN {{a}} >= {low} AND {{a}} {less} {high} THEN ({text})::bigint END)"
 
 
 def safe_nearest_whole(g: Generator, node: Any) -> str:
-    """Return the nearest whole number where it fits; of a multiple by a constant of at least one, the numbers
-    whose multiple fits are known here."""
+    """Write the nearest whole number of a double where it fits 64 bits, else NULL.
+
+    For a product with a constant of at least 1, the range of the other factor whose product fits is computed
+    here, so that the product needs no guard of its own.
+    """
     x = node.args["this"]
     if isinstance(x, d.Times):
         factor, first = constant(x.args["expression"]), x.args["this"]
@@ -341,7 +391,8 @@ CLIP = (
 
 
 def clip(g: Generator, node: Any) -> str:
-    """Clip to a range. Almost all values pass the first test; NaN, above all numbers here, passes none."""
+    """Clip to a range. Almost all values pass the first test. NaN, which PostgreSQL orders above all numbers,
+    and infinities pass none of the three, and are NULL."""
     low, high = argument(g, node, "low"), argument(g, node, "high")
     return bound(g, {"a": node.args["this"]}, CLIP.format(low=low, high=high, inf=INFINITE))
 

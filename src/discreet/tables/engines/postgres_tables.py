@@ -1,8 +1,8 @@
-"""What a table of a PostgreSQL database is to queries: which columns it has, of which kind, and how each is
-read so that no value of it can make a query fail.
+"""Describes a table of a PostgreSQL database for queries: its columns, their kinds, and the SQL by which each
+is read so that no value can make a query fail.
 
-Only names and types are looked at. What is read of a relation is compared with what it was when it was
-opened, under a lock, before every answer.
+Only names and types are read here, never rows. Before every answer `postgres._compare` reads a relation's
+description again, under a lock, and compares it with that at opening.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..engine import ROW, literal, quoted
 
 INFINITE = "'Infinity'::float8"
 
-# The kind of a column from the name of its type; what is not listed cannot be declared.
+# The kind of a column by the name of its type. A type that is not listed is "binary", which cannot be
+# declared.
 _KINDS = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
     **dict.fromkeys(("float4", "float8", "numeric"), "number"),
@@ -31,7 +32,9 @@ _KINDS = {
     **dict.fromkeys(("time", "timetz", "interval"), "time"),
     **dict.fromkeys(("json", "jsonb", "xml", "hstore"), "nested"),
 }
+# Types of text without a limit on their length that is below `LONGEST_TEXT`.
 _ANY_LENGTH = ("text", "varchar", "bpchar", "citext")
+# The kinds of relations that are opened, by pg_class.relkind.
 _READABLE = {"r": "table", "p": "partitioned table", "m": "materialized view"}
 _ARROW = {
     "integer": pa.int64(),
@@ -44,13 +47,18 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class RelationShape:
-    """What a relation was like when it was looked at: equal as long as nothing that matters changed."""
+    """Describes a relation at one moment. Two descriptions are equal unless something changed that could make
+    a query fail or read other rows.
+
+    `kind`: pg_class.relkind. `filtered`: whether row-level security hides rows from this role. `columns`: the
+    name, the type and the pg_type.typtype (base, enum, ...) of each. `parts`: the oid and the kind of each
+    partition and inheriting table, whose rows are read with the relation.
+    """
 
     oid: int
     kind: str
     filtered: bool
-    columns: tuple[tuple[str, str, str], ...]  # name, type, and what sort of type: base, enum, ...
-    # Partitions and inheriting tables, whose rows are read with it.
+    columns: tuple[tuple[str, str, str], ...]
     parts: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -59,7 +67,8 @@ class RelationShape:
 
 
 def _kind(type_: str, sort: str) -> str:
-    """Return our kind for a type of PostgreSQL's; `sort` is its pg_type.typtype."""
+    """Return the kind of a column (`columns.KINDS`, or one that cannot be declared) from the name of its type
+    and `sort`, its pg_type.typtype: "e" is an enum, "c" a composite, "r" and "m" are ranges."""
     if sort == "e":
         return "text"
     if sort in "cr" or sort == "m" or type_.startswith("_"):
@@ -67,7 +76,7 @@ def _kind(type_: str, sort: str) -> str:
     return _KINDS.get(type_, "binary")
 
 
-# A domain is what it is made of.
+# The columns of a relation. A domain (typtype "d") is replaced by the type on which it is based.
 _LOOK = """
 WITH RECURSIVE base AS (
   SELECT a.attnum, a.attname::text AS name, a.atttypid AS type FROM pg_attribute a
@@ -78,6 +87,7 @@ SELECT b.name, t.typname::text, t.typtype::text FROM base b JOIN pg_type t ON t.
 WHERE t.typtype <> 'd' ORDER BY b.attnum
 """
 
+# All partitions and inheriting tables of a relation, at any depth.
 _PARTS = """
 WITH RECURSIVE part AS (
   SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}
@@ -87,7 +97,7 @@ SELECT c.oid::bigint, c.relkind::text FROM part p JOIN pg_class c ON c.oid = p.i
 
 
 def parse(name: str) -> tuple[str, ...]:
-    """Return a table's name, perhaps with its schema: `visits`, `clinic.visits`, `"Odd Name".visits`."""
+    """Return the parts of a table's name, one or two: `visits`, `clinic.visits`, `"Odd Name".visits`."""
     part = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
     if not re.fullmatch(rf"{part}(?:\.{part})?", name):
         raise InvalidInput(
@@ -98,8 +108,8 @@ def parse(name: str) -> tuple[str, ...]:
 
 
 def resolve(connection: Any, name: str) -> tuple[str, str]:
-    """Return the schema and the name of a relation; without a schema, where the role's own path finds it
-    first."""
+    """Return the schema and the name of a relation. Without a schema in `name`, it is the first one of the
+    role's search path that has such a relation."""
     parts = parse(name)
     if len(parts) == 2:
         return parts[0], parts[1]
@@ -114,7 +124,7 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
 
 
 def look(connection: Any, relation: tuple[str, str]) -> RelationShape | None:
-    """Return what a relation is like now; None if there is none."""
+    """Return the description of the relation (schema, name) as it is now; None if it does not exist."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
     rows = connection.execute(
         f"SELECT c.oid::bigint, c.relkind::text, row_security_active(c.oid) FROM pg_class c "
@@ -128,7 +138,8 @@ def look(connection: Any, relation: tuple[str, str]) -> RelationShape | None:
 
 
 def check(name: str, shape: RelationShape | None) -> RelationShape:
-    """Refuse what a query could fail on, or what would not be the table that was declared."""
+    """Return the description, or refuse a relation that does not exist, on which a query could fail, or of
+    which the role sees only some rows. `name` is for messages."""
     if shape is None:
         raise InvalidInput(
             f"there is no table {name!r}, or this role may not see it. Nothing was opened. Say "
@@ -155,12 +166,16 @@ def check(name: str, shape: RelationShape | None) -> RelationShape:
 
 
 def _drop_other_years(column: str, type_: str) -> str:
-    """Return a day or time of the years that people write; infinite ones and others are missing. Put at an
-    end, two values would become one, and two people whose ids they are."""
+    """Return the SQL of a day or time that is NULL outside the years 1 to 9999, and where it is infinite.
+
+    It is not clipped to these years, because two values would become equal; where they are ids, two people
+    would become one.
+    """
     if type_ == "date":
         inside = f"{column} >= '0001-01-01'::date AND {column} <= '9999-12-31'::date"
         return f"CASE WHEN {inside} THEN {column} END"
-    # With a zone a day less at both ends, as on every engine: some zone puts these into the year beyond.
+    # With a time zone the range is a day shorter at both ends, as on every engine: in some zone, these days
+    # lie in the year 0 or 10000.
     first, end = (
         ("'0001-01-01'::timestamp", "'10000-01-01'::timestamp")
         if type_ == "timestamp"
@@ -171,7 +186,9 @@ def _drop_other_years(column: str, type_: str) -> str:
 
 
 def _as_double(column: str) -> str:
-    """Return a numeric as the nearest double: infinite beyond all doubles, zero below the least."""
+    """Return the SQL of a numeric as the nearest double. It is infinite above 1.7976931348623158e308, which
+    lies just above the largest double, and zero below 2.5e-324, which lies just above half of the least;
+    there PostgreSQL's cast would fail."""
     return (
         f"CASE WHEN {column} = 'NaN' THEN 'NaN'::float8 "
         f"WHEN {column} > 1.7976931348623158e308 THEN {INFINITE} "
@@ -181,7 +198,11 @@ def _as_double(column: str) -> str:
 
 
 def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) -> str:
-    """Return how a column is read: no value of it fails, and no two values of a unit's become one."""
+    """Return the SQL by which a column is read. It fails on no value, and where the column holds the ids of
+    units (`is_unit`), no two ids become equal.
+
+    `fact`: what is declared of the column.
+    """
     if kind == "integer":
         return f"{column}::bigint"
     if kind == "text":
@@ -205,7 +226,11 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
 
 @dataclass(frozen=True)
 class PostgresTable:
-    """A relation under the name that queries know, with what is declared of it."""
+    """Describes a relation under the name that queries use, with what is declared of it.
+
+    `relation`: its schema and name in the database. `schema`: the declared fact of each column. `unit`: the
+    column of the units' ids. `condition`: SQL that rows must fulfil to be read; None for all rows.
+    """
 
     name: str
     relation: tuple[str, str]
@@ -216,7 +241,7 @@ class PostgresTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The kinds of columns as queries see them: truth values that are declared as numbers are numbers."""
+        """The kinds of columns as queries see them: a boolean that is declared as a number is an integer."""
         facts = dict(self.schema)
         return {
             name: "integer" if kind == "boolean" and isinstance(facts.get(name), Bounds) else kind
@@ -228,7 +253,7 @@ class PostgresTable:
         return f"{quoted(self.relation[0])}.{quoted(self.relation[1])}"
 
     def _columns(self) -> Iterable[tuple[str, str, str]]:
-        """Return the declared columns, or all where nothing is declared."""
+        """Yield the name, type and kind of each declared column, or of all columns where none is declared."""
         declared = {*dict(self.schema), *({self.unit} - {None})}
         kinds = self.shape.kinds
         for name, type_, _ in self.shape.columns:
@@ -237,20 +262,22 @@ class PostgresTable:
 
     @property
     def definition(self) -> str:
-        """WITH this name: the declared columns, each so that no value makes a query fail."""
+        """The common table expression of this name: the declared columns, each so that no value makes a query
+        fail."""
         facts = dict(self.schema)
         select_list = [
             f"{_read(quoted(n), type_, kind, facts.get(n), n == self.unit)} AS {quoted(n)}"
             for n, type_, kind in self._columns()
         ]
-        # No row has a number here: places move, and a choice by them would tell of other rows.
+        # Rows have no number: PostgreSQL's ctid changes when other rows are written, and a choice by it would
+        # depend on other rows. `Dialect.numbers_rows` is False for this engine.
         select_list.append(f"NULL::bigint AS {quoted(ROW)}")
         where = "" if self.condition is None else f" WHERE {self.condition}"
         query = f"SELECT {', '.join(select_list)} FROM {self.text}{where}"
         return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
-        """Return the types in which columns come in batches."""
+        """Return the Arrow types of the named columns in batches."""
         types = {n: t for n, t, _ in self.shape.columns}
         fields = []
         for name in columns:
@@ -260,9 +287,9 @@ class PostgresTable:
         return pa.schema(fields)
 
     def converted(self, column: str) -> str | None:
-        """Return the kind as which a column is handed on in batches where it is not its own.
+        """Return the kind to which a column is converted in batches; None where it keeps its own.
 
-        A unit of type numeric leaves as text: as doubles, ids that differ would become one, and two people.
+        Units of type numeric become text: as doubles, different ids could become equal, and two people one.
         """
         if column == self.unit and any(
             n == column and type_ == "numeric" for n, type_, _ in self.shape.columns
@@ -272,7 +299,8 @@ class PostgresTable:
 
 
 def converted(fact: Fact | None, kind: str) -> str | None:
-    """Return the kind as which a column is handed on where it is not of the declared one itself."""
+    """Return the kind to which a column of `kind` is converted for what is declared of it; None where it is
+    of that kind already."""
     if isinstance(fact, Categories):
         if all(isinstance(value, int) for value in fact.values):
             return None if kind == "integer" else "number"
@@ -283,4 +311,5 @@ def converted(fact: Fact | None, kind: str) -> str | None:
 
 
 def definitions(tables: Mapping[str, PostgresTable]) -> str:
+    """Return the common table expressions of all tables, to stand after WITH."""
     return ", ".join(table.definition for table in tables.values())

@@ -1,4 +1,5 @@
-"""What every engine refuses, and how it says so: one text for each, which quotes nothing of the data."""
+"""Checks that every engine makes, and the errors that all engines share. No message quotes a value of a
+row."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..engine import EngineError, TimeLimit
 
 
 def withheld(who: str = "the engine") -> EngineError:
-    """Return the error for an engine that failed: what the engine said is withheld."""
+    """Return the error for a query on which the engine failed. It does not show the engine's own message."""
     return EngineError(
         f"{who} could not compute this query; its message is withheld, as it may speak of the data. "
         f"Nothing was released."
@@ -29,7 +30,8 @@ def too_late(seconds: float | None) -> TimeLimit:
 
 
 def stopwatch(seconds: float | None) -> Callable[[], None]:
-    """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+    """Start a clock and return a function that raises `TimeLimit` once `seconds` have passed; never if
+    None."""
     start = time.monotonic()
 
     def check() -> None:
@@ -40,13 +42,14 @@ def stopwatch(seconds: float | None) -> Callable[[], None]:
 
 
 def check_columns(columns: Sequence[str], kinds: Mapping[str, str]) -> None:
-    """Refuse to hand on a column that is not there."""
+    """Refuse a column that the table does not have; `kinds` has the kind of each column by name."""
     if unknown := [name for name in columns if name not in kinds]:
         raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(kinds)}.")
 
 
 def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse a declaration that the tables do not fit: by name, and before anything is charged."""
+    """Refuse a declaration of a table or column that does not exist, or whose kind does not fit. `kinds` has
+    the kinds of columns by table. Only names and types are compared."""
     declarations = [(public.table, public.schema, public.unit.column)]
     declarations += [(t.name, t.schema, t.unit) for t in public.tables]
     for name, schema, unit in declarations:
@@ -55,16 +58,20 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
         columns = kinds[name]
         missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
         if missing:
-            near = _require.did_you_mean(missing[0], columns)
+            suggestion = _require.did_you_mean(missing[0], columns)
             raise InvalidInput(
-                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: "
-                f"{', '.join(columns)}. Nothing was opened."
+                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{suggestion} It "
+                f"has: {', '.join(columns)}. Nothing was opened."
             )
     check_public(public, kinds)
 
 
 def check_size(public: Public, rows: Callable[[], int]) -> None:
-    """Require that a declared size is true where the size is public: mechanisms scale by it."""
+    """Require that the declared size is the number of rows, where neighbors have the same size and a row is
+    the unit: mechanisms scale by it. `rows` counts the rows, and is called only then.
+
+    The message may show the number of rows, because the size is public there.
+    """
     if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
         return
     if (actual := rows()) != public.size:
@@ -75,8 +82,9 @@ def check_size(public: Public, rows: Callable[[], int]) -> None:
 
 
 def not_unique(table: str, columns: Sequence[str]) -> InvalidInput:
-    """Return the error for a declared key that is not unique: joins rely on it, and for the main table the
-    guarantee does."""
+    """Return the error for a declared key that is not unique. Joins with a public table rely on the key; for
+    the main table (Spark's `key`) the privacy guarantee does, as two rows with one key would be taken for
+    one."""
     return InvalidInput(
         f"the key {list(columns)} of table {table!r} is not unique: two rows agree in it, or a row has none. "
         f"Nothing was opened. Leave it out, or declare another."

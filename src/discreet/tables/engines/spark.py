@@ -1,13 +1,15 @@
-"""Runs private queries on Spark: the engine for tables that have outgrown one machine, and are with
-Spark already.
+"""Runs private queries on Spark, for tables that are too large for one machine and are stored with Spark
+already.
 
 `connect(frame, public)` makes one from a DataFrame of a stored table, or from a folder of Parquet files.
-`discreet.query` builds trees of the closed set of nodes, `spark_dialect` writes them, Spark runs them where
-the table is, and only per-group aggregates come to this machine.
+`discreet.query` builds each query as a tree of the nodes of `tables.semantics` (the closed set),
+`spark_dialect` writes it as SQL, Spark runs it where the table is, and only per-group aggregates come to this
+machine.
 
-Nothing of the host's session is changed: the text runs in a session of its own on the same cluster
-(`spark.newSession()`), under settings that make no plan depend on a value or a size of the data, from a
-thread of its own, whose job group is what a limit of time cancels.
+The session of the host, which is the program that gave the DataFrame, is not changed. Queries run in a
+session of our own on the same cluster (`spark.newSession()`), under settings that make no plan depend on a
+value or a size of the data (`SETTINGS`). Each runs in a thread of our own with a job group of its own, which
+is cancelled when the limit of time has passed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
     from ..dialect import Dialect
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
-# What every text runs under. A plan must depend on the text alone: no statistics, no sizes, no values, no
-# re-planning in between; and nothing may fail on a row, which ANSI mode would.
+# The settings of the session that runs queries. A plan must depend on the query's text alone: not on
+# statistics, sizes or values, and Spark must not plan again while a query runs. No row may make a query fail,
+# as ANSI mode does.
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -49,35 +53,38 @@ SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.orc.filterPushdown": "false",
-    # Plans of a table without rows would be cut short; and sorts below an aggregate would be left out, which
-    # `spark_choices` asks for.
+    # The first two rules simplify plans of a table without rows. The third removes sorts below an aggregate,
+    # which `spark_choices` relies on.
     "spark.sql.optimizer.excludedRules": ",".join(
         f"{_RULES}{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")
     ),
-    # What is sorted by its groups is added up as it goes by, without a hash table.
+    # Rows that are sorted by their groups are aggregated in that order, without a hash table.
     "spark.sql.execution.replaceHashWithSortAgg": "true",
-    # Files written before Spark 3 count old days in another calendar, and reading one would fail.
+    # Files written before Spark 3 may count days before 1582 in the Julian calendar, and reading such a day
+    # would fail; CORRECTED reads all days in the Gregorian one.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
-    # A public text such as '${env:HOME}' would be replaced by what it names.
+    # Spark would replace a public text such as '${env:HOME}' by the variable's value.
     "spark.sql.variable.substitute": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
-    # An error would be logged with what it says, here and in the engine's own log.
+    # The stack trace of an error, which may quote a value, would be part of the error's text.
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-# What of the host's session is taken over: how many parts a cluster works on is for its owner to say.
+# Settings that are copied from the host's session: the owner of a cluster decides on the number of
+# partitions.
 _HOST_SETTINGS = ("spark.sql.shuffle.partitions",)
 
 
 class Spark:
-    """Holds a table, and those related to it, in a Spark cluster. Made by `connect`.
+    """Answers queries about a table, and the tables related to it, in a Spark cluster. Made by `connect`.
 
-    `key`: a column of the main table in which no two rows agree, where a row is the unit; questions that join
-    need it, as Spark has no number of a row that stays.
+    `key`: a column of the main table in which no two rows agree, for tables in which a row is the unit.
+    Queries with joins need it to tell rows apart, because Spark has no row number that is the same in every
+    run.
     """
 
     def __init__(
@@ -93,7 +100,8 @@ class Spark:
         if seconds is not None:
             _require.positive(seconds=seconds)
         self._public, self._seconds, self._key = public, seconds, key
-        # Nothing is served from the store where nobody has said which version of the table this is.
+        # Where no version of the table is declared, no stored answer is served again, as rows may have
+        # changed.
         self.unversioned = not versioned
         self._session = _own_session(spark if spark is not None else _host_of(tables))
         self._context = self._session.sparkContext
@@ -107,7 +115,7 @@ class Spark:
             table.frame.createTempView(_view(name))
 
     def _read(self, name: str, data: Any) -> SparkTable:
-        """Open one table, and check that its key is there."""
+        """Open one table, and check that it has the key column."""
         table = read(self._session, name, data)
         check_names(name, [*table.kinds, ROW])
         key = self._key if name == self._public.table else None
@@ -133,8 +141,8 @@ class Spark:
         return SPARK_WITHOUT_ROWS if self._key is None else SPARK
 
     def ready(self) -> None:
-        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an
-        engine that is gone."""
+        """Raise `EngineError` if no query can be answered. It is called before a charge, so that nobody pays
+        for a query that the engine cannot run."""
         for name, stamp in self._stamps.items():
             if stamp is not None and files_stamp(self._data[name]) != stamp:
                 raise EngineError(
@@ -149,12 +157,13 @@ class Spark:
             raise EngineError("Spark has stopped. Nothing was charged. Start it, and open the table again.")
 
     def current(self) -> None:
-        """Raise `EngineError` if the files of the table are not as they were when it was opened."""
+        """Raise `EngineError` if the files of the table have changed since it was opened."""
         self.ready()
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Return what changes when files of the table are written again: their names, lengths and times,
-        under a secret key. Of tables that are elsewhere only the declared version tells."""
+        """Return a hash, made with a secret `key`, of the names, lengths and times of writing of the table's
+        files. For tables that are not in files of this machine, only the declared version tells states
+        apart."""
         digest = hashlib.blake2b(key=key, digest_size=32)
         for name, stamp in self._stamps.items():
             files = [(path, modified, size) for path, _, modified, _, size in stamp or ()]
@@ -162,18 +171,21 @@ class Spark:
         return digest.digest()
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
-        long."""
+        """Return the result of one aggregate query that `discreet.query` has built.
+
+        It fails with `TimeLimit` after the `seconds` that the engine was opened with.
+        """
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def explain(self, sql: str) -> str:
-        """Return the physical plan of a query, which is meant to depend on its text and on nothing in the
-        data."""
+        """Return the physical plan of a query. Tests compare plans over different data, which must be
+        equal."""
         plan: str = self._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
         return plan
 
     def _run(self, work: Callable[[], Any]) -> Any:
-        """Run in a thread of ours, under a job group of its own: the host's thread keeps what it has."""
+        """Run `work` in a thread of our own, under a new job group, and return its result. The job group of
+        the host's thread stays as it is."""
         group = f"discreet-{uuid.uuid4()}"
 
         def grouped() -> Any:
@@ -183,23 +195,29 @@ class Spark:
         self._running.add(group)
         running = _threads().submit(grouped)
         try:
-            return running.result(self._seconds)
+            # More than TIMEOUT_MAX, some 290 years, would raise OverflowError.
+            return running.result(None if self._seconds is None else min(self._seconds, TIMEOUT_MAX))
         except (TimeoutError, KeyboardInterrupt) as reason:
             running.cancel()
             self._stop(group)
-            raise (too_late(self._seconds) if isinstance(reason, TimeoutError) else reason) from None
+            if isinstance(reason, KeyboardInterrupt):
+                raise reason from None
+            # Without a limit, it is a TimeoutError of the connection to Spark.
+            raise (withheld() if self._seconds is None else too_late(self._seconds)) from None
         except Exception:
-            # Its text could quote a value.
+            # Spark's error is not shown, as its text could quote a value.
             raise withheld() from None
         finally:
             self._running.discard(group)
 
     def _stop(self, group: str) -> None:
-        """Cancel the jobs of a query, also those that come: while a query is planned it has none yet."""
+        """Cancel the jobs of a query, including those that it has not started yet: while a query is planned,
+        it has no job."""
         self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def stopwatch(self) -> Callable[[], None]:
-        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock and return a function that raises `TimeLimit` once the public limit of time has
+        passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -208,10 +226,11 @@ class Spark:
             self._stop(group)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the named columns of the main table, partition by partition: at most two of these are here
-        at a time, never the table.
+        """Yield the named columns of the main table, partition by partition. At most two partitions are in
+        this machine's memory at a time.
 
-        There is no limit of time: the reader may take as long as it needs.
+        Without columns, each batch has only a number of rows. There is no limit of time: the caller may take
+        as long as it needs between two batches.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
@@ -234,8 +253,8 @@ class Spark:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """Refuse a declared key that is not unique: of public tables joins rely on it, and of the main table
-        the promise does, as two rows of one key would be taken for one."""
+        """Refuse a declared key that is not unique. Joins rely on the keys of public tables. The privacy
+        guarantee relies on the key of the main table, as two rows with one key would be taken for one."""
         keys = [(table.name, tuple(table.key)) for table in self._public.tables if table.key]
         keys += [(self._public.table, (self._key,))] if self._key is not None else []
         for name, columns in keys:
@@ -248,12 +267,16 @@ class Spark:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return threads that stay: each has a connection to the engine, and a thread there."""
+    """Return the pool of threads that run queries. It is never closed, because each of its threads has a
+    connection to Spark's Java process and a thread there. 16 is the most queries at a time; a choice, not
+    measured.
+    """
     return ThreadPoolExecutor(16, thread_name_prefix="discreet-spark")
 
 
 def _own_session(host: Any) -> Any:
-    """Return a session of ours on the host's cluster, so that no setting of the host's is touched or read."""
+    """Return a new session on the host's cluster. Nothing in the host's session is changed, and of its
+    settings only `_HOST_SETTINGS` are taken over."""
     session = host.newSession()
     for name in _HOST_SETTINGS:
         session.conf.set(name, host.conf.get(name))
@@ -263,7 +286,8 @@ def _own_session(host: Any) -> Any:
 
 
 def _host_of(tables: Mapping[str, Any]) -> Any:
-    """Return the Spark session of the data, or a local one."""
+    """Return the Spark session of the first DataFrame among the tables; without one, the active or a local
+    session."""
     for data in tables.values():
         if hasattr(data, "sparkSession"):
             return data.sparkSession
@@ -277,8 +301,8 @@ def _view(name: str) -> str:
 
 
 def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Yield Arrow batches as the engine's own workers write them, one partition after the other: they need no
-    Python."""
+    """Yield Arrow batches, one partition after the other. Spark's Java workers write them, so that the
+    workers need no Python."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(frame.schema)
@@ -288,7 +312,8 @@ def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _engine_batches(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in types that all engines share; of no columns, only its number of rows."""
+    """Yield a batch in the types that all engines share; without columns, a batch with only its number of
+    rows."""
     if not columns:
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return
@@ -308,10 +333,10 @@ def connect(
     """Return an engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder
     of these or a pattern ("visits/*.parquet").
 
-    `related` holds the data of the tables that `public.tables` declares, in the same ways. `spark`: the
-    session whose cluster reads paths; by default the one that is active, or one on this machine. `seconds`: a
-    query that takes longer is cancelled, and fails with `TimeLimit`. `versioned`: whether `public.version`
-    was declared by somebody who knows that it changes when the table does.
+    `related` maps the names of the tables that `public.tables` declares to DataFrames or paths. `spark`: the
+    session whose cluster reads paths; by default the active one, or a new one on this machine. `seconds`: a
+    query that takes longer is cancelled, and fails with `TimeLimit`. `key`: see `Spark`. `versioned`: whether
+    somebody declared `public.version` who changes it whenever the table changes.
     """
     tables = {public.table: data, **(related or {})}
     return Spark(tables, public, spark=spark, seconds=seconds, key=key, versioned=versioned)

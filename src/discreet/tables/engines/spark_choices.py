@@ -1,8 +1,8 @@
 """Writes hashes, and choices among a unit's groups, values and rows, in Spark's SQL.
 
-Every choice is a pure function of values and of the key, with ties broken by value, so that a task whose
-worker was lost comes out the same when it runs again; and each goes over rows in sorted order, so that no
-unit is ever gathered in memory.
+Every choice is a pure function of the values and the secret key of the hash, with ties broken by value, so
+that a task gives the same result when Spark runs it again on another worker. Each choice reads rows in sorted
+order, so that the rows of a unit are never all in memory at once.
 
 Columns have the names of `semantics`: "u" is the unit, "j" the group, "h" the rank, "x0" the value, "o" the
 number of an occurrence among equal values.
@@ -21,18 +21,18 @@ from ..dialect import Writer, argument, word
 
 
 def _tagged_values(g: Generator, node: Any) -> str:
-    """Write the values to hash. XXHASH64 passes over NULL as if it were not there, so that each value comes
-    after a mark of whether it is."""
+    """Write the values to hash, each after whether it is NULL: XXHASH64 skips NULL, so that (NULL, 1) and (1,
+    NULL) would otherwise have the same hash."""
     values = [g.sql(value) for value in node.args["expressions"]]
     return ", ".join(f"{value} IS NULL, {value}" for value in values)
 
 
 def _keyed_hash(g: Generator, node: Any) -> str:
-    """Write the key as a text: a number would stand in the Java code that Spark generates, which it would
-    compile anew for every query (0.4 of 2.8 CPU-seconds at a million rows).
+    """Write a keyed hash. The key is written as a text, because Spark would put a number into the Java code
+    that it generates, and compile that code anew for every query (0.4 of 2.8 CPU-seconds at a million rows).
 
-    The values are hashed once more at the end as a margin: xxHash64 is no cryptographic hash. No measurement
-    says that once would be too little.
+    The hash is hashed once more as a margin, because xxHash64 is not a cryptographic hash. No measurement has
+    shown that hashing once is not enough.
     """
     return f"XXHASH64(XXHASH64('{word(node.args['key'])}', {_tagged_values(g, node)}))"
 
@@ -42,13 +42,14 @@ def _content_hash(g: Generator, node: Any) -> str:
 
 
 def _rank(g: Generator, node: Any) -> str:
+    """Write the hash with its last `bits` bits replaced by those of `low`."""
     keyed_hash, low, bits = argument(g, node, "this"), argument(g, node, "low"), int(node.args["bits"])
     return f"(({keyed_hash} & {-(1 << bits)}L) | CAST({low} AS BIGINT))"
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Rank a unit's rows in the order of "h": Spark keeps the first n ranks of each unit while it reads
-    (WindowGroupLimit)."""
+    """Keep the rows of the n smallest different ranks "h" of each unit. Spark drops later ranks while it
+    reads (WindowGroupLimit)."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
     ranked = (
@@ -61,9 +62,9 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
 def _chosen_totals(g: Generator, node: Any) -> str:
     """Shuffle rows by unit once, sort them by unit and rank, and add up and choose as they go by.
 
-    Left to itself Spark would group by (unit, group) in a hash table on either side of a shuffle, then
-    shuffle and sort the totals by unit: three times the CPU time at ten million rows, most of them in a pair
-    of their own (docs/scale.md).
+    Without these steps in the text, Spark would group by (unit, group) in a hash table on either side of a
+    shuffle, then shuffle and sort the totals by unit: three times the CPU time at ten million rows, most of
+    them in a pair of their own (docs/scale.md).
 
     "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
     32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort
@@ -78,13 +79,13 @@ def _chosen_totals(g: Generator, node: Any) -> str:
     amounts = argument(g, node, "amounts")
     names = ", ".join(f"`{word(amount.alias)}`" for amount in node.args["amounts"])
     for column in node.args["columns"]:
-        # only to refuse a name that could end a quotation
+        # Not used in the text; called because `word` refuses a name that could end a quoted identifier.
         word(column)
-    placed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
+    distributed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
     several_patterns = "TYPEOF(`u`) IN ('double', 'float') AND CAST(`u` AS STRING) IN ('0.0', '-0.0', 'NaN')"
     ranked = (
         f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, IF({several_patterns}, NULL, `u`) AS `v`, "
-        f"{argument(g, node, 'rank')} AS `h` FROM ({placed})"
+        f"{argument(g, node, 'rank')} AS `h` FROM ({distributed})"
     )
     hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
     ordered = f"SELECT * FROM (SELECT * FROM ({ranked}) SORT BY {hint}) SORT BY `p`, `v`, `h`, `j`"
@@ -105,7 +106,8 @@ def _smallest_values(g: Generator, node: Any) -> str:
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
-    """Keep n rows of each unit and group with the smallest hash; equal values are numbered."""
+    """Keep the n rows of each unit and group with the smallest first 32 bits of the hash, ties by value, as
+    `Rank` with 32 bits orders them on DuckDB. Equal rows are numbered by "o" from 0."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
     order = argument(g, node, "order")

@@ -1,11 +1,14 @@
-"""Writes the closed set in Spark's SQL.
+"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in Spark's SQL.
 
-The engine runs these texts in a session of its own with ANSI mode off: then no cast and no operator raises,
-and what would silently wrap or round is written in another way here. Two habits explain most of the rest.
-Spark says the type of an expression when a query is planned (`TYPEOF`, a constant): where a node takes texts
-and numbers alike, both ways are written and the planner keeps one. And RINT is the only function of Spark
-that rounds a double to a double, so that all rounding is made of it. A value that a text names several times
-is written once (`once`).
+The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
+the node, and returns the text. Hashes and choices are in `spark_choices`, texts and days in `spark_texts`.
+
+The engine runs these texts with ANSI mode off: then no cast and no operator raises an error. Operations that
+would silently wrap around or round are written in another way here. Two rules explain most of the rest. Spark
+knows the type of an expression when it plans a query (`TYPEOF` is a constant): where a node takes texts and
+numbers alike, both ways are written, and the planner keeps one. RINT is the only function of Spark that
+rounds a double to a double, so that all rounding uses it. An argument that is used several times is written
+once (`once`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _TYPES = {
     "double": "DOUBLE",
     "integer": "INT",
     "bigint": "BIGINT",
-    # 2**126 is 8.5e37
+    # Holds 2**126, which is 8.5e37 (`WideSum`).
     "wide": "DECIMAL(38, 0)",
     "boolean": "BOOLEAN",
     "date": "DATE",
@@ -36,13 +39,14 @@ _LARGEST = "1.7976931348623157E308D"
 _INFINITE = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 _NAN = ("nan", "+nan", "-nan")
 _BLANKS = " \t\n\r\f\v"
-# Texts that Java takes for numbers and nobody else does have one of these: '1d', '1f', '0x1p3'.
+# Letters of texts that Java reads as numbers and `semantics.NUMBER` does not: '1d', '1f', '0x1p3'.
 _JAVA_ONLY = "dDfFxXpP"
+# `semantics.DATE` in the syntax of Java's regular expressions.
 _DAY = r"\A" + d.DATE.replace(r"\v", r"\x0b").replace("$", r"\z")
 # An exponent of more than four digits.
-_FAR = "[eE][+-]?0*[1-9][0-9]{4}"
-# What has 39 digits before the point.
-_LONG = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
+_LONG_EXPONENT = "[eE][+-]?0*[1-9][0-9]{4}"
+# A number with 39 digits before the point that is rounded down: the first digit after the point is below 5.
+_DIGITS_39 = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
 # Half of the 38 digits of a decimal: long division goes in two steps of so many (`_floor_divide`).
 _SPLIT = 10**19
 
@@ -52,12 +56,13 @@ def _convert(g: Generator, node: Any) -> str:
 
 
 def _by_type(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
-    """Return one of two texts, decided by the type of `value` when the query is planned."""
+    """Return SQL that is `of_text` of the value where its type is a string, and `otherwise` where it is not;
+    the type is known when the query is planned."""
     return f"IF(TYPEOF({value}) = 'string', {once(f'CAST({value} AS STRING)', of_text)}, {otherwise})"
 
 
 def _number_of(g: Generator, text: str) -> str:
-    """Write what a text says as a double; NULL where DuckDB would not read it."""
+    """Write a text as a double; NULL where it is not a number by `semantics.SafeCast`."""
     words = ", ".join(text_of(g, value) for value in _INFINITE)
     nans = ", ".join(text_of(g, value) for value in _NAN)
     trimmed = f"LOWER(TRIM(BOTH {text_of(g, _BLANKS)} FROM {text}))"
@@ -77,7 +82,7 @@ def _safe_cast(g: Generator, node: Any) -> str:
         return _by_type(value, lambda text: _number_of(g, text), f"CAST({value} AS DOUBLE)")
 
     def day(text: str) -> str:
-        # Spark takes '2020' and '2020-02' for days as well, and '2020/02/29' for none.
+        # Spark's own cast also reads '2020' and '2020-02' as days, and does not read '2020/02/29'.
         pattern = text_of(g, _DAY)
         year, month, day = (f"CAST(REGEXP_EXTRACT({text}, {pattern}, {part}) AS INT)" for part in (1, 3, 4))
         return f"CASE WHEN {text} RLIKE {pattern} AND {year} >= 1 THEN MAKE_DATE({year}, {month}, {day}) END"
@@ -98,7 +103,9 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Convert texts by way of a decimal, which rounds halves away from zero and keeps all digits."""
+    """Write a cast to an integer type, as a double. Texts are converted by way of a decimal, which rounds
+    halves away from zero and keeps up to 38 digits; doubles are rounded by RINT, halves to the even
+    neighbor."""
     low, high = d.INTEGERS[node.args["type"]]
     ends = max(low, 1 - 10**38), min(high, 10**38 - 1)
 
@@ -112,11 +119,13 @@ def _as_integer(g: Generator, node: Any) -> str:
         )
         if high < 10**38:
             return inside
-        # What has 39 digits is the same double, rounded or not; next to the largest, its digits decide.
+        # HUGEINT goes up to 39 digits. A number from 1E38 on has no fraction as a double, so that it needs no
+        # rounding. Close to the largest HUGEINT, where doubles are too coarse for the test, its digits are
+        # compared.
         beyond = once(
             _number_of(g, text), lambda x: f"CASE WHEN ABS({x}) >= 1E38D AND {fits(x)} THEN {x} END"
         )
-        pattern = text_of(g, _LONG)
+        pattern = text_of(g, _DIGITS_39)
         largest = (
             f"CASE WHEN {text} RLIKE {pattern} AND REGEXP_EXTRACT({text}, {pattern}, 1) <> '-' "
             f"AND REGEXP_EXTRACT({text}, {pattern}, 2) <= '{high}' THEN {_number_of(g, text)} END"
@@ -134,10 +143,10 @@ def _as_integer(g: Generator, node: Any) -> str:
 
 
 def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
-    """Return a text as decimal; NULL before Spark tries one whose exponent would make it write out all
-    digits."""
+    """Write a text as a decimal. It is NULL for exponents of more than four digits, with which Spark would
+    write out all digits of the number."""
     return (
-        f"CASE WHEN {text} RLIKE {text_of(g, _FAR)} THEN NULL "
+        f"CASE WHEN {text} RLIKE {text_of(g, _LONG_EXPONENT)} THEN NULL "
         f"WHEN ABS({_number_of(g, text)}) < 1E39D THEN TRY_CAST({text} AS DECIMAL({width}, {scale})) END"
     )
 
@@ -165,9 +174,12 @@ def _as_float(g: Generator, node: Any) -> str:
 
 
 def _double(value: int) -> str:
-    """Return the double of a whole number that is one exactly."""
+    """Return the SQL of a whole number that a double represents exactly."""
     assert int(float(value)) == value
     return f"({float(value)!r}D)"
+
+
+# The roundings of a double to a whole number, as a double, from RINT (halves to the even neighbor).
 
 
 def _floor(x: str) -> str:
@@ -189,7 +201,8 @@ def _half_away(x: str) -> str:
 
 
 def _rounding(function: Callable[[str], str]) -> Writer:
-    """Return a rounding to some digits after or before the point, by way of one to whole numbers."""
+    """Return the writer of a rounding to digits: multiply or divide by a power of ten, round to a whole
+    number by `function`, and divide or multiply again. Where that overflows, the number stays as it is."""
 
     def write(g: Generator, node: Any) -> str:
         x = argument(g, node, "this")
@@ -210,7 +223,8 @@ def _rounding(function: Callable[[str], str]) -> Writer:
 
 
 def _clip(g: Generator, node: Any) -> str:
-    """Clip to a range. Spark puts NaN above all numbers, so that it fails both tests, as infinity does."""
+    """Clip to a range. NaN, which Spark orders above all numbers, and infinities fail both tests, and are
+    NULL."""
     low, high = (argument(g, node, name) for name in ("low", "high"))
     return once(
         argument(g, node, "this"),
@@ -222,7 +236,8 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _extreme(name: str) -> Writer:
-    """Return the writer of LEAST or GREATEST, which want two arguments."""
+    """Return the writer of LEAST or GREATEST. Spark's functions need at least two arguments, so that a single
+    one is written by itself."""
 
     def write(g: Generator, node: Any) -> str:
         listed = node.args["expressions"]
@@ -232,11 +247,12 @@ def _extreme(name: str) -> Writer:
 
 
 def _wide_sum(g: Generator, node: Any) -> str:
-    """Add up 64-bit numbers in parts of at most 22 bits, whose sums fit 64 bits for up to 2**41 rows:
-    decimals take several times as long.
+    """Write an exact sum of whole numbers. Each 64-bit number is split into parts of 21 bits, the highest of
+    up to 22 bits and the sign; the sum of each part fits 64 bits for up to 2**41 rows. Sums of decimals take
+    several times as long.
 
-    One part where all are below 2**22 by a public bound, two below 2**43, else three. Wider ones are added up
-    as decimals of 38 digits, which hold 2**126.
+    There is one part where the public bound `largest` is below 2**22, two where it is below 2**43, else
+    three. Numbers wider than 64 bits are added up as decimals of 38 digits, which hold 2**126.
     """
     x, largest = argument(g, node, "this"), node.args.get("largest")
     integer = f"CAST({x} AS BIGINT)"
@@ -254,14 +270,18 @@ def _wide_sum(g: Generator, node: Any) -> str:
 
 
 def _floor_divide(g: Generator, node: Any) -> str:
-    """Divide in two steps of 19 digits: Spark's quotient of two decimals has 32 digits before the point,
-    and each step needs 20."""
+    """Write an exact quotient of whole numbers a and b of up to 38 digits, as a long division in two steps of
+    19 digits: Spark's quotient of two decimals has only 32 digits before the point, and each step needs 20.
+
+    h is a without its last 19 digits, q the quotient of h and b, and r the remainder of h and b followed by
+    the last 19 digits of a.
+    """
     a, b = (f"CAST({argument(g, node, name)} AS DECIMAL(38, 0))" for name in ("this", "expression"))
 
     def quotient(of: str, by: str) -> str:
         return f"CAST(({of} - {of} % {by}) / {by} AS DECIMAL(38, 0))"
 
-    # Both as one value: a function of one variable may not speak of aggregates.
+    # a and b are passed into the lambda as one struct: Spark allows no aggregate inside a lambda.
     operands = f"ARRAY(STRUCT({a} AS a, {b} AS b))"
     split = f"TRANSFORM({operands}, p -> STRUCT({quotient('p.a', str(_SPLIT))} AS h, p.a AS a, p.b AS b))"
     remainder = f"CAST(p.h % p.b * {_SPLIT} + p.a % {_SPLIT} AS DECIMAL(38, 0))"
@@ -307,8 +327,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Exponential: template("EXP({this})"),
     d.Power: template("POWER({this}, {expression})"),
     d.IsFinite: template(f"(ABS({{this}}) <= {_LARGEST})"),
-    # Both zeros are equal; what tells them apart is the sign of their reciprocal, and Spark divides by
-    # neither.
+    # 0.0 = -0.0, and only the signs of their reciprocals differ. POWER computes these, as Spark's division by
+    # zero is NULL.
     d.SignBit: repeating(lambda x: f"CASE WHEN {x} = 0.0D THEN POWER({x}, -1.0D) < 0.0D ELSE {x} < 0.0D END"),
     d.Clip: _clip,
     d.Least: _extreme("LEAST"),
@@ -325,18 +345,17 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
 
 
 class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
-    """Standard SQL as Spark takes it, where the SQL library's own does not do."""
+    """Writes standard SQL for Spark, with two changes to what the SQL library writes."""
 
     def cte_sql(self, expression: exp.CTE) -> str:
-        """Write a relation of WITH without MATERIALIZED, which Spark does not know: it computes it where it
-        is used."""
+        """Write a common table expression without MATERIALIZED, which Spark does not know."""
         expression.set("materialized", None)
         text: str = super().cte_sql(expression)
         return text
 
     def select_sql(self, expression: exp.Select) -> str:
-        """Write a SELECT that sends listed values to all workers: they are public, and no size decides about
-        it."""
+        """Write a SELECT, with a hint that sends joined VALUES to all workers. The values are public, and the
+        hint does not depend on a size."""
         listed = [
             join.this.alias
             for join in expression.args.get("joins") or []
@@ -350,5 +369,6 @@ class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
 
 
 SPARK = Dialect("spark", SparkGenerator, WRITERS)
-# Spark has no number of a row that stays when a worker is lost: only a declared key is one.
+# For tables without a declared key: Spark has no row number that stays the same when a lost worker's rows are
+# read again.
 SPARK_WITHOUT_ROWS = Dialect("spark", SparkGenerator, WRITERS, numbers_rows=False)

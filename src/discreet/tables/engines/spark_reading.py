@@ -1,8 +1,9 @@
-"""Reads tables into Spark: a DataFrame of a stored table, or Parquet files, as columns that no query fails
-on.
+"""Reads tables into Spark: a DataFrame of a stored table, or Parquet files, as columns on which no query
+fails.
 
-A DataFrame must hold columns of stored tables as they are: what the host computes in it could fail on a row,
-or come out otherwise when a lost worker's part is computed again. Looks at plans and types, never at values.
+A DataFrame must hold columns of stored tables as they are. A computation of the host in it could fail on a
+row, or give another result when Spark repeats it after the loss of a worker. This module reads plans and
+types, and values only to check a declared key (`SparkTable.unique`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ..columns import KINDS, LONGEST_TEXT
 from ..engine import ROW
 from .spark_files import files_of, is_frame
 
-# Nodes of Spark's analyzed plan, and of its expressions, that compute nothing that could fail or change.
+# The nodes of Spark's analyzed plan, and of its expressions, that may occur in a DataFrame: they fail on no
+# row, and give the same result when they are repeated. Of a LogicalRDD it is not known how the host computes
+# its rows.
 _RELATIONS = {
     "SubqueryAlias",
     "View",
@@ -56,8 +59,8 @@ _EXPRESSIONS = {
     "Contains",
 }
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-# The years that people write. With a zone a day less at both ends, as on every engine: some zone puts these
-# into the year beyond.
+# The first and the last day or time that is read: the years 1 to 9999. With a time zone the range is a day
+# shorter at both ends, as on every engine: in some zone, these days lie in the year 0 or 10000.
 _YEARS = {
     "date": ("0001-01-01", "9999-12-31"),
     "timestamp": ("0001-01-02 00:00:00", "9999-12-30 23:59:59.999999"),
@@ -68,22 +71,22 @@ _PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A table as queries see it: a DataFrame of our session, and the kinds of its columns."""
+    """Holds a table as queries see it: a DataFrame of our session, and the kinds of its columns."""
 
     frame: Any
     kinds: dict[str, str]
 
     def with_row(self, key: str | None) -> SparkTable:
-        """Add the column that tells rows apart; without a declared key it holds nothing, and no query may
-        use it (`Dialect.numbers_rows`)."""
+        """Add the column `ROW`, which tells rows apart, as a copy of the key. Without a declared key it is
+        NULL, and no query may use it (`Dialect.numbers_rows`)."""
         from pyspark.sql import functions as f
 
         row = f.lit(None).cast("bigint") if key is None else self.frame[_quoted(key)]
         return replace(self, frame=self.frame.withColumn(ROW, row))
 
     def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
-        """Return columns as their declared types, named as DuckDB names them; what does not convert is
-        missing."""
+        """Return a DataFrame of the named columns, each converted to the type beside it (DuckDB's name of the
+        type; None: as it is). A value that does not convert is NULL."""
         from sqlglot import exp
 
         from .. import semantics as d
@@ -101,10 +104,10 @@ class SparkTable:
         return self.frame.selectExpr(*listed) if listed else self.frame.selectExpr("1 AS `n`")
 
     def unique(self, columns: Sequence[str]) -> bool:
-        """Return whether no two rows agree in these columns, and none lacks one of them."""
+        """Return whether no two rows agree in all of these columns, and no row has NULL in one of them."""
         from pyspark.sql import functions as f
 
-        # As they are: texts would tell 0.0 from -0.0, which are one key where rows are grouped.
+        # Not compared as texts: 0.0 and -0.0 have different texts, but are one key where rows are grouped.
         keys = self.frame.select(
             *(self.frame[_quoted(name)].alias(f"k{i}") for i, name in enumerate(columns))
         )
@@ -139,7 +142,7 @@ def kind_of(type_: str) -> str:
 
 
 def local_session() -> Any:
-    """Return the active session, or one on this machine."""
+    """Return the active session, or a new one on this machine."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -160,7 +163,7 @@ def local_session() -> Any:
 
 
 def read(session: Any, name: str, data: Any) -> SparkTable:
-    """Return a table in our own session: every column as one that queries cannot trip over."""
+    """Return a table in our own session, in which no value makes a query fail (`_valid_column`)."""
     if is_frame(data):
         frame = _in_session(session, name, data)
     elif isinstance(data, str | Path):
@@ -198,10 +201,11 @@ def _in_session(session: Any, name: str, frame: Any) -> Any:
 
 
 def _of_unknown_size(session: Any, dataset: Any) -> Any:
-    """Return a dataset of which the planner does not know how many rows it has.
+    """Return a dataset whose number of rows the planner does not know.
 
-    It knows that of tables in memory (`LocalRelation`) and of ranges, and plans those of no row or of one in
-    another way (`OptimizeOneRowPlan`, `InferWindowGroupLimit`); of an RDD it knows nothing.
+    The planner knows the number for tables in memory (`LocalRelation`) and ranges, and plans differently
+    where it is 0 or 1 (`OptimizeOneRowPlan`, `InferWindowGroupLimit`). It knows nothing of an RDD, so that
+    such tables are read through one.
     """
     leaves = _elements(dataset.queryExecution().analyzed().collectLeaves())
     if not any(leaf.maxRows().isDefined() for leaf in leaves):
@@ -211,7 +215,8 @@ def _of_unknown_size(session: Any, dataset: Any) -> Any:
 
 
 def _computations(plan: Any) -> Any:
-    """Yield the first node or expression of a plan that is not one of the plain ones."""
+    """Yield the nodes of a plan that are not in `_RELATIONS`, or hold an expression that is not in
+    `_EXPRESSIONS`, with that expression or ""."""
     if plan.nodeName() not in _RELATIONS:
         yield plan.nodeName(), ""
         return
@@ -228,7 +233,8 @@ def _computations(plan: Any) -> Any:
 
 
 def _widens(cast: Any) -> bool:
-    """Return whether a cast has a place for every value, as Spark puts it around what is compared."""
+    """Return whether a cast keeps every value, as the casts do that Spark adds to the two sides of a
+    comparison."""
     of, to = (part.dataType().simpleString() for part in (cast.child(), cast))
     if cast.child().getClass().getSimpleName() == "Literal" or of == to:
         return True
@@ -238,6 +244,7 @@ def _widens(cast: Any) -> bool:
 
 
 def _elements(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]
 
 
@@ -248,16 +255,16 @@ def _parquet(session: Any, data: str | Path) -> Any:
     try:
         return session.read.parquet(str(data))
     except Exception:
-        # Its text may quote the file.
+        # Spark's error is not shown, as it may quote the file.
         raise InvalidInput(
             f"{Path(data).name!r} cannot be read as Parquet files. Nothing was opened or charged."
         ) from None
 
 
 def _valid_column(frame: Any, field: Any) -> Any:
-    """Return a column without values that queries could fail on: text that is not UTF-8 or very long is
-    missing, days and times lie in the years 1 to 9999; and texts are equal only if all their characters
-    are."""
+    """Return a column with NULL for values on which queries could fail: text that is not UTF-8 or is longer
+    than `LONGEST_TEXT`, days and times outside the years 1 to 9999. Texts lose their collation, so that they
+    are equal only if all characters are."""
     from pyspark.sql import functions as f
 
     column, type_ = frame[_quoted(field.name)], field.dataType.simpleString()
@@ -271,7 +278,7 @@ def _valid_column(frame: Any, field: Any) -> Any:
     if kind == "date":
         first, last = _YEARS[type_]
         low, high = (f.expr(f"{type_.upper()} '{end}'") for end in (first, last))
-        # Missing, not put at the end: two people whose ids these are would become one.
+        # NULL, not clipped to the range: where these are ids, two people would become one.
         return f.when(column.between(low, high), column).alias(field.name)
     return column.alias(field.name)
 

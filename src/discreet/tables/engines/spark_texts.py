@@ -1,4 +1,5 @@
-"""Writes what the closed set has on texts and days in Spark's SQL."""
+"""Writes the nodes of the closed set (`tables.semantics`, imported as `d`) on texts and days in Spark's
+SQL."""
 
 from __future__ import annotations
 
@@ -16,38 +17,40 @@ from ..texts import engine_values
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
-# What Unicode calls a space (category Zs), which is what DuckDB trims.
+# The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 
 
-# A text of up to so many characters is repeated: Spark computes equal expressions once. Beyond that, nested
-# texts would double with every level.
+# An argument of at most so many characters is repeated where it is used twice; Spark computes equal
+# expressions once. Longer ones would make nested texts double with every level. 64 is a choice, not measured.
 _SHORT = 64
 
 
 def once(value: str, body: Callable[[str], str]) -> str:
-    """Return a text in which `body` may name a value as often as it likes: a long one is written once, as the
-    argument of a function of one variable, as texts inside texts would otherwise grow without bound."""
+    """Return `body(value)`, where `body` may use the SQL text `value` several times. A long text is written
+    once and bound to a lambda's variable."""
     if len(value) <= _SHORT:
         return body(value)
     return f"TRANSFORM(ARRAY({value}), __x -> {body('__x')})[0]"
 
 
 def repeating(body: Callable[[str], str]) -> Writer:
-    """Return a writer of a node with one argument, which the text names several times."""
+    """Return a writer of a node with one argument, which `body` may use several times."""
     return lambda g, node: once(argument(g, node, "this"), body)
 
 
 def text_of(g: Generator, value: str) -> str:
+    """Return the SQL literal of a text."""
     return g.sql(exp.Literal.string(value))
 
 
 def _matches(g: Generator, node: Any) -> str:
     """Match a pattern of LIKE, as a regular expression.
 
-    Spark's own tries all ways to place each %. Here every stretch between two % is taken at its first
-    position and never moved (an atomic group), which finds a fit if there is one, in time that grows with the
-    text's length and no faster.
+    Spark's LIKE tries all ways to place each %. Here every part between two % is matched at its first
+    possible position and never moved (an atomic group). That finds a match if there is one, in time linear in
+    the text's length. Patterns without _ use Spark's functions for prefixes, suffixes and substrings where
+    they can.
     """
     text, pattern = argument(g, node, "this"), node.args["pattern"].name
     parts = pattern.split("%")
@@ -68,6 +71,7 @@ def _matches(g: Generator, node: Any) -> str:
 
 
 def _regex(part: str) -> str:
+    """Return the regular expression of a part of a LIKE pattern that holds no %."""
     return "".join(
         "." if c == "_" else c if c.isascii() and c.isalnum() else rf"\x{{{ord(c):x}}}" for c in part
     )
@@ -75,9 +79,10 @@ def _regex(part: str) -> str:
 
 @cache
 def _case_of(function: str) -> tuple[str, str]:
-    """Return the characters that DuckDB's UPPER or LOWER changes, and what they become: one character each.
+    """Return the characters that DuckDB's UPPER or LOWER changes, and the single characters that they become.
 
-    Spark's own would make two of some, and public texts would not be what the engine computes.
+    Spark's UPPER makes two characters of some. The public categories of a query are converted by DuckDB
+    (`tables.texts`), and the texts of rows must be converted in the same way.
     """
     plain = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
     pairs = [(old, new) for old, new in zip(plain, engine_values(function, plain), strict=True) if old != new]
@@ -86,7 +91,7 @@ def _case_of(function: str) -> tuple[str, str]:
 
 
 def _case(function: str) -> Writer:
-    """Return the writer of UPPER or LOWER, letter by letter as DuckDB has them."""
+    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters."""
 
     def write(g: Generator, node: Any) -> str:
         old, new = (text_of(g, part) for part in _case_of(function))
@@ -100,8 +105,8 @@ def _trim(g: Generator, node: Any) -> str:
 
 
 def _substring(g: Generator, node: Any) -> str:
-    """Cut out a substring. From a position before the first character, what lies before it counts and is not
-    there."""
+    """Write a substring. Where `start` is below 1, the positions before the first character count towards
+    `length` and give nothing."""
     text, start = argument(g, node, "this"), f"CAST({argument(g, node, 'start')} AS BIGINT)"
     begin = f"CAST(GREATEST({start}, 1) AS INT)"
     if not node.args.get("length"):
@@ -133,6 +138,9 @@ def _start_of(g: Generator, node: Any) -> str:
 
 
 def _named(function: str, names: tuple[str, ...]) -> Writer:
+    """Return the writer of a day's or month's name: Spark's `function` numbers it from 1 in the order of
+    `names`."""
+
     def write(g: Generator, node: Any) -> str:
         return _name_of(g, function, argument(g, node, "this"), names)
 
@@ -152,13 +160,14 @@ def _short(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _day_text(g: Generator, node: Any) -> str:
-    """Put a day's text together from the directives of its format; one that is not listed is an error."""
+    """Write a day in a format of strftime. A directive that is not listed raises KeyError, which
+    `Dialect.write` turns into a refusal before anything is charged."""
     layout = node.args["format"].name
     return once(argument(g, node, "this"), lambda day: _formatted(g, layout, day))
 
 
 def _formatted(g: Generator, layout: str, day: str) -> str:
-    """Write a day in a format of strftime."""
+    """Write the SQL text `day` in the format `layout`; directives for times give those of midnight."""
     parts: list[str] = []
     plain = ""
     directives = {
@@ -213,7 +222,7 @@ TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Length: template("CAST(CHAR_LENGTH({this}) AS DOUBLE)"),
     d.DaysBetween: template("CAST(DATEDIFF({this}, {expression}) AS DOUBLE)"),
     d.AddDays: template("DATE_ADD({this}, CAST({expression} AS INT))"),
-    # So many months off Spark would fail on a day, and no caller asks for it.
+    # NULL beyond 240,000 months (20,000 years), where Spark could fail on a day; callers ask for fewer.
     d.AddMonths: template(
         "CASE WHEN {expression} BETWEEN -240000.0D AND 240000.0D "
         "THEN ADD_MONTHS({this}, CAST({expression} AS INT)) END"
