@@ -1,8 +1,8 @@
-"""Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one
+"""Discreet answers questions about people without revealing anyone: differential privacy, one dataset, one
 budget.
 
-`open` a dataset with a budget, and ask. Packages load when they are first used, so that `import discreet` is
-quick.
+`open` a dataset with a budget, and ask. Packages are imported when they are first used, so that `import
+discreet` is fast.
 
 >>> import discreet as dp
 >>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.5).repeated(3)).value
@@ -86,6 +86,7 @@ _PACKAGES = (
     "synthetic",
     "tables",
 )
+# Names that are imported when they are first used, and the module of each.
 _LATER = {
     "Budget": "curator",
     "Period": "curator",

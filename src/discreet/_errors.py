@@ -1,7 +1,8 @@
 """The errors that discreet raises, as a small tree of classes.
 
-Each error is also the built-in that a caller would guess (`ValueError`, `PermissionError`, ...). A message
-states the fact with its values, what did not happen, and what to do; it never contains a value of the data.
+Each error is also a subclass of the built-in exception that a caller would expect (`ValueError`,
+`PermissionError`, ...). A message states the fact with its values, what did not happen, and what to do; it
+never contains a value of the data.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class UnknownAttribute(DiscreetError, AttributeError):
 
 
 class WrongRelation(DiscreetError, ValueError):
-    """A guarantee proved for one neighbor relation was asked of another."""
+    """A guarantee that is proved for one neighbor relation was requested for another."""
 
 
 class PublicMismatch(DiscreetError, ValueError):
@@ -32,11 +33,11 @@ class PublicMismatch(DiscreetError, ValueError):
 
 
 class PrivateFact(DiscreetError, PermissionError):
-    """A private quantity (a size, a bound, a key set) would have been read off the data without paying."""
+    """A private quantity (a size, a bound, a key set) would have been read from the data without a charge."""
 
 
 class Unsupported(DiscreetError, NotImplementedError):
-    """No theorem here covers what was asked; refused rather than guessed."""
+    """No theorem in this package covers the request, so it is refused."""
 
 
 class BudgetExceeded(DiscreetError, PermissionError):
@@ -48,7 +49,7 @@ class Halted(DiscreetError, RuntimeError):
 
 
 class NotPrivate(DiscreetError, PermissionError):
-    """Something without a privacy guarantee met data that needs one."""
+    """A mechanism without a privacy guarantee was to be run on protected data."""
 
 
 class MissingExtra(DiscreetError, ImportError):
@@ -61,7 +62,7 @@ class MissingExtra(DiscreetError, ImportError):
 
 
 class DescriptionError(DiscreetError, ValueError):
-    """A JSON description does not name a known thing with exactly its fields."""
+    """A JSON description does not name a registered class with exactly its fields."""
 
 
 class LedgerError(DiscreetError, RuntimeError):

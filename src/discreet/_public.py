@@ -1,8 +1,7 @@
-"""What everybody may know about a table: its schema, whom it protects, and which change of it must stay
-hidden.
+"""The public facts of a table: its schema, the unit of privacy, and the neighbor relation.
 
-A mechanism is priced for one `Public` and refused on a source with another. Nothing in here is ever read off
-the data.
+A mechanism is priced for one `Public` and refused on a source with another. Nothing in a `Public` is ever
+read from the data: the steward declares it.
 """
 
 from __future__ import annotations
@@ -19,21 +18,22 @@ from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
 from ._text import is_text
 
-# Bounds of a column: their width, up to twice this, must fit a float.
+# The largest absolute bound of a column: the width of the bounds, up to twice this, must be a finite float.
 _LARGEST = 2**1022
-# from here on whole numbers that differ are one float
+# From here on different integers may be equal as floats.
 _EXACT = 2**53
-# More units than there are people, devices and events in any table: one over it is a float above zero.
+# The largest declared number of units: a convention, more than there are in any table.
 _MAX_UNITS = 10**18
 
 
 class Neighbors(StrEnum):
-    """Which two tables must be hard to tell apart.
+    """The neighbor relation: which two tables must be hard to tell apart.
 
     `ADD_REMOVE`: one unit more or less; the size is private. `REPLACE`: one unit's data replaced by any
     other; the size is public. `ZERO_OUT`: one unit's data replaced by a blank that contributes nothing; the
-    size is public. Under both the number of units stays what it was: a blank of a named unit keeps a name of
-    its own, and does not join the rows without a name, which are one unit together.
+    size is public. Under the latter two the number of units does not change. In particular, where a column
+    identifies units, the blank keeps an identifier of its own; it does not join the rows without an
+    identifier, which together are one unit.
     """
 
     ADD_REMOVE = "add_remove"
@@ -60,9 +60,9 @@ def as_neighbors(value: Any) -> Neighbors:
 class Unit:
     """Who is protected: one row (`column=None`), or all rows that share one value of `column`.
 
-    `rows`: of one unit at most this many rows count in one group of an answer; `groups`: one unit counts in
-    at most this many groups. Queries enforce both and are priced for them; nothing is assumed of the data.
-    They are defaults: a query may set its own.
+    `rows`: at most this many rows of one unit count in one group of an answer; `groups`: one unit counts in
+    at most this many groups. Queries enforce both limits and are priced for them; nothing is assumed about
+    the data. Both are defaults: a query may set its own limits.
     """
 
     column: str | None = None
@@ -86,7 +86,7 @@ class Unit:
 
 
 def rows() -> Unit:
-    """Return the unit of privacy that is a single row: right only if nobody has two."""
+    """Return the unit of privacy that is a single row: right only if nobody has two rows."""
     return Unit()
 
 
@@ -97,8 +97,8 @@ class Bounds:
 
     With `nullable`, a missing value contributes nothing.
 
-    Without it, a missing value counts as `lower`: then everyone contributes something in [lower, upper], and
-    the sum moves less under `replace`.
+    Without it, a missing value counts as `lower`: then everyone contributes a value in [lower, upper], and a
+    sum has a smaller sensitivity under `replace`.
     """
 
     lower: int | float | Fraction
@@ -108,7 +108,6 @@ class Bounds:
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
-        # the width must fit a float, too
         if self.lower < -_LARGEST or self.upper > _LARGEST:
             raise InvalidInput(
                 f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."
@@ -130,13 +129,14 @@ class Categories:
                 raise _require.fail("a category", value, "a string or an integer")
             if isinstance(value, int) and abs(value) >= _EXACT:
                 raise _require.fail("a category", value, "within 2**53 of zero, or a string")
-            # Engines end a text there, or cannot take it: they would fail after the charge.
+            # Some engines end a text at NUL or refuse half a surrogate pair; a query would then fail after
+            # its charge.
             if isinstance(value, str) and not is_text(value):
                 raise _require.fail(
                     "a category", value, "a text without NUL and without half a surrogate pair"
                 )
         as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
-        # 1 and "1" are one value of a column of text: a row would be in both
+        # in a column of text, 1 and "1" are the same value: a row would be in both categories
         if len(set(as_read)) < len(values):
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
@@ -183,10 +183,10 @@ class Dates:
 @described("public.Text")
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, or another value whose possible values are not public: it can be compared, counted and joined
+    """Any text, or any column whose possible values are not public. It can be compared, counted and joined
     on.
 
-    As the key of groups it needs private partition selection: which keys exist is itself private.
+    As a grouping key it needs private partition selection, because which keys exist is private.
     """
 
 
@@ -199,10 +199,10 @@ FACTS = (Bounds, Categories, Boolean, Dates, Text)
 class Related:
     """Another table that queries may join.
 
-    `private`: rows of the same units as the main table, which `unit` names.
+    `private`: its rows belong to the units of the main table, which the column `unit` identifies.
 
-    Without `private` its contents are public: everybody may know every row. `key` names columns that are
-    unique together in it, so that joining on them adds no rows.
+    Without `private` its contents are public: everybody may know every row. `key` names columns whose values
+    together are unique in it, so that joining on them adds no rows.
     """
 
     name: str
@@ -221,11 +221,12 @@ class Related:
         _require.flag(private=self.private)
         if self.private and self.unit is None:
             raise InvalidInput(
-                f"table {self.name!r} is private: name the column that says whose a row is, unit=..."
+                f"table {self.name!r} is private: name the column that identifies the unit of a row, unit=..."
             )
         if self.private and self.key:
             raise InvalidInput(
-                f"table {self.name!r} is private: that a key is unique would be a fact about people."
+                f"table {self.name!r} is private and cannot have a key: whether its values are unique would "
+                f"be a private fact."
             )
         if unknown := [column for column in self.key if column not in dict(self.schema)]:
             raise InvalidInput(
@@ -238,9 +239,9 @@ class Related:
 class Public:
     """The public facts of one version of one table.
 
-    `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it is the true
-    size; under `add_remove` the true size is private, and a declared one is only a public guess that
-    mechanisms may scale by.
+    `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it must be the
+    true size; under `add_remove` the true size is private, and a declared one is only a public guess, by
+    which mechanisms may scale.
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
@@ -264,7 +265,7 @@ class Public:
             raise _require.fail("tables", self.tables, "made of Related(...)")
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
-            raise InvalidInput(f"two tables have one name: {names}.")
+            raise InvalidInput(f"two tables have the same name: {names}.")
         if self.size is not None:
             _require.integer(size=self.size, at_least=1)
             if self.size > _MAX_UNITS:
@@ -320,7 +321,7 @@ _WORDS: dict[type, str] = {
 
 
 def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> None:
-    """Refuse a guarantee that was proved for another relation."""
+    """Raise WrongRelation unless `what`, a guarantee, is proved for this neighbor relation."""
     if neighbors not in allowed:
         raise WrongRelation(
             f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}. Nothing was "
@@ -329,6 +330,7 @@ def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> No
 
 
 def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
+    """Return a schema, given as a mapping or as pairs, as a tuple of (column, fact); refuse anything else."""
     pairs = tuple(
         schema.items()
         if isinstance(schema, Mapping)

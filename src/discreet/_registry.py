@@ -1,9 +1,10 @@
-"""Closed registry: frozen dataclasses that have a complete JSON description, and the way back.
+"""Closed registry of frozen dataclasses: converts them to complete JSON descriptions and back.
 
 A description is `{"type": tag, field: value, ...}`. The tag is an explicit string,
-`@described("package.Name")`, chosen when a class is first written and kept for ever: classes and modules may
-be renamed, ledgers read the same. Only classes of this package have one. A tag whose package is not loaded
-yet loads that package, out of the fixed list `PACKAGES`: nothing else is ever imported because data says so.
+`@described("package.Name")`, chosen when a class is first written and never changed: classes and modules may
+be renamed, and old ledgers stay readable. Only classes of this package have a tag. If the package of a tag is
+not imported yet, it is imported, from the fixed list `PACKAGES`; nothing else is ever imported because of
+data.
 Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that
 `from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 """
@@ -28,16 +29,16 @@ T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
 _TAGS: dict[type, str] = {}
 
-# Former tags and what they are now. A class that is renamed keeps its tag; this is for the rare tag that had
-# to change itself (two classes made one): the old one is read as the new one, and never written again. Stored
-# answers are found by a hash of the description, so that after such a change a question asked before pays
-# again.
+# Former tags, and the tag that replaced each. A class that is renamed keeps its tag; this is for the rare tag
+# that had to change (two classes made one): the old tag is read as the new one, and never written again.
+# Stored answers are found by a hash of the description, so that after such a change a question that was
+# answered before is charged again.
 ALIASES: dict[str, str] = {}
 
 
-# The modules in which the classes of a tag's first part are: what a process that has not loaded them yet
-# loads to read a description (a server's worker, `discreet ledger` elsewhere). A closed list: no part of a
-# tag ever becomes the name of a module. Those that need torch come last.
+# For the first part of a tag, the modules that hold its classes. A process that has not imported them yet (a
+# server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
+# becomes the name of a module. Modules that need torch come last, so that others are found without it.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "accounting": ("accounting",),
     "adaptive": ("adaptive", "adaptive.reference"),
@@ -65,9 +66,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 
 
-# Public limits on what a description may hold: who sends one could otherwise stop the process after it was
-# charged. Prices nest a few levels, floats have 324 digits at most as fractions.
+# Limits on the nesting and on the digits of a number in a description: without them, a sender could make the
+# process fail after a charge. Both are far above what occurs: events nest a few levels deep.
 DEEPEST, MAX_DIGITS = 64, 1000
+# the bits of a number of MAX_DIGITS decimal digits: 3.33 is a little more than log2(10)
 _BITS = int(MAX_DIGITS * 3.33)
 
 
@@ -75,7 +77,8 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
     """Enter a frozen dataclass of this package into the registry under its tag."""
     if not isinstance(tag, str):
         raise DescriptionError(
-            f'give its tag to {tag}: @described("package.Name"). It goes into ledgers, and stays.'
+            f'@described needs a tag, got {tag}: write @described("package.Name"). Tags are stored in '
+            f"ledgers and must never change."
         )
 
     def enter(cls: type[T]) -> type[T]:
@@ -87,9 +90,9 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
 
 
 def named(tag: str) -> Callable[[type[T]], type[T]]:
-    """Enter a named tuple of this package: as a released value it is stored with its tag.
+    """Enter a named tuple of this package into the registry: as a released value it is stored with its tag.
 
-    It is no description of its own.
+    Unlike a dataclass under `described`, it has no JSON description.
     """
 
     def enter(cls: type[T]) -> type[T]:
@@ -100,23 +103,25 @@ def named(tag: str) -> Callable[[type[T]], type[T]]:
 
 
 def _enter(cls: type, tag: str) -> None:
+    """Enter a class into the registry; refuse classes of other packages and tags that are taken."""
     if cls.__module__.split(".")[0] != "discreet":
         raise DescriptionError(
             f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed."
         )
     if tag in ALIASES:
         raise DescriptionError(
-            f"the tag {tag} was another class's, and old ledgers hold it: choose a new one."
+            f"the tag {tag} belonged to another class, and old ledgers contain it: choose a new one."
         )
-    # a dataclass with slots is a second class of the same name; a module may be loaded anew
+    # The same name is allowed: a dataclass with slots is a second class, and a module may be reloaded.
     if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes have the tag {tag}.")
     _CLASSES[tag], _TAGS[cls] = cls, tag
 
 
 def plain(value: Any) -> Any:
-    """Return numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a
-    price must not."""
+    """Return a numpy number as Python's own, also inside a tuple (one level deep); anything else unchanged.
+
+    numpy's integers overflow silently (200 * 2 is 144 in uint8), and a price must not."""
     if type(value) in (int, float, bool, str, Fraction) or value is None:
         return value
     if type(value) is tuple:
@@ -129,6 +134,8 @@ def plain(value: Any) -> Any:
 
 
 def _take_plain_numbers(cls: type) -> None:
+    """Replace the constructor of a class by one that converts numbers with `plain`, requires True or False
+    for flags, and raises UnknownOption for misspelt or missing options."""
     original_init: Any = cls.__init__  # type: ignore[misc]
     names, flags = _declared_flags(cls)
 
@@ -151,24 +158,24 @@ def _take_plain_numbers(cls: type) -> None:
 
 
 def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:
-    """Return the names of a dataclass's fields in their order, and which of them are flags, with whether they
-    may be None."""
+    """Return the names of a dataclass's positional fields in order, and its flags: for each whether it may be
+    None."""
     fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
     flags = {f.name: str(f.type) != "bool" for f in fields if str(f.type) in ("bool", "bool | None")}
     return [f.name for f in fields if not f.kw_only], flags
 
 
 def tag_of(cls: type) -> str:
-    """Return the tag of a registered class; DescriptionError if it is none."""
+    """Return the tag of a registered class; DescriptionError if the class is not registered."""
     if cls not in _TAGS:
         raise DescriptionError(f"{cls.__name__} has no JSON description.")
     return _TAGS[cls]
 
 
 def class_of(tag: Any) -> type | None:
-    """Return the class that a tag stands for, now or in an old ledger; None if it is not known.
+    """Return the class of a tag or of a former tag; None if the tag is not known.
 
-    The package of the tag is loaded if it is not yet; where that needs an extra, `MissingExtra` names it.
+    The package of the tag is imported if needed; where that needs an extra, `MissingExtra` names it.
     """
     if not isinstance(tag, str):
         return None
@@ -235,8 +242,8 @@ def _from_json(data: Any) -> Any:
 
 
 def _depth(data: Any) -> int:
-    """Return how deep lists and maps are nested; counted no further than is allowed, and without
-    recursion."""
+    """Return how deep lists and mappings are nested, at most DEEPEST + 1; without recursion, which deep data
+    could make fail."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
         inner = [
@@ -260,8 +267,11 @@ def _fraction(text: Any) -> Fraction:
 
 
 def _object(data: dict[str, Any]) -> Any:
+    """Return the object that a description with a type names, built from exactly its fields."""
     name = data.get("type")
     cls = class_of(name)
+    if cls is not None and not dataclasses.is_dataclass(cls):
+        raise DescriptionError(f"{name} is a released value and has no JSON description.")
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
     allowed = {f.name for f in dataclasses.fields(cls) if f.init}
@@ -278,7 +288,7 @@ def _object(data: dict[str, Any]) -> Any:
     except DiscreetError:
         raise
     except Exception as error:
-        # a constructor reads no data, so its words are about the description
+        # a constructor reads no data, so its message can only be about the description
         raise DescriptionError(
             f"{name} cannot be made from the fields {sorted(field_names)}: {error}."
         ) from None

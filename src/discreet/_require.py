@@ -1,7 +1,7 @@
-"""Checks of arguments, one message template for all: name, value, what is wanted.
+"""Checks of arguments, with one template for all messages: the name, what is required, and the value.
 
-Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Each
-accepts `int`, `float` and `Fraction`, and numpy's own numbers; booleans and strings are refused.
+Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Checks
+of numbers accept `int`, `float`, `Fraction` and numpy's numbers; they refuse booleans and strings.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribute, UnknownOption
 
-# What parameters are declared as: kept exact where that is given as an integer or a fraction.
+# The declared type of numeric parameters; integers and fractions stay exact.
 Real = int | float | Fraction
 
 # Noise for a price below this, or above its inverse, would leave the range of floats.
 _LEAST_PRICE = Fraction(1, 10**100)
-# numpy's long doubles are wider, and neither compare with fractions nor convert to them
+# The size of a float. numpy's long doubles are larger; they cannot be compared with fractions or converted to
+# them, and are refused.
 _FLOAT_BYTES = 8
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
-    """Return the error for a bad argument, in the one template of all messages. Returned, not raised, so that
-    `raise` stays visible at the call."""
+    """Return the error for a bad argument, in the template of all messages; `wanted` completes "must be". It
+    is returned, not raised, so that `raise` stays visible at the call."""
     return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}. Nothing was computed or released.")
 
 
-# Characters of a bad argument that a message shows.
+# The largest number of characters of a bad argument that a message shows. A convention.
 _SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """Return a bad argument for a message: a long one cut, and one that has no text by its type."""
+    """Return the text of a bad argument for a message, truncated; its type where it has no text."""
     try:
         text = repr(value)
     except Exception:
@@ -51,7 +52,7 @@ def _shown(value: object) -> str:
 def number(**named: Any) -> None:
     """Require a real number that is not NaN; infinities pass."""
     for name, value in named.items():
-        # Python's own types first: the abstract classes cost ten times as much, on every call of a mechanism.
+        # Python's own types first, for speed: checks against the abstract classes take ten times as long.
         if type(value) is int or type(value) is Fraction or (type(value) is float and value == value):
             continue
         if isinstance(value, bool) or not isinstance(value, AnyReal) or math.isnan(float_or_inf(value)):
@@ -79,7 +80,7 @@ def positive(**named: Any) -> None:
 
 
 def a_float(**named: Any) -> None:
-    """Require a number that a float holds, perhaps rounded, or infinity itself: not 10**400."""
+    """Require a number within the range of floats, or infinity itself: not 10**400."""
     number(**named)
     for name, value in named.items():
         if not isinstance(value, float) and math.isinf(float_or_inf(value)):
@@ -94,15 +95,17 @@ def text(**named: Any) -> None:
 
 
 def price(**named: Any) -> None:
-    """Require a price or a weight: above zero, and such that noise for a part of it is still a float.
+    """Require a price or a weight between 1e-100 and 1e100, so that noise for a part of it is still within
+    the range of floats.
 
     >>> price(epsilon=0.5)
     """
     positive(**named)
     for name, value in named.items():
         if not _LEAST_PRICE <= value <= 1 / _LEAST_PRICE:
-            value_text = value if isinstance(value, float) else type(value).__name__
-            raise fail(name, value_text, f"between {float(_LEAST_PRICE):g} and {float(1 / _LEAST_PRICE):g}")
+            # an integer or a fraction out of range may have thousands of digits: its type is shown
+            shown_value = value if isinstance(value, float) else type(value).__name__
+            raise fail(name, shown_value, f"between {float(_LEAST_PRICE):g} and {float(1 / _LEAST_PRICE):g}")
 
 
 def non_negative(**named: Any) -> None:
@@ -163,14 +166,15 @@ def flag(**named: Any) -> None:
 
 
 def one_of(choices: Sequence[str], **named: Any) -> None:
-    """Require one of some texts."""
+    """Require one of the `choices`."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in choices:
             raise fail(name, value, " or ".join(repr(choice) for choice in choices))
 
 
 def listed(**named: Any) -> tuple[Any, ...]:
-    """Return the argument as a tuple; a string, or what cannot be gone through, is refused."""
+    """Return the argument as a tuple; a string, a mapping, or an object that cannot be iterated is
+    refused."""
     ((name, value),) = named.items()
     if (
         isinstance(value, str | bytes | Mapping)
@@ -204,7 +208,8 @@ def float_or_inf(value: Any) -> float:
 
 
 def did_you_mean(name: str, names: Iterable[Any]) -> str:
-    """Ask "did you mean" for the nearest of some names, with a blank before it; nothing where none is near.
+    """Return the question "Did you mean ...?" with the most similar of `names` and a space before it; an
+    empty text where none is similar.
 
     >>> did_you_mean("sexe", ["age", "Sex"])
     " Did you mean 'Sex'?"
@@ -219,30 +224,31 @@ def did_you_mean(name: str, names: Iterable[Any]) -> str:
 def no_attribute(
     owner: str, name: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None
 ) -> UnknownAttribute:
-    """Return the error for a name that `owner` does not have, with the nearest of those that it has, or what
-    it is called here (`synonyms`)."""
-    # Python itself asks for many names that begin with an underscore: no search for those
+    """Return the error for an attribute that `owner` does not have. It suggests the most similar of `names`,
+    or the name that `synonyms` gives for it."""
+    # no search for names with an underscore, many of which Python itself looks up
     public = (
         [] if name.startswith("_") else [candidate for candidate in names if not candidate.startswith("_")]
     )
     hint = (synonyms or {}).get(name)
-    near = f" Did you mean {hint!r}?" if hint is not None else did_you_mean(name, public)
-    return UnknownAttribute(f"{owner} has no attribute {name!r}.{near}")
+    suggestion = f" Did you mean {hint!r}?" if hint is not None else did_you_mean(name, public)
+    return UnknownAttribute(f"{owner} has no attribute {name!r}.{suggestion}")
 
 
 class NearestNames:
-    """Makes a class answer a misspelt attribute with the nearest of its own names. `hasattr` still works."""
+    """Makes the error for a misspelt attribute of a class suggest the most similar name. `hasattr` still
+    works."""
 
     __slots__ = ()
-    # what people who come from elsewhere call it
+    # names that other libraries use, and the name of this class for each
     _synonyms: ClassVar[Mapping[str, str]] = {}
 
-    # Not seen by type checkers, which would take every name for an attribute.
+    # Hidden from type checkers, which would otherwise accept every name as an attribute.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):
-                # a property of that name has failed: its own error is the one to see
+                # a property of that name raised AttributeError: reading it again raises that error
                 return object.__getattribute__(self, name)
             raise self._unknown(name)
 
@@ -254,8 +260,8 @@ class NearestNames:
 def option_error(
     function_name: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
 ) -> UnknownOption | None:
-    """Return the error of a call: an option that does not exist (with the nearest name), one too many, or one
-    that is missing; None where the call is right."""
+    """Return the error of a call with arguments `args` and `named`: an unknown option (with the most similar
+    name), too many positional arguments, or a missing option; None where the call fits the signature."""
     parameters = [p for name, p in signature.parameters.items() if name not in ("self", "cls")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
@@ -287,7 +293,8 @@ def option_error(
 
 
 def _kind(value: object) -> object:
-    """Return a simple value itself, and of anything else, which may hold data, its type."""
+    """Return a number, a text or None unchanged; for any other object, which may contain data, the name of
+    its type."""
     return value if isinstance(value, int | float | str | bytes | None) else type(value).__name__
 
 
@@ -313,7 +320,8 @@ def _a_text(name: str, value: object) -> None:
     text(**{name: value})
 
 
-# What is checked of an argument by how its parameter is declared; others check themselves.
+# The check of an argument, by the declared type of its parameter. Arguments of other types are checked by the
+# function itself.
 _CHECKS: dict[frozenset[str], Callable[[str, object], None]] = {
     frozenset(("bool",)): _a_flag,
     frozenset(("str",)): _a_text,
@@ -327,7 +335,8 @@ _CHECKS: dict[frozenset[str], Callable[[str, object], None]] = {
 
 def _declared_checks(function: Callable[..., Any]) -> dict[str, tuple[Callable[[str, object], None], bool]]:
     """Return the check of each parameter that is declared as a flag, a number or a text, and whether it may
-    be None. A constructor has none: scikit-learn's estimators keep what they are given until `fit`."""
+    be None. Constructors are not checked: scikit-learn's estimators must store their parameters unchanged
+    until `fit`."""
     if function.__name__ == "__init__":
         return {}
     checks = {}
@@ -340,15 +349,16 @@ def _declared_checks(function: Callable[..., Any]) -> dict[str, tuple[Callable[[
 
 
 def check_options(function: F) -> F:
-    """Decorate a function so that a misspelt, missing or superfluous option, and a value of another kind
-    than declared, is refused with a message of ours, and refusals come without the frames inside it."""
+    """Decorate a function so that a misspelt, missing or superfluous option, and a value of another type than
+    declared, is refused with a DiscreetError. Tracebacks of DiscreetErrors, except ReleaseFailed, omit the
+    frames inside the function."""
     signature = inspect.signature(function)
     positions = [name for name in signature.parameters if name not in ("self", "cls")]
     checks = _declared_checks(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
-        # the first argument is `self` where the function is a method, `cls` where it is one of the class
+        # without `self` or `cls`, the first argument of a method
         placed = args[1:] if {"self", "cls"} & signature.parameters.keys() else args
         owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
         error = option_error(owner, signature, placed, named)
@@ -363,8 +373,8 @@ def check_options(function: F) -> F:
         except ReleaseFailed:
             raise
         except DiscreetError as refusal:
-            # A refusal is about what was asked: the caller's own line is what to look at, not the frames
-            # below. Its cause, if it has one, stays.
+            # A refusal is about the caller's arguments, so the traceback shows the caller's line and not the
+            # frames below. Its cause, if it has one, stays.
             raise refusal.with_traceback(None)  # noqa: B904
 
     return wrapper  # type: ignore[return-value]

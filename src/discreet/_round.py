@@ -8,7 +8,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import ClassVar
 
-# How many significant digits people are shown of an amount, and how many of them a sum of floats keeps.
+# The number of significant digits of a shown amount, and the number of digits in which a sum of floats is
+# taken to be right. Conventions.
 _DIGITS, _SUM_DIGITS = 10, 14
 _GENERAL = re.compile(r"\.(\d+)g")
 
@@ -28,6 +29,8 @@ def down(value: int | Fraction | float) -> float:
 
 
 def _nearest_beyond(value: int | Fraction | float, direction: float) -> float:
+    """Return the float nearest to `value` that is not before it in the direction (inf: not below, -inf: not
+    above). Infinities and NaN stay."""
     try:
         near = float(value)
     except OverflowError:
@@ -40,8 +43,10 @@ def _nearest_beyond(value: int | Fraction | float, direction: float) -> float:
 
 
 def significant(value: float, digits: int, rounding: str) -> float:
-    """Return a float rounded to some significant digits, as `decimal` names the direction; what is beyond the
-    fourteenth digit is the error of a sum of floats, and moves nothing.
+    """Return a float rounded to `digits` significant digits; `rounding` is a mode of the module `decimal`.
+
+    Digits beyond the fourteenth are taken for the rounding error of a sum of floats: they are first rounded
+    to nearest, so that they do not move the result.
 
     >>> significant(1.0999999999999965, 10, ROUND_CEILING), significant(1.1000000000000003, 4, ROUND_CEILING)
     (1.1, 1.1)
@@ -55,8 +60,8 @@ def significant(value: float, digits: int, rounding: str) -> float:
 
 
 class UpperAmount(float):
-    """A float that shows itself rounded up: what was spent. Its value is exact; arithmetic gives plain
-    floats.
+    """A float whose text is rounded up, for amounts that were spent: by repr, str and the format ".<digits>g"
+    (other formats round as floats do). The value is not rounded, and arithmetic gives plain floats.
 
     >>> spent = UpperAmount(1.0999999999999965)
     >>> spent, f"{spent} {UpperAmount(1.00004):.4g}", spent == 1.0999999999999965
@@ -79,7 +84,7 @@ class UpperAmount(float):
 
 
 class LowerAmount(UpperAmount):
-    """A float that shows itself rounded down: what is left."""
+    """A float whose text is rounded down, for amounts that are left; otherwise as `UpperAmount`."""
 
     __slots__ = ()
     _rounding = ROUND_FLOOR

@@ -1,18 +1,18 @@
-"""Text that others wrote, made safe to show: what would command a terminal, hide or reorder what stands
-beside it is written out."""
+"""Text of other people made safe to show: characters that could control a terminal, or hide or reorder the
+text around them, are replaced by their escape sequences."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# control, format (zero-width, bidirectional), surrogate, private use, unassigned, line and paragraph
-# separators
+# Unicode categories: control, format (zero-width, bidirectional), surrogate, private use, unassigned, line
+# and paragraph separators.
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def is_text(value: str) -> bool:
-    """Return whether every engine and every file takes this for a text: UTF-8, and no character that ends
-    one.
+    """Return whether every engine and every file can hold this text: it can be written in UTF-8, and has no
+    NUL, which ends a text in some of them.
 
     >>> is_text("naïve"), is_text("a\\x00b"), is_text("\\ud800")
     (True, False, False)
@@ -25,8 +25,8 @@ def is_text(value: str) -> bool:
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Return the text with every character that does not show as itself in its escaped form; those in `keep`
-    stay.
+    """Return the text with every character of a hidden category replaced by its escape sequence, except the
+    characters in `keep`.
 
     >>> visible("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'

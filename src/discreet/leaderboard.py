@@ -1,5 +1,5 @@
-"""A leaderboard that one can run: its price paid once, its state in the ledger, found again there after a
-restart.
+"""A leaderboard on a curator: its price is paid once, and its state is in the ledger, from which it continues
+after a restart.
 
     ladder = ShakyLadder(public=curator.source.public, target="label", id="row", epsilon=1, delta=1e-6)
     board = Leaderboard.open(curator, ladder)
@@ -26,7 +26,8 @@ __all__ = ["Leaderboard"]
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """A started board. All it tells is in the ledger, with the name and the digest of each submission."""
+    """A started board. Everything it releases is in the ledger, with the name and the digest of each
+    submission."""
 
     live: InteractiveHandle
 
@@ -42,7 +43,8 @@ class Leaderboard:
 
     @classmethod
     def find(cls, curator: Curator, number: int | None = None) -> Leaderboard:
-        """Return a board that was started before: by the number of its charge, or the newest."""
+        """Return a board that was started before: the one whose charge is entry `number` of the ledger, or
+        without a number the newest."""
         entries = [
             entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)
         ]
@@ -60,6 +62,7 @@ class Leaderboard:
 
     @property
     def number(self) -> int:
+        """Return the number of the ledger's entry that charged this board."""
         return self.live.number
 
     @property
@@ -67,14 +70,15 @@ class Leaderboard:
         return self.live.mechanism  # type: ignore[return-value]
 
     def submit(self, name: str, predictions: Mapping[Any, Any]) -> Standing:
-        """Submit predicted labels by id. Halted once all improvements were released."""
+        """Submit predicted labels by id. Raises `Halted` once all improvements were released."""
         standing: Standing = self.live.answer(Submission.of(name, predictions)).value
         return standing
 
     def standings(self) -> list[tuple[str, Standing]]:
-        """Return everything the board has released, in order: who submitted, and what they saw.
+        """Return everything the board has released, in order: the name of each submission, and the standing
+        that was released for it.
 
-        Read from the ledger, free.
+        It is read from the ledger and costs nothing.
         """
         entries = self.live.ledger.entries(kind="state")
         answered = [

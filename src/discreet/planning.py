@@ -1,12 +1,13 @@
-"""The budget planner: several questions and models under one epsilon, split so that the weighted error is
-least, before anything is spent.
+"""The budget planner: splits one epsilon among several questions and models so that the weighted sum of their
+squared errors is smallest, before anything is spent.
 
-Each piece of work says how large its error is at a price, if it can know. For noise whose variance falls as 1
-/ epsilon² the best split gives each a share proportional to the cube root of (weight times error at epsilon
-1): Lagrange. Shares are refined with the errors that are predicted at them. Work that cannot know its error
-gets the share of its weight; work with an accuracy that was wished for gets the least price that promises it.
+Each piece of work predicts its error at a price, where it can. For noise whose variance is v / epsilon² the
+best split gives each piece a share proportional to the cube root of weight * v (by Lagrange multipliers).
+Since v may depend on epsilon, the shares are refined with the errors predicted at them. Work of unknown error
+gets a share in proportion to its weight; work with a required accuracy (`within`) gets the smallest price at
+which that is promised.
 
-New kinds of work need three things: `name`, `error(session, epsilon)` (None if not known) and
+A new kind of work needs three things: `name`, `error(session, epsilon)` (None if not known) and
 `run(session, epsilon)`.
 """
 
@@ -21,10 +22,10 @@ from . import _require
 from ._errors import BudgetExceeded, InvalidInput
 from .query import Query, QueryError, WorkloadQuery
 
-# Rounds of refining the shares with the errors predicted at them: the split is near its fixed point, and any
-# split is valid.
+# The number of times that shares are refined with the errors predicted at them. Every split is valid; the
+# value is not measured.
 ROUNDS = 5
-# Shares are rounded down to this many digits, so that their sum stays within what was asked.
+# Shares are rounded down to this many significant digits, so that their sum does not exceed epsilon.
 _DIGITS = 6
 
 
@@ -36,8 +37,8 @@ class Work(Protocol):
     def name(self) -> str: ...
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        """Return the predicted root mean squared error, in units of what one unit contributes; None where it
-        depends on the data."""
+        """Return the predicted root mean squared error, relative to the largest contribution of one unit of
+        privacy (so in people, for counts); None where it depends on the data."""
         ...
 
     def run(self, session: Any, epsilon: float) -> Any: ...
@@ -64,7 +65,7 @@ class Question:
         return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.selectors else None
 
     def least(self, session: Any, within: float) -> float:
-        """Return the least epsilon that promises an error."""
+        """Return the smallest epsilon at which the error is promised to be at most `within`."""
         query = session._priced_query(self.sql, **dict(self.options), within=within)
         return float(query.epsilon)
 
@@ -74,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Counting queries that are answered as one workload."""
+    """Counting queries that are answered as one workload; `rows` limits the rows per unit."""
 
     queries: tuple[str, ...]
     rows: int | None = None
@@ -116,8 +117,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One piece of work with its share of the budget; `error` is predicted, in units of what one unit
-    contributes (people, for counts)."""
+    """One piece of work with its share of the budget, `epsilon`, and its predicted `error` as in `Work`."""
 
     work: Work
     weight: float
@@ -131,7 +131,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan(_require.NearestNames):
-    """What each piece of work will cost and how good it will be. Nothing is spent before `run`."""
+    """The price and the predicted error of each piece of work. Nothing is spent before `run`."""
 
     session: Any = field(repr=False)
     epsilon: float
@@ -143,11 +143,11 @@ class BudgetPlan(_require.NearestNames):
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
 
     def run(self) -> tuple[Any, ...]:
-        """Do all of it, in order; each is charged before it is done.
+        """Run all pieces of work in order and return their results; each is charged before it is run.
 
-        Refused at once where what is left of the caller's epsilon does not hold the whole plan. Under a
-        budget in rho, or where others have spent the dataset's, the first piece that does not fit is refused,
-        and what was done before stays done.
+        Raises BudgetExceeded before the first piece if the caller's remaining epsilon is less than the whole
+        plan costs. Under a budget in rho, or where other analysts have spent the dataset's budget, the first
+        piece that does not fit is refused; earlier pieces stay charged and their results are in the ledger.
         """
         spent = sum(item.epsilon for item in self.items)
         remaining, budget_epsilon = self.session.remaining, self.session.budget.epsilon
@@ -159,7 +159,7 @@ class BudgetPlan(_require.NearestNames):
         return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
 
 
-# The least epsilon that is split: below it all errors are as good as infinite.
+# The smallest epsilon that is split. A convention: below it all errors are useless.
 _LEAST = 1e-9
 
 
@@ -168,16 +168,15 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
 
     Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping
     with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
-    A weight is 1 by default; that of queries to be answered together is their number. With `together`, plain
-    counting queries are joined into one workload where that is predicted to be better.
+    The default weight is 1, for queries to be answered together their number. With `together`, single
+    counting queries without options are joined into one workload where that is predicted to have a smaller
+    error.
     """
     _require.positive(epsilon=epsilon)
     if epsilon < _LEAST:
-        raise _require.fail(
-            "epsilon", epsilon, f"at least {_LEAST:g}: below, all errors are as good as infinite"
-        )
+        raise _require.fail("epsilon", epsilon, f"at least {_LEAST:g}: below it all errors are useless")
     _require.price(epsilon=epsilon)
-    # numpy's short numbers overflow on the way
+    # a Python float: numpy's short floats would overflow in the computations below
     epsilon = float(epsilon)
     pieces = [_item(entry) for entry in _require.listed(work=work)]
     _require.non_empty(work=pieces)
@@ -194,8 +193,8 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     left = epsilon - sum(price for *_, price in fixed)
     if left < 0 or (free and left <= 0):
         raise InvalidInput(
-            f"the wished accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is "
-            f"given. Nothing was charged. Wish for less, or give more."
+            f"the required accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} "
+            f"is given. Nothing was charged. Require less accuracy, or give more epsilon."
         )
     best = _split(session, free, left)
     if together:
@@ -210,22 +209,28 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     )
 
 
+# Work whose share is not fixed by `within`: its position in the plan, itself, and its weight.
 Free = tuple[int, Work, float]
 
 
 def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]]:
-    """Divide epsilon by weight for work of unknown error, then by cube roots among the others."""
+    """Divide epsilon in proportion to the weights, then divide what the work of known error got among these
+    by cube roots (module docstring); return each position and its item."""
     if not work:
         return []
     weights = [weight for _, _, weight in work]
     shares = [epsilon * weight / sum(weights) for weight in weights]
     errors = [job.error(session, share) for (_, job, _), share in zip(work, shares, strict=True)]
     predicted = [i for i, error in enumerate(errors) if error is not None]
-    room = sum(shares[i] for i in predicted)
+    predicted_epsilon = sum(shares[i] for i in predicted)
     for _ in range(ROUNDS if len(predicted) > 1 else 0):
+        # cube roots of weight * v, where v = error² epsilon²
         roots = [(weights[i] * (errors[i] or 0.0) ** 2 * shares[i] ** 2) ** (1 / 3) for i in predicted]
+        # an error that is zero in floats, at a huge epsilon, would get no share at all: the last shares stay
+        if min(roots) == 0:
+            break
         for i, root in zip(predicted, roots, strict=True):
-            shares[i] = room * root / sum(roots)
+            shares[i] = predicted_epsilon * root / sum(roots)
             errors[i] = work[i][1].error(session, shares[i])
     shares = [_round_down(share) for share in shares]
     return [
@@ -235,31 +240,34 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
 
 
 def _round_down(share: float) -> float:
+    """Return a positive share rounded down to _DIGITS significant digits."""
     digits = _DIGITS - math.ceil(math.log10(share))
     return math.floor(share * 10.0**digits) / 10.0**digits
 
 
 def _loss(items: list[tuple[int, Item]]) -> float:
-    """Return the weighted sum of squared errors; each query of a workload counts like one by itself."""
+    """Return the weighted sum of squared errors over work of known error."""
     return sum(item.weight * item.error**2 for _, item in items if item.error is not None)
 
 
 def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
-    """Return the same with all plain queries as one workload, at the place of the first; None where they
-    cannot be answered so."""
+    """Return the split with all single counting queries joined into one workload, at the position of the
+    first; None where there are fewer than two, or where they cannot be one workload."""
     plain = [item for item in work if isinstance(item[1], Question) and _counts(session, item[1])]
     if len(plain) < 2:
         return None
     workload = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
-    rest = [item for item in work if item not in plain]
+    remaining = [item for item in work if item not in plain]
     try:
-        return _split(session, [*rest, (plain[0][0], workload, sum(weight for *_, weight in plain))], epsilon)
+        return _split(
+            session, [*remaining, (plain[0][0], workload, sum(weight for *_, weight in plain))], epsilon
+        )
     except QueryError:
         return None
 
 
 def _counts(session: Any, question: Question) -> bool:
-    """Return whether a query can be part of a workload."""
+    """Return whether a query is a counting query without options, which can be part of a workload."""
     try:
         return not question.options and session._workload((question.sql,), epsilon=1.0) is not None
     except InvalidInput:
@@ -270,6 +278,7 @@ _FIELDS = {"sql", "queries", "estimator", "target", "features", "weight", "withi
 
 
 def _item(work: Any) -> tuple[Work, float, float | None]:
+    """Return one entry of a plan as its work, its weight and its required accuracy (None: not required)."""
     if isinstance(work, str):
         return Question(work), 1.0, None
     if isinstance(work, Mapping):
@@ -286,19 +295,22 @@ def _item(work: Any) -> tuple[Work, float, float | None]:
 
 
 def _default_weight(work: Mapping[str, Any]) -> float:
-    """Return 1 for each query of the work: a workload counts as its queries would one by one."""
+    """Return the number of queries of the work, so that a workload weighs as much as its queries singly."""
     queries = work.get("queries")
     return float(len(queries)) if isinstance(queries, list | tuple) and queries else 1.0
 
 
 def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
+    """Return what `_item` returns, for a mapping."""
     if unknown := sorted(set(work) - _FIELDS):
         raise InvalidInput(
             f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}. Nothing was charged."
         )
     kinds = [kind for kind in ("sql", "queries", "estimator") if kind in work]
     if len(kinds) != 1:
-        raise InvalidInput("work is one of sql, queries and estimator. Nothing was charged.")
+        raise InvalidInput(
+            "work must have exactly one of the fields sql, queries and estimator. Nothing was charged."
+        )
     weight, within = work.get("weight", _default_weight(work)), work.get("within")
     _require.price(weight=weight)
     if within is not None:
@@ -308,9 +320,15 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
         return Question(work["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
     if kinds == ["queries"]:
         return Together(tuple(_require.listed(queries=work["queries"])), rows), float(weight), within
+    if "target" not in work:
+        raise InvalidInput("work with an estimator needs the field target. Nothing was charged.")
     features = work.get("features")
     return (
-        Model(work["estimator"], work["target"], None if features is None else tuple(features)),
+        Model(
+            work["estimator"],
+            work["target"],
+            None if features is None else _require.listed(features=features),
+        ),
         float(weight),
         within,
     )

@@ -95,3 +95,19 @@ def test_a_window_that_merging_stretches_without_limit_is_not_computed() -> None
     solver = solve.Solver(rules.compositions(parts, 1e-14, 1)[0], 1e-6)
     assert solver.epsilon_below(1e-6, 20.0) == 0
     assert solver.delta_below(20.0) == 0
+
+
+def test_a_sample_of_losses_that_no_float_holds_has_an_interval() -> None:
+    """Every loss of the composition is above 708 but for a tiny probability, and no Q-mass is a float: the lower
+    bound is 0."""
+    inner = acc.DiscreteLaplace(scale=4.76534354935176, sensitivity=20).repeated(1000)
+    low, high = acc.bounds(inner.sampled(1e-300), delta=4e-274)
+    assert 0 <= low <= high
+
+
+def test_a_sample_without_replacement_of_what_may_fail_attains_no_more_than_a_sample() -> None:
+    """Sampled at rate 1/2, two tables are at a distance of 1/2 (1 + delta) at most, whatever the epsilon."""
+    inner = acc.ApproximateDP(epsilon=6.0, delta=1e-9, neighbors=REPLACE)
+    sampled = acc.SampledWithoutReplacement(event=inner, size=2, sample=1)
+    low, high = acc.bounds(sampled, delta=0.51)
+    assert low == 0.0 <= high

@@ -4,6 +4,7 @@ paper's, alarms that come in time."""
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -329,6 +330,15 @@ def test_the_price_and_the_papers_scales():
 def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact)):
         make()
+
+
+def test_a_change_has_numbers_that_floats_hold():
+    for wrong in ({"most": 10**400}, {"before": 10**400}, {"after": -(10**400)}):
+        with pytest.raises(InvalidInput):
+            GaussianChange(**{"before": 0, "after": 1, **wrong})
+    for before, after in ((Fraction(1, 10**400), 0.5), (0.5, 1 - Fraction(1, 10**400))):
+        with pytest.raises(InvalidInput):
+            BernoulliChange(before=before, after=after)
 
 
 def test_scores_that_would_wrap_around_64_bits_are_refused_or_computed_in_longer_integers(monkeypatch):

@@ -4,6 +4,7 @@ and control of the FDR."""
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -427,6 +428,8 @@ def test_the_rest_of_the_lord_sequence_fits_too():
         lambda: Saffron(alpha=0.05, spending="fast"),
         lambda: Addis(alpha=0.05, candidate=0.5, discard=0.5),
         lambda: Lord3(alpha=0.05, wealth=0.04, payout=0.02),
+        lambda: Lord3(alpha=0.05, wealth="0.04"),
+        lambda: Listed(terms=0.5),
         lambda: GeneralizedAlphaInvesting(alpha=0.05, fraction=0),
         lambda: GeneralizedAlphaInvesting(alpha=0.05, power=0),
         lambda: PowerLaw(exponent=1.0),
@@ -444,6 +447,14 @@ def test_the_rest_of_the_lord_sequence_fits_too():
 def test_wrong_input_is_named(make):
     with pytest.raises(InvalidInput):
         make()
+
+
+def test_spending_takes_arrays_lists_and_fractions():
+    assert Listed(terms=np.array([0.5, 0.25])) == Listed(terms=[0.5, 0.25]) == Listed(terms=(0.5, 0.25))
+    assert hash(Listed(terms=[0.5, 0.25])) == hash(Listed(terms=(0.5, 0.25)))
+    assert PowerLaw(exponent=Fraction(3, 2))(3).tolist() == PowerLaw(exponent=1.5)(3).tolist()
+    with pytest.raises(InvalidInput, match="is above alpha"):
+        Lord3(alpha=0.05, wealth=0.2)
 
 
 def test_none_of_them_claims_privacy():

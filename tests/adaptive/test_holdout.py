@@ -189,7 +189,7 @@ def test_the_size_is_declared_never_counted() -> None:
     [
         ("SELECT 1", "a Check"),
         (Check(statistic=CountsBelow(column="x", thresholds=(0.1, 0.2)), training=0.5), "2 entries"),
-        (Check(statistic=Sum("x", 0.3), training=0.5), "no multiple"),
+        (Check(statistic=Sum("x", 0.3), training=0.5), "not a multiple"),
         (Check(statistic=Trusted(function=len, claimed=Sensitivity(linf=2)), training=0.5), "priced for 1"),
         (
             Check(statistic=CountsBelow(column="x", thresholds=(0.1, 0.2, 0.3)), training=(0.5,) * 3),
@@ -390,7 +390,7 @@ def test_an_estimator_whose_labels_are_a_column_is_refused(live: Any) -> None:
     X, y = np.zeros((4, 1)), np.zeros(4)
     scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
     for estimator, labels in ((Column(), y), (Stump(), y[:, None])):
-        with pytest.raises(InvalidInput, match="one label for each row"):
+        with pytest.raises(InvalidInput, match="one label per row"):
             scorer(estimator, X, labels)
     bought = HoldoutScorer(live, features=["x"], target="y", training=lambda estimator, X, y: 0.5)
     with pytest.raises(ReleaseFailed):

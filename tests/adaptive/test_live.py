@@ -194,7 +194,7 @@ def test_a_holdout_takes_questions_in_sql(people: dp.Session) -> None:
     told = live.answer(Check(statistic=where("ward = 'b'", PUBLIC), training=0.1)).value
     assert told.overfit
     assert abs(told.value - 0.75) < 0.2
-    with pytest.raises(dp.InvalidInput, match="no multiple"):
+    with pytest.raises(dp.InvalidInput, match="not a multiple"):
         live.answer(
             Check(statistic=SqlStatistic(sql="SELECT SUM(age) FROM people WHERE age > 0"), training=0.1)
         )

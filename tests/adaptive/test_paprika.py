@@ -368,6 +368,9 @@ def test_a_foreign_state_is_refused():
         lambda: Binomial(trials=10, chance=1),
         lambda: TruncatedExponential(trials=10, rate=1, bound=1, step=2),
         lambda: TruncatedExponential(trials=10**6, rate=1, bound=1, step=0.001),
+        lambda: TruncatedExponential(trials=1, rate=1, bound=1e308, step=1e-10),
+        lambda: TruncatedExponential(trials=1, rate=1, bound=1, step=Fraction(1, 10**400)),
+        lambda: TruncatedExponential(trials=1, rate=10**400, bound=1, step=1),
         lambda: Hypothesis(statistic="count", null=FLAT),  # type: ignore[arg-type]
         lambda: Hypothesis(statistic=Sum("x"), null="flat"),  # type: ignore[arg-type]
         lambda: Hypothesis(statistic=Sum("x"), null=FLAT, alternative="two-sided"),

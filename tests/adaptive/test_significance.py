@@ -355,6 +355,8 @@ def test_what_cannot_be_told_is_one():
         lambda: ProportionTest(public=FREE, column="ill", success="yes", chance=0.5, epsilon=1),
         lambda: ProportionTest(public=FREE, column="arm", chance=0.5, epsilon=1),
         lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
+        # charged, and then the noise was too large for a float
+        lambda: CorrelationTest(public=FREE, first="x", second="y", epsilon=1e-306, delta=0.1),
         lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
         lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
         lambda: ProportionTest(
@@ -395,6 +397,28 @@ def test_a_test_asked_again_is_the_stored_release_and_free():
     assert session.ask(test).value == told
     assert isinstance(told, TestResult)
     assert session.spent == spent > 0
+
+
+@pytest.mark.parametrize("scale", [2.0**49, 2.0**51, 1e30, 1e300])
+def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
+    """numpy's geometric variables end at 2**63 - 1, so that simulated noise was 0 and p-values were small."""
+    noise = result.simulated(np.random.default_rng(0), scale, (2000,))
+    # the median of |noise| is scale ln 2; each side fails with probability below 1e-9 (Hoeffding)
+    for factor, low, high in ((0.8, 0.42, 1.0), (0.6, 0.0, 0.58)):
+        share = float(np.mean(np.abs(noise) <= factor * scale))
+        assert low <= share <= high
+
+
+def test_the_common_mean_is_as_far_out_as_noise_on_sums_and_counts_allows(monkeypatch):
+    """The noise on the counts was left out: 1000 over 200 rows may be 1000 over 100."""
+    simulated = []
+    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.broadcast_to([10.0, 0.0], shape))
+    monkeypatch.setattr(result, "monte_carlo", lambda observed, null: simulated.append(null) or 1.0)
+    measured = means._Measured(np.full(2, 100.0), np.full(2, 500.0), np.zeros(2), (50, 0, 0), 10)
+    test = TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=1, runs=2000)
+    test._pvalue(measured, np.random.default_rng(0))
+    # (10 * 50 + 10) / (50 + 10) - 10 at a common mean of 10, -0.67 at one of 5; 2000 runs are off by 0.1
+    assert np.median(simulated[0]) == pytest.approx(-1.5, abs=0.3)
 
 
 def test_kendalls_sum_is_that_over_all_pairs():

@@ -180,6 +180,9 @@ def test_declarations_are_checked() -> None:
         weights(public=Public(schema=SCHEMA, unit=Unit("a"), size=N))
     with pytest.raises(InvalidInput, match="cells"):
         weights(alpha=1e-4, updates=None)
+    # paid for, and then no question was answered: 1 - failure was 1
+    with pytest.raises(InvalidInput, match="failure must be at least"):
+        weights(failure=1e-17)
     assert weights(public=Public(schema=SCHEMA, size=N, neighbors=REPLACE)).event.neighbors is REPLACE
 
 

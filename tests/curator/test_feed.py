@@ -89,7 +89,7 @@ def test_a_holdout_may_go_on_and_says_what_it_no_longer_promises():
     public = replace(PUBLIC, size=55)
     holdout = Thresholdout(public=public, threshold=0.1, sigma=0.05, budget=1)
     assert as_of(holdout, replace(public, version="2")).event == holdout.event
-    assert "does not" in Thresholdout.__doc__.split("Versions:")[1]
+    assert "`within` no longer holds" in Thresholdout.__doc__.split("Versions:")[1]
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,10 @@ def test_its_commands_answer_a_messy_file_from_an_empty_folder(own_file, tmp_pat
     start = time.monotonic()
     done = ran(walk(own_file=own_file), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^A .*±.*±", done.stdout, re.M)
-    assert re.search(r"^Ü .*±.*±", done.stdout, re.M)
+    assert re.search(r"^A .*±", done.stdout, re.M)
+    assert re.search(r"^Ü .*±", done.stdout, re.M)
+    # Noise may leave no row to one ward's average, which is "-" then; hardly to those of all three.
+    assert re.search(r"^[ABÜ] .*±.*±", done.stdout, re.M)
     assert "Privacy label" in (tmp_path / "label.html").read_text()
     assert time.monotonic() - start < 300, "five minutes after installation, on a busy machine"
     again = ran(walk(own_file=own_file).splitlines()[-2], tmp_path)

@@ -79,6 +79,12 @@ def test_what_is_not_exactly_a_known_thing_is_refused(data):
         from_json(data)
 
 
+def test_a_released_value_has_no_description():
+    """The tag of a named tuple ended in a TypeError."""
+    with pytest.raises(DescriptionError, match="no JSON description"):
+        from_json({"type": "mechanisms.WithGap"})
+
+
 def test_a_description_with_bad_values_is_refused_by_the_class():
     with pytest.raises(InvalidInput, match="epsilon"):
         from_json({"type": "accounting.PureDP", "epsilon": -1})
@@ -119,11 +125,11 @@ def test_a_tag_belongs_to_one_class_and_a_former_tag_to_none(monkeypatch):
     class Other:
         __module__ = "discreet.accounting.other"
 
-    with pytest.raises(DescriptionError, match="give its tag"):
+    with pytest.raises(DescriptionError, match="needs a tag"):
         described(Other)
     with pytest.raises(DescriptionError, match="two classes"):
         described("accounting.PureDP")(Other)
     monkeypatch.setitem(_registry.ALIASES, "accounting.Epsilon", "accounting.PureDP")
-    with pytest.raises(DescriptionError, match="another class's"):
+    with pytest.raises(DescriptionError, match="belonged to another class"):
         described("accounting.Epsilon")(Other)
     assert registered()["accounting.PureDP"] is acc.PureDP

@@ -12,6 +12,8 @@ import pytest
 
 from discreet import local
 from discreet._errors import InvalidInput
+from discreet.local import _draws
+from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 
 from ..contracts.audit import CountingEntropy
@@ -19,6 +21,9 @@ from ..contracts.randomizers import CASES
 from ..loops import for_each
 
 KARY = local.KaryResponse(epsilon=1, domain=5)
+ONE_UNUSED = Channel(
+    rows=((Fraction(1, 2), Fraction(1, 2), Fraction(0)), (Fraction(1, 4), Fraction(3, 4), Fraction(0)))
+)
 
 
 @for_each("case", CASES, ids=[case.name for case in CASES])
@@ -96,6 +101,17 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
         lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]),
         lambda: local.KeyValueResponse(epsilon=1, keys=1, low=0, high=1).respond({0: 1j}, entropy=Entropy()),
         lambda: local.expectation_maximization(local.DuchiMean(epsilon=1, low=0, high=1), [1]),
+        # a report that no value leads to made all estimated shares NaN
+        lambda: local.expectation_maximization(local.DesignResponse(design=ONE_UNUSED), [0, 1, 2]),
+        # a word listed twice got a part of its share, or nothing
+        lambda: local.Rappor(epsilon=2).decode([[0] * 33], ["a", b"a"]),
+        lambda: local.LocalHashing(epsilon=1, domain=1 << 30).mean_squared_error(0),
+        lambda: local.ClientBudget.from_json({"epsilon": math.inf, "spent": "0", "answers": {}}),
+        lambda: local.SubsetSelection(epsilon=1, domain=9, size=2).estimate(np.array([[5, 3]], np.uint8)),
+        lambda: local.PrivUnit(epsilon=1, dimension=2, norm=10**400),
+        lambda: local.blend([0.5, 0.5], [0.1] * 3, [0.3, 0.3], 0.1),
+        lambda: local.blend([0.5], [-1.0], [0.3], [0.1], trusting=0.5),
+        lambda: local.blend(["x"], [1.0], [0.3], [math.nan]),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_message_of_ours(build: Any) -> None:
@@ -111,12 +127,32 @@ def test_extreme_values_are_clamped_or_kept() -> None:
     assert len(local.Rappor(epsilon=2, bits=4).respond("\ud800", entropy=SeededEntropy(1))) == 5
     assert isinstance(local.best(epsilon=1, domain=1 << 50, people=10), local.LocalHashing)
     assert np.isfinite(local.PrivUnit(epsilon=50, dimension=3, directions=16).scale)
+    # a vector too long for its quotient with the norm was refused, which told that it is long
+    tiny = local.PrivUnit(epsilon=1, dimension=1, norm=1e-300, directions=16, cap=4)
+    assert tiny._values(np.array([[1e10], [0.0], [5e-301]])).tolist() == [
+        [1.0, 0.0], [0.0, 1.0], pytest.approx([0.5, 0.75**0.5])
+    ]  # fmt: skip
+    assert local.consistent([5e-324, 0.0], "norm_mul").tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("epsilon", [10**400, 1e300])
+def test_an_epsilon_beyond_all_odds_is_drawn_with_the_largest_odds(epsilon: Any) -> None:
+    """These were OverflowErrors, or took minutes."""
+    assert local.LocalHashing(epsilon=epsilon, domain=9).buckets == 16
+    assert local.HadamardResponse(epsilon=epsilon, domain=9).domain == 9
+    assert local.SubsetSelection(epsilon=epsilon, domain=9).size == 1
+    assert local.HybridMean(epsilon=epsilon, low=0, high=1, steps=4)._parts[1].window == 1
+    assert local.DistanceResponse(epsilon=epsilon, places=((0,), (1,))).ratio == 2**36
+    assert _draws.within(Fraction(2**52), epsilon)
+    assert not _draws.within(Fraction(2**52), 36)
 
 
 def test_reports_may_be_unsigned_integers() -> None:
     oracle = local.LocalHashing(epsilon=1, domain=16)
     data = oracle.respond(np.arange(16), entropy=SeededEntropy(1)).data
     assert (oracle.estimate(data.astype(np.uint64)).value == oracle.estimate(data).value).all()
+    wide = local.HadamardResponse(epsilon=1, domain=200, blocks=1)
+    assert (wide.supported(np.array([7], np.uint8)) == wide.supported([7])).all()
 
 
 @pytest.mark.parametrize(

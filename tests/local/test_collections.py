@@ -165,7 +165,7 @@ def test_a_shuffler_lets_out_the_same_reports_in_another_order_at_the_price_of_t
     shuffler = local.Shuffler(oracle, least=1000)
     reports = oracle.respond(np.arange(1000) % 4, entropy=Entropy())
     shuffler.add(reports[:600])
-    with pytest.raises(InvalidInput, match="600 reports are waiting and 1000"):
+    with pytest.raises(InvalidInput, match="600 reports are collected, and the price assumes at least 1000"):
         shuffler.flush(entropy=Entropy())
     shuffler.add(list(reports)[600:])
     out = shuffler.flush(entropy=Entropy())
@@ -206,7 +206,7 @@ def test_a_few_who_trust_the_curator_improve_what_many_report_locally() -> None:
     assert parts.variances.tolist() == pytest.approx([0.75**2 * 0.01 + 0.25**2 * 0.02])
     with pytest.raises(InvalidInput):
         local.blend([0.3, 0.7], 0.01, [0.4], 0.02)
-    with pytest.raises(InvalidInput, match="the same things"):
+    with pytest.raises(InvalidInput, match="the same quantities"):
         local.blend([0.3, 0.7], 0.01, [0.4, 0.5, 0.1], [0.02] * 3)
 
 

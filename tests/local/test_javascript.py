@@ -503,5 +503,5 @@ def test_the_script_uses_no_other_randomness_and_no_dependency() -> None:
 
 
 def test_randomizers_without_a_twin_say_so() -> None:
-    with pytest.raises(ValueError, match="no twin"):
+    with pytest.raises(ValueError, match="no client for browsers"):
         local.PrivUnit(epsilon=1, dimension=2).client()

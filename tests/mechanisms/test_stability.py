@@ -37,8 +37,8 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms._order import Ordered
 from discreet.mechanisms.certified import exp_bounds, laplace_quantile, laplace_tail, log_above
-from discreet.mechanisms.sample_aggregate import read_units
 from discreet.mechanisms.smooth import SmoothNoise, polynomial_noise, smooth_noise
+from discreet.mechanisms.table_parts import read_units
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
@@ -877,13 +877,13 @@ def test_the_order_of_rows_reaches_no_function(stable: bool) -> None:
 
 
 def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
-    from discreet.mechanisms.sample_aggregate import _units_of
+    from discreet.mechanisms.table_parts import units_of
 
     column = pa.chunked_array([pa.DictionaryArray.from_arrays([0, 1, 2], ["ann", "ann", "bob"])])
-    names, units = _units_of(column)
+    names, units = units_of(column)
     assert names == ["ann", "bob", None]
     assert units.tolist() == [0, 0, 1]
-    names, units = _units_of(pa.chunked_array([[0.0, -0.0]]))
+    names, units = units_of(pa.chunked_array([[0.0, -0.0]]))
     assert len(set(units.tolist())) == 1
 
 

@@ -11,12 +11,8 @@ import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query, QueryError
-<<<<<<< HEAD
 from discreet.query.streams import stream_statistic
-from discreet.tables import connect
-=======
 from discreet.tables import Memory, connect
->>>>>>> w-query1
 
 from ..loops import for_each
 
@@ -230,14 +226,14 @@ def test_joins_of_three_tables_multiply_nothing():
     assert sum(count for *_, count in found) == n
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("keys", ["day, ward", "1, 2", "d, ward", "day, 2"])
 def test_the_clock_of_a_stream_is_also_named_by_its_position_or_alias(keys):
     statistic, clock = stream_statistic(
         f"SELECT day AS d, ward, COUNT(*) AS n FROM visits GROUP BY {keys}", visits(Unit()).public
     )
     assert (clock, statistic.sql) == ("day", "SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward")
-=======
+
+
 def test_the_range_of_a_truncated_date_covers_every_branch_of_a_case():
     """The days of the first branch are later than those of the second: sums were clipped to the first."""
     schema = {"d": Dates("2010-01-01", "2012-12-31"), "e": Dates("2020-01-01", "2021-12-31")}
@@ -246,4 +242,3 @@ def test_the_range_of_a_truncated_date_covers_every_branch_of_a_case():
     sql = f"SELECT SUM(DATEDIFF('day', DATE '2010-01-01', DATE_TRUNC('year', {day}))) FROM t"
     rows = Memory({"d": [date(2010, 5, 5)], "e": [date(2020, 1, 5)]}, public)
     assert Query(sql=sql, public=public, epsilon=1)._without_noise(rows, 7) == [[0]]
->>>>>>> w-query1

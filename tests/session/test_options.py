@@ -2,8 +2,10 @@
 be."""
 
 import copy
+import os
 import pickle
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +15,11 @@ import pytest
 import discreet as dp
 from discreet import _require, mechanisms
 from discreet._require import did_you_mean
+from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
+from discreet.session.changes import TableChanged
+from discreet.session.streams import find_stream
+from discreet.session.teaching import tightest_epsilon
 from discreet.tables import Memory
 
 SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["East", "West"])}
@@ -331,6 +337,60 @@ def test_what_is_said_beside_a_complete_schema_must_agree_with_it(tmp_path):
         dp.open(DATA, schema=public, unit=dp.rows(), **options)
     with pytest.raises(dp.InvalidInput, match="Say it in one place"):
         dp.open(DATA, schema=public, size=5, **options)
+    with pytest.raises(dp.InvalidInput, match="neighbors = 'add_remove', and neighbors='replace'"):
+        dp.open(DATA, schema=public, neighbors="replace", **options)
+    with pytest.raises(dp.InvalidInput, match="Say it in one place"):
+        dp.open(DATA, schema=replace(public, version="1 May"), version="2 May", **options)
+    assert dp.open(DATA, schema=public, version="2 May", **options).public.version == "2 May"
+
+
+@pytest.mark.parametrize("fact", [{"unit": "id"}, {"neighbors": "replace"}, {"size": 5}, {"version": "2"}])
+def test_what_is_said_beside_a_connected_source_must_agree_with_it(fact):
+    """A unit given beside a source was ignored: rows were protected where people were meant."""
+    source = Memory(DATA, dp.Public(schema=SCHEMA, unit=dp.rows(), table="people"))
+    options = {"budget": dp.Budget(epsilon=1), "ledger": ":memory:"}
+    with pytest.raises(dp.InvalidInput, match="Say it in one place"):
+        dp.open(source, **fact, **options)
+    assert dp.open(source, unit=dp.rows(), table="people", **options).public == source.public
+
+
+@pytest.mark.parametrize(
+    "option", [{"groups": 3}, {"noise": "laplace"}, {"other": True}, {"weights": {"n": 1}}]
+)
+def test_a_preview_of_several_questions_ignores_no_option(option):
+    with pytest.raises(dp.InvalidInput, match="Leave the others out"):
+        opened().preview([COUNT], epsilon=1, **option)
+
+
+def test_the_newest_stream_of_an_analyst_is_their_own():
+    """The newest of all was taken, and refused where somebody else had started it."""
+    people = opened()
+    ann, bob = people.as_analyst("ann"), people.as_analyst("bob")
+    own, others = (s.stream(COUNT, epsilon=0.5, delta=0, horizon=4) for s in (ann, bob))
+    assert find_stream(ann).number == own.number
+    assert find_stream(people).number == find_stream(bob).number == others.number
+    with pytest.raises(dp.DiscreetError, match="ann"):
+        find_stream(ann, others.number)
+
+
+def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeypatch):
+    """Where no accountant knew an event, the epsilon of another delta stood beside this one."""
+    monkeypatch.delattr("discreet.session.teaching.epsilon_of")
+    event = ApproximateDP(epsilon=1, delta=1e-3)
+    assert tightest_epsilon(event, 1e-2) == 1
+    assert tightest_epsilon(event, 1e-6) == float("inf")
+
+
+def test_the_warning_of_a_changed_file_names_the_line_that_opens_it(tmp_path):
+    """It named a line of this package."""
+    (file := tmp_path / "people.csv").write_text("age\n4\n")
+    facts = {"schema": dp.Public(schema={"age": dp.Bounds(0, 9)}, table="people", unit=dp.rows())}
+    dp.open(file, budget=dp.Budget(epsilon=1), **facts).sql(COUNT, epsilon=0.5)
+    later = time.time() + 60
+    os.utime(file, (later, later))
+    with pytest.warns(TableChanged) as warned:
+        dp.open(file, **facts)
+    assert warned[0].filename == __file__
 
 
 TINY, VAST = Fraction(1, 10**400), 10**400

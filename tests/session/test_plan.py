@@ -49,7 +49,7 @@ def test_a_workload_is_charged_once_and_served_again_free(people: dp.Session) ->
     assert people.spent == pytest.approx(1)
     people.workload(COUNTS, epsilon=1, fresh=True)
     assert people.spent == pytest.approx(2)
-    with pytest.raises(dp.InvalidInput, match="asked by price"):
+    with pytest.raises(dp.InvalidInput, match="as a workload"):
         people.preview(COUNTS, epsilon=1, within=3)
 
 
@@ -131,6 +131,8 @@ def test_other_kinds_of_work_take_part(people: dp.Session) -> None:
         [{"sql": COUNTS[1], "weight": 0}],
         [{"weight": 1}],
         [{"sql": COUNTS[1], "colour": 1}],
+        [{"estimator": object()}],
+        [{"estimator": object(), "target": "sex", "features": 3}],
         "SELECT",
     ],
 )
@@ -176,3 +178,8 @@ def test_a_plan_with_a_model_runs_within_its_epsilon(people: dp.Session) -> None
     assert 10 <= mean.value <= 60
     assert set(model.predict({"bmi": [20.0, 50.0]})) <= {"f", "m"}
     assert 3.9 < people.spent <= 4
+
+
+def test_a_huge_epsilon_is_split_though_all_errors_are_zero_in_floats(people: dp.Session) -> None:
+    plan = people.plan([MEAN, COUNTS[1]], epsilon=10**5, together=False)
+    assert all(item.epsilon > 0 for item in plan.items)

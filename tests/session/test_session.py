@@ -166,7 +166,7 @@ def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
     [
         ({"schema": None}, "declare what is public"),
         ({"budget": None}, "give a budget"),
-        ({"ledger": None}, "where the books are kept"),
+        ({"ledger": None}, "where the ledger is"),
         ({"data": "nowhere.parquet"}, "no file 'nowhere.parquet'"),
         ({"neighbors": "nearby"}, "one of add_remove, replace, zero_out, got 'nearby'"),
         ({"analysts": ["ann"]}, "names with their budgets"),
@@ -219,7 +219,7 @@ def test_a_time_limit_is_the_engines_and_a_late_answer_stays_charged(monkeypatch
         with pytest.raises(dp.InvalidInput, match="seconds"):
             opened(seconds=bad)
     with pytest.raises(dp.InvalidInput, match="connected already"):
-        opened(rand_hie(), schema=None, unit=None, seconds=5)
+        opened(rand_hie(), schema=None, unit=None, table=None, seconds=5)
 
 
 def test_a_limit_on_memory_reaches_the_engine_and_nonsense_is_refused():

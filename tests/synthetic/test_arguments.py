@@ -319,6 +319,6 @@ def test_two_columns_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize("edges", [[5, 6], [-3, -2, 0], [2.5, 3]])
 def test_bins_that_all_lie_outside_the_bounds_are_refused(edges):
     public = dp.Public(schema={"x": dp.Bounds(0, 1)}, table="t")
-    with pytest.raises(dp.InvalidInput, match="in the declared bounds"):
+    with pytest.raises(dp.InvalidInput, match="overlaps the declared bounds"):
         dp.synthetic.Domain.of(public, bins={"x": edges})
     assert dp.synthetic.Domain.of(public, bins={"x": [-1, 0.5, 2]}).columns[0].edges == (-1, 0.5, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as tree
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +12,52 @@ import numpy as np
 import pytest
 
 from discreet import Bounds, Categories, Dates, InvalidInput, Public, auditing
-from discreet._public import Unit
+from discreet._public import REPLACE, Unit
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import Domain, compare
+from discreet.synthetic import CopyDistance, Domain, compare
 from discreet.synthetic.copy import SyntheticCopy
 from discreet.synthetic.drawing import Drawing
 from discreet.synthetic.methods import METHODS, method_for
 from discreet.tables import Memory
 
-from .test_methods import DOMAIN, PUBLIC, correlated
+from .test_methods import DOMAIN, PUBLIC, correlated, correlated_as
 
 
 def copy_by(name: str, epsilon: float) -> SyntheticCopy:
     method = method_for(name, PUBLIC, DOMAIN, epsilon=epsilon, delta=1e-6)
     released = method(correlated(), entropy=SeededEntropy(1))
     return SyntheticCopy.of(released.value, released.event, rows=3000, seed=1)
+
+
+def test_the_error_of_pairs_measured_directly_knows_the_sensitivity() -> None:
+    released = METHODS["independent"](public=PUBLIC, domain=DOMAIN, rho=5)(
+        correlated(), entropy=SeededEntropy(1)
+    )
+    copy = SyntheticCopy.of(released.value, released.event, rows=20, seed=1)
+    direct = compare(copy, correlated(), rho=0.5).direct
+    replaced = compare(copy, correlated_as(replace(PUBLIC, neighbors=REPLACE)), rho=0.5).direct
+    assert direct is not None
+    # Under replace a table's l2 sensitivity is sqrt(2) times as large.
+    assert replaced == pytest.approx(math.sqrt(2) * direct)
+
+
+def test_the_distance_of_a_copy_with_many_more_rows_than_the_data_is_right() -> None:
+    public = Public(schema={name: Bounds(0, 99, nullable=False) for name in "ab"})  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    source = Memory({name: random.integers(0, 100, 250).tolist() for name in "ab"}, public)
+    domain = Domain.of(public, bins={"a": 100, "b": 100})
+    fitted = METHODS["independent"](public=public, domain=domain, rho=100)(
+        source, entropy=SeededEntropy(1)
+    ).value
+    # A row of the copy stands for 1/40 of a row of the data: less than half of 1/16.
+    mechanism = CopyDistance(public=public, fitted=fitted, epsilon=10, rows=10_000, seed=1)
+    copy = SyntheticCopy.of(fitted, mechanism.event, rows=10_000, seed=1)
+    tables = [np.zeros((100, 100)), np.zeros((100, 100))]
+    for table, rows in zip(tables, (source._table, copy.table), strict=True):
+        np.add.at(table, (np.asarray(rows["a"]), np.asarray(rows["b"])), 1 / rows.num_rows)
+    distance = mechanism(source, entropy=SeededEntropy(2))
+    assert distance.error(0.95) < 0.01
+    assert distance.value == pytest.approx(abs(tables[0] - tables[1]).sum() / 2, abs=0.01)
 
 
 def test_a_copy_that_knows_dependence_is_told_from_one_that_does_not() -> None:

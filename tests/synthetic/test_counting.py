@@ -126,7 +126,7 @@ def test_sensitivity_by_relation(neighbors: str, l1: int, l2: int) -> None:
         ({"columns": ["note"]}, "not public"),
         ({"columns": ["city", "city"]}, "twice"),
         ({"bins": {"city": 3}}, "takes no bins"),
-        ({"bins": {"age": [3, 2]}}, "edges that grow"),
+        ({"bins": {"age": [3, 2]}}, "ascending edges"),
         ({"bins": {"age": 0}}, "bins"),
         ({"bins": {"age": 100000, "weight": 100000}}, "fewer bins"),
         ({"bins": {"agee": 3}}, "no column of the copy"),

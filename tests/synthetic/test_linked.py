@@ -242,7 +242,7 @@ def test_a_folder_does_not_mix_the_tables_of_one_copy_with_the_card_of_another(t
     first, second = (SyntheticPair.of(released.value, released.event, rows=n, seed=1) for n in (5, 6))
     first.to_parquet(tmp_path / "copy")
     first.to_csv(tmp_path / "copy")
-    with pytest.raises(dp.InvalidInput, match="of another copy"):
+    with pytest.raises(dp.InvalidInput, match="belongs to another copy"):
         second.to_csv(tmp_path / "copy", overwrite=True)
     assert open_copy(tmp_path / "copy").card["rows"] == 5
 
@@ -317,7 +317,7 @@ def test_methods_for_other_tables_or_more_rows_are_refused() -> None:
     # A column of the parents' table that is among the children's own would be looked for in their table.
     sex, age, number = method.parents.domain.columns
     children = Domain(columns=(sex, age, *method.children.domain.columns[2:]))
-    with pytest.raises(dp.InvalidInput, match="'age' of the children's domain is one of the parents' table"):
+    with pytest.raises(dp.InvalidInput, match="the children has column 'age' of the first table"):
         dataclasses.replace(
             method,
             parents=dataclasses.replace(method.parents, domain=Domain(columns=(sex, number))),
@@ -342,7 +342,7 @@ def test_no_step_of_two_tables_is_run_beyond_those_that_are_paid_for() -> None:
     [
         ({"child": "visit"}, "rows_per_unit"),
         ({"child": "visit", "rows_per_unit": 3}, "Did you mean 'visits'"),
-        ({"child": CHILD, "rows_per_unit": 3}, "once"),
+        ({"child": CHILD, "rows_per_unit": 3}, "only"),
         ({"child": 3}, "ChildTable"),
         ({"child": ChildTable(name="visits", rows_per_unit=3, columns=[])}, "nothing to copy"),
         ({"child": ChildTable(name="visits", rows_per_unit=3, columns=["nobody"])}, "declared"),

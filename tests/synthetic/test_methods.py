@@ -169,6 +169,21 @@ def test_steps_of_aim_that_a_crash_took_are_counted_at_the_most_they_can_have_co
     assert spy.rho <= rho
 
 
+def test_aim_counts_its_first_step_before_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = AIM(public=PUBLIC, domain=DOMAIN, rho=1)
+    run = mechanism.start(correlated(50), entropy=SeededEntropy(1))
+    measure = AIM.measure
+
+    def interrupted(this: Any, state: Any, *rest: Any) -> Any:
+        measure(this, state, *rest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AIM, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.step()
+    assert Fraction(run.state.facts["used"]) == Fraction(1, 6)
+
+
 @pytest.mark.parametrize("lost", [1, 2, 10**6])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_whose_first_steps_a_crash_took_still_ends_in_a_copy(name: str, lost: int) -> None:
@@ -303,7 +318,7 @@ def test_no_step_is_run_twice_or_beyond_those_that_are_paid_for(monkeypatch: pyt
     with pytest.raises(dp.Halted, match="all 3 steps are taken"):
         run.step()
     assert spy.rho <= 1
-    with pytest.raises(dp.InvalidInput, match="holds 1 steps, and only 0"):
+    with pytest.raises(dp.InvalidInput, match="holds 1 steps, but steps_taken is 0"):
         mechanism.restore(source, raw, 0, entropy=SeededEntropy(1))
 
 

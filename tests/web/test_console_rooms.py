@@ -126,7 +126,7 @@ def test_the_steward_declares_a_file_that_is_there_and_sees_spending_over_time(p
             assert steward.post("/datasets/clinic/query", json=asked).status_code == 200
     page.goto(f"{server.url}/steward/data/clinic")
     label = page.locator("svg.chart").get_attribute("aria-label")
-    assert label == "Prices of 2 charges added up over time, under a limit of 5"
+    assert label == "Epsilons of 2 charges added up over time, under a limit of 5"
     cells = page.locator("table.days tbody tr").first.locator("td").all_inner_texts()
     assert cells[1:] == ["steward", "2", "1.5"]
 

@@ -80,7 +80,7 @@ class Stub:
     """A lane of workers that takes a given time."""
 
     def __init__(self, seconds: float, reply: dict) -> None:
-        self.seconds, self.reply = seconds, reply
+        self.seconds, self.reply, self.ready_workers = seconds, reply, 2
 
     async def call(self, request, deadline, who):
         await asyncio.sleep(self.seconds)
@@ -198,13 +198,13 @@ def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
 
 
 class Turns:
-    """A lane with one worker: questions take their turns, each as long as it says."""
+    """A lane with some workers: questions take their turns, each as long as it says."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
+    def __init__(self, workers: int = 1) -> None:
+        self.turns, self.ready_workers = asyncio.Semaphore(workers), workers
 
     async def call(self, request, deadline, who):
-        async with self.lock:
+        async with self.turns:
             await asyncio.sleep(request["options"]["work"])
             return {"result": {}, "touched": request["options"]["touched"]}
 
@@ -251,6 +251,32 @@ def test_who_goes_away_does_not_learn_from_the_next_question_how_long_the_first_
         return time.monotonic() - begun
 
     assert 0.8 <= in_a_loop(run) + 0.002 < 0.95
+    store.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_wait_for_one_of_the_workers_that_are_left_is_seen(tmp_path, workers):
+    """One of two workers drafts a schema, or is being replaced: a refusal that waits for the other one's question
+    is held, too."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> float:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=0.3, workers=2), store)
+        desk.data = Turns(workers)
+        tasks = []
+        if workers == 2:
+            steward = Person("steward", Role.STEWARD)
+            tasks.append(asyncio.create_task(desk.steward("draft", steward, None, work=0.3, touched=True)))
+        bob = Person("bob", Role.ANALYST)
+        tasks.append(asyncio.create_task(desk.ask("sql", bob, HEALTH, work=0.05, touched=True)))
+        await asyncio.sleep(0.01)
+        begun = time.monotonic()
+        await desk.ask("sql", ANN, HEALTH, work=0.0, touched=False)
+        waited = time.monotonic() - begun
+        await asyncio.gather(*tasks)
+        return waited
+
+    assert in_a_loop(run) + 0.002 >= 0.3
     store.close()
 
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+import time
 from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from discreet import Budget, InvalidInput
+from discreet._public import Bounds, Categories, Public, Unit
 from discreet.app import requests
-from discreet.app.web import analysis_pages, bodies, bookkeeping, formats, steward_pages
+from discreet.app.web import (
+    analysis_pages,
+    auth,
+    bodies,
+    bookkeeping,
+    formats,
+    pages,
+    settings,
+    steward_pages,
+    streams,
+    workers,
+)
+from discreet.app.web.errors import HTTPError
 from discreet.app.web.verbs import VERBS
 from discreet.curator import Period, Policy
 
@@ -80,3 +97,96 @@ def test_a_ledger_is_not_served_under_a_budget_that_it_does_not_have():
     for other in ({"budget": ann}, {"analysts": {"ann": ann}}, {"analysts": {"ann": None, "bob": None}}):
         with pytest.raises(InvalidInput, match="has a ledger already"):
             bookkeeping._check_in_force(same | other, policy)
+
+
+def test_a_sum_of_epsilons_is_not_drawn_under_a_limit_in_rho():
+    charges = [{"time": "2026-11-17T04:26:31+00:00", "analyst": "ann", "epsilon": 2.0}]
+    in_epsilon = steward_pages._spending_chart(charges, {"unit": "epsilon", "limit": 3.0})
+    assert 'class="limit"' in in_epsilon
+    assert "under a limit of 3" in in_epsilon
+    in_rho = steward_pages._spending_chart(charges, {"unit": "rho", "limit": 0.5})
+    assert 'class="line"' in in_rho
+    assert "limit" not in in_rho
+
+
+def test_a_question_is_not_begun_where_opening_its_table_took_its_time():
+    """It would be charged, and be ended at the time limit without an answer."""
+    sent: list[bytes] = []
+
+    class Pipe:
+        def send_bytes(self, raw: bytes) -> None:
+            sent.append(raw)
+
+        def poll(self, seconds: float) -> bool:
+            return True
+
+        def recv_bytes(self) -> bytes:
+            return b'{"result": {}, "touched": false}'
+
+    worker = workers.Worker.__new__(workers.Worker)
+    worker.pipe, worker.opened, worker.least_seconds = Pipe(), set(), 1.0
+    request = {"verb": "sql", "dataset": {"ledger": "new"}}
+    late = worker.call(request, time.monotonic() + 0.5)
+    assert late["error"] == workers.LATE
+    assert [b'"open"' in raw for raw in sent] == [True]
+    assert worker.call(request, time.monotonic() + 5.0) == {"result": {}, "touched": False}
+
+
+def test_a_reply_that_waited_for_a_table_to_open_is_held_back():
+    """How long that takes depends on the table: a refusal that leaves at once would tell it."""
+
+    class Pipe:
+        def send_bytes(self, raw: bytes) -> None: ...
+
+        def poll(self, seconds: float) -> bool:
+            return True
+
+        def recv_bytes(self) -> bytes:
+            return b'{"error": {"kind": "QueryError", "message": ""}, "touched": false}'
+
+    worker = workers.Worker.__new__(workers.Worker)
+    worker.pipe, worker.opened, worker.least_seconds = Pipe(), set(), 0.0
+    request = {"verb": "sql", "dataset": {"ledger": "new"}}
+    replies = [worker.call(request, time.monotonic() + 5.0) for _ in range(2)]
+    assert [reply["touched"] for reply in replies] == [True, False]
+
+
+def test_an_origin_that_is_no_url_is_refused_as_another_site():
+    for origin in ("http://[", "null", "https://other.example"):
+        request = SimpleNamespace(headers={"origin": origin, "host": "127.0.0.1:8000"})
+        with pytest.raises(HTTPError, match="another site"):
+            auth.check_origin(request)
+    auth.check_origin(SimpleNamespace(headers={"origin": "http://127.0.0.1:8000", "host": "127.0.0.1:8000"}))
+
+
+@pytest.mark.parametrize("name", ["seconds", "job_seconds", "rate", "session_hours", "token_days"])
+@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0])
+def test_a_setting_of_time_that_is_not_finite_is_refused(name, value):
+    with pytest.raises(InvalidInput, match=f"{name} must be above 0 and finite"):
+        settings.Settings(state=Path("state"), **{name: value})
+
+
+def test_names_that_are_keywords_of_sql_are_quoted_in_the_first_questions():
+    schema = (("limit", Categories(("a", "b"))), ("two words", Bounds(0, 10)))
+    questions = pages.first_questions(Public(schema=schema, unit=Unit("id"), table="Case"))
+    assert [question["sql"].replace("\n", " ") for question in questions] == [
+        'SELECT COUNT(*) AS n FROM "Case"',
+        'SELECT "limit", COUNT(*) AS n FROM "Case" GROUP BY "limit"',
+        'SELECT AVG("two words") AS mean FROM "Case"',
+    ]
+
+
+def test_the_column_that_identifies_people_is_in_no_first_question():
+    schema = (("ward", Categories(("a", "b"))), ("cost", Bounds(0, 10)), ("id", Bounds(0, 1000)))
+    questions = pages.first_questions(Public(schema=schema, unit=Unit("id"), table="t"))
+    assert [question["text"] for question in questions] == [
+        "how many rows",
+        "how many by ward",
+        "mean of cost",
+    ]
+
+
+def test_a_column_named_arrow_is_a_column():
+    assert streams._decode_rows({"arrow": [1, 2]}) == {"arrow": [1, 2]}
+    with pytest.raises(InvalidInput, match="columns by name"):
+        streams._decode_rows({"arrow": [1], "b": "x"})

@@ -37,7 +37,7 @@ class NoisyMax(Event):
         _require.non_negative(epsilon=self.epsilon)
         if self.noise not in NOISES:
             raise _require.fail("noise", self.noise, f"one of {', '.join(NOISES)}")
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.SparseVector")
@@ -61,7 +61,7 @@ class SparseVector(Event):
     def __post_init__(self) -> None:
         _require.positive(threshold_epsilon=self.threshold_epsilon, query_epsilon=self.query_epsilon)
         _require.integer(cutoff=self.cutoff, at_least=1)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.Thresholded")
@@ -103,7 +103,7 @@ class RDPPoint(Event):
         if not self.order > 1:
             raise _require.fail("order", self.order, "above 1")
         _require.non_negative(epsilon=self.epsilon)
-        self._settle()
+        self._resolve_neighbors()
 
 
 class Trials:
@@ -186,8 +186,8 @@ class GNMax(Event):
     count. One unit can change one teacher's vote.
 
     The price does not depend on the votes: that of a Gaussian with noise multiplier sigma / sqrt(2) (Papernot
-    et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price can be computed from the votes, and is
-    therefore private itself: see `discreet.accounting.pate`.
+    et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price can be computed from the votes. It depends
+    on the data and must not be published as it is: see `discreet.accounting.pate`.
     """
 
     sigma: Real
@@ -195,7 +195,7 @@ class GNMax(Event):
 
     def __post_init__(self) -> None:
         _require.positive(sigma=self.sigma)
-        self._settle()
+        self._resolve_neighbors()
 
     @property
     def equivalent(self) -> Gaussian:

@@ -50,7 +50,7 @@ class Event:
         """Return a complete description; `from_json` is its exact inverse."""
         return dict(_registry.to_json(self))
 
-    def _settle(self) -> None:
+    def _resolve_neighbors(self) -> None:
         """Replace the name of a neighbor relation by the relation itself; called at the end of
         `__post_init__`."""
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
@@ -72,7 +72,7 @@ class NoOp(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.NonPrivate")
@@ -83,7 +83,7 @@ class NonPrivate(Event):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.Gaussian")
@@ -99,7 +99,7 @@ class Gaussian(Event):
 
     def __post_init__(self) -> None:
         _require.non_negative(noise_multiplier=self.noise_multiplier)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.Laplace")
@@ -113,7 +113,7 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         _require.non_negative(noise_multiplier=self.noise_multiplier)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.DiscreteLaplace")
@@ -136,7 +136,7 @@ class DiscreteLaplace(Event):
     def __post_init__(self) -> None:
         _require.positive(scale=self.scale)
         _require.integer(sensitivity=self.sensitivity, at_least=0)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.DiscreteGaussian")
@@ -157,7 +157,7 @@ class DiscreteGaussian(Event):
     def __post_init__(self) -> None:
         _require.positive(variance=self.variance)
         _require.integer(sensitivity=self.sensitivity, at_least=0)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.VectorDiscreteGaussian")
@@ -177,7 +177,7 @@ class VectorDiscreteGaussian(Event):
     def __post_init__(self) -> None:
         _require.positive(variance=self.variance)
         _require.integer(l2_squared=self.l2_squared, at_least=0)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.RandomizedResponse")
@@ -192,7 +192,7 @@ class RandomizedResponse(Event):
     def __post_init__(self) -> None:
         _require.non_negative(epsilon=self.epsilon)
         _require.integer(categories=self.categories, at_least=2)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.ExponentialMechanism")
@@ -209,7 +209,7 @@ class ExponentialMechanism(Event):
 
     def __post_init__(self) -> None:
         _require.non_negative(epsilon=self.epsilon)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.PureDP")
@@ -222,7 +222,7 @@ class PureDP(Event):
 
     def __post_init__(self) -> None:
         _require.non_negative(epsilon=self.epsilon)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.ApproximateDP")
@@ -237,7 +237,7 @@ class ApproximateDP(Event):
     def __post_init__(self) -> None:
         _require.non_negative(epsilon=self.epsilon)
         _require.probability(delta=self.delta)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.ZCDP")
@@ -253,7 +253,7 @@ class ZCDP(Event):
     def __post_init__(self) -> None:
         _require.non_negative(rho=self.rho)
         _require.probability(delta=self.delta)
-        self._settle()
+        self._resolve_neighbors()
 
 
 @described("accounting.PoissonSampled")

@@ -220,7 +220,7 @@ class BudgetFilter:
         """The factor 1 + slack as an exact fraction, also where slack was given as a float."""
         return 1 + _require.exact(self.slack, "slack")
 
-    def _settle(self) -> None:
+    def _resolve_neighbors(self) -> None:
         """Replace the name of a neighbor relation by the relation itself."""
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
@@ -289,7 +289,7 @@ class Filter(BudgetFilter):
             orders = ()
         object.__setattr__(self, "own_delta", own)
         object.__setattr__(self, "orders", tuple(sorted(set(orders))))
-        self._settle()
+        self._resolve_neighbors()
 
     @property
     def certified(self) -> tuple[Fraction, Fraction]:

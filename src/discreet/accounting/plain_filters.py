@@ -47,7 +47,7 @@ class ZCDPFilter(BudgetFilter):
     def __post_init__(self) -> None:
         _require.non_negative(rho=self.rho, slack=self.slack)
         _require.probability(delta=self.delta)
-        self._settle()
+        self._resolve_neighbors()
 
     @property
     def unit(self) -> str:  # type: ignore[override]
@@ -104,7 +104,7 @@ class GaussianFilter(BudgetFilter):
 
     def __post_init__(self) -> None:
         _require.non_negative(mu=self.mu, slack=self.slack)
-        self._settle()
+        self._resolve_neighbors()
 
     @property
     def unit(self) -> str:  # type: ignore[override]

@@ -124,7 +124,7 @@ class Shuffled(Event):
     def __post_init__(self) -> None:
         _require.non_negative(epsilon=self.epsilon)
         _require.integer(reports=self.reports, at_least=1)
-        self._settle()
+        self._resolve_neighbors()
         require_relation(self.neighbors, REPLACE, what="amplification by shuffling")
 
 

@@ -1,6 +1,6 @@
-"""Adaptive data analysis: many looks at one dataset, each chosen after seeing the last, without being fooled
-by it. Reusable holdout, leaderboards, private multiplicative weights, online false discovery rate control,
-changepoint detection and private hypothesis tests.
+"""Adaptive data analysis: many questions about one dataset, each chosen after the answers before it, without
+overfitting to that dataset. Reusable holdout, leaderboards, private multiplicative weights, online false
+discovery rate control, changepoint detection and private hypothesis tests.
 """
 
 from . import generalization

@@ -1,7 +1,7 @@
 """Procedures of online false discovery rate control that keep one alpha-wealth: LORD 3 and generalized
-alpha-investing. Each test spends some of the wealth, and each discovery earns some.
+alpha-investing. Each test spends some of the wealth, and each discovery (rejected hypothesis) earns some.
 
-Not private: see `discovery`, from which they are imported.
+Not private: `discovery` says why, and exports them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from ._procedures import Decisions, FDRProcedure, HypothesisStream, check_saved,
 from .spending import Javanmard, Levels, Spending
 
 _JAVANMARD = Javanmard()
-# Wealth that no level can use up; more is let go, which the theorem allows
+# The largest wealth: what a discovery would earn beyond it is not paid out, so that the wealth stays a finite
+# float. The theorem asks only that the payout be at most its bound. Levels are near 1 from there on.
 _MAX_WEALTH = 1e6
 
 
 @described("adaptive.Lord3")
 @dataclass(frozen=True, kw_only=True)
 class Lord3(FDRProcedure):
-    """Tests by LORD 3: levels follow the last discovery and the wealth there was then.
+    """Tests by LORD 3: the level of a test is gamma(j) times the wealth right after the last discovery, where
+    j counts the tests since that discovery and gamma is the `spending` sequence.
+
+    `wealth` is the initial wealth, by default alpha / 10; `payout` is what each discovery earns, by default
+    alpha - wealth; their sum must not exceed alpha. Each test costs its level.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Javanmard & Montanari 2018, arXiv:1603.09000, Section 3 (LORD 3) and Theorem 3.1.
@@ -39,12 +44,17 @@ class Lord3(FDRProcedure):
         super().__post_init__()
         if self.wealth is None:
             object.__setattr__(self, "wealth", self.alpha / 10)
+        _require.non_negative(wealth=self.wealth)
+        if self.wealth > self.alpha:
+            raise InvalidInput(f"wealth={self.wealth!r} is above alpha={self.alpha!r}. Give at most alpha.")
         if self.payout is None:
             object.__setattr__(self, "payout", self.alpha - self.wealth)
-        _require.non_negative(wealth=self.wealth, payout=self.payout)
+        _require.non_negative(payout=self.payout)
+        # 1e-12: the default payout is alpha - wealth in floats, and may be rounded up
         if self.wealth + self.payout > self.alpha * (1 + 1e-12):
             raise InvalidInput(
-                f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than {self.alpha!r}."
+                f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than "
+                f"alpha={self.alpha!r}. Give a smaller payout."
             )
         if not isinstance(self.spending, Spending):
             raise InvalidInput(
@@ -60,11 +70,16 @@ class Lord3(FDRProcedure):
         return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """Take the same decisions as a stream would, all at once."""
+        """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
+        of a stream up to floating-point rounding."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values))
+        # spent[j]: the share of the wealth that the first j tests after a discovery cost
         spent = np.concatenate([[0.0], np.cumsum(gamma)])
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
+        # `begin`: the first test after the last discovery; `wealth`: the wealth at that discovery.
+        # Levels are computed for `width` tests at a time: a width that starts at 64 (not measured) and
+        # doubles until the next discovery. It changes the time, not the result.
         begin, wealth, width = 0, self.wealth, 64
         index = begin
         while index < len(values):
@@ -81,25 +96,28 @@ class Lord3(FDRProcedure):
             begin, width = index, 64
         return Decisions(levels, rejected)
 
-    def bid(self, stream: _WealthStream) -> float:
+    def next_level(self, stream: _WealthStream) -> float:
+        """Return the level of the stream's next test."""
         if stream.since >= len(stream.gamma):
             stream.gamma = self.spending(2 * max(32, stream.since + 1))
         return float(stream.gamma[stream.since] * stream.then)
 
-    def after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+    def wealth_after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+        """Return the wealth after a test at this level."""
         return stream.wealth - level + self.payout * rejected
 
 
 @described("adaptive.GeneralizedAlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(FDRProcedure):
-    """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost
-    / power + alpha.
+    """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery earns
+    cost / power + alpha. The initial wealth is alpha (1 - alpha).
 
-    `power` is the most power that a test can have; 1 is always right, and makes it Foster & Stine's
-    alpha-investing: cost a / (1 - a) for a test at level a, and a payout of alpha when it rejects.
+    `power` is an upper bound on the power of a test. 1 is always valid, and makes it Foster & Stine's
+    alpha-investing: a test at level a costs a / (1 - a), and a rejection gives this cost back and earns
+    alpha.
 
-    Guarantee: mFDR(eta) = E[false] / (E[all] + eta) <= alpha, eta = 1 - alpha. Not private.
+    Guarantee: mFDR(eta) = E[false rejections] / (E[rejections] + eta) <= alpha, eta = 1 - alpha. Not private.
     Proof:     Aharoni & Rosset 2014, Theorem 2, with level a = cost power / (cost + power), where both bounds
                on the payout meet; Foster & Stine 2008, Theorem 2, for power 1.
     """
@@ -122,36 +140,43 @@ class GeneralizedAlphaInvesting(FDRProcedure):
         return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """Take the same decisions as a stream would, all at once."""
+        """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
+        of a stream up to floating-point rounding."""
         values = pvalues_of(pvalues)
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
-        keep, pay = 1 - self.fraction, self.fraction / self.power
+        # factors of the wealth: what is left after a test's cost, and what a discovery earns besides alpha
+        keep, earn = 1 - self.fraction, self.fraction / self.power
         wealth, fraction, power, alpha = self.alpha * (1 - self.alpha), self.fraction, self.power, self.alpha
-        # each level needs the decision before it: nothing to do at once
+        # Not vectorized: each level depends on the decision before it.
         for index, value in enumerate(values.tolist()):
             cost = wealth * fraction
             level = cost * power / (cost + power)
             levels[index] = level
             if value <= level:
                 rejected[index] = True
-                wealth = min(_MAX_WEALTH, wealth * (keep + pay) + alpha)
+                wealth = min(_MAX_WEALTH, wealth * (keep + earn) + alpha)
             else:
                 wealth *= keep
         return Decisions(levels, rejected)
 
-    def bid(self, stream: _WealthStream) -> float:
+    def next_level(self, stream: _WealthStream) -> float:
+        """Return the level of the stream's next test."""
         cost = stream.wealth * self.fraction
         return cost * self.power / (cost + self.power)
 
-    def after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+    def wealth_after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+        """Return the wealth after a test, whose cost follows from the wealth before it."""
         cost = stream.wealth * self.fraction
         return min(_MAX_WEALTH, stream.wealth - cost + (cost / self.power + self.alpha) * rejected)
 
 
 @dataclass
 class _WealthStream:
-    """Holds the state of a procedure with one alpha-wealth: the wealth now, the wealth at the last discovery,
-    and tests since then.
+    """Holds the state of a procedure with one alpha-wealth: the current `wealth`, the wealth right after the
+    last discovery (`then`; at first the initial wealth), and the number of tests `since` that discovery.
+
+    `gamma` holds the first terms of the spending sequence, more when they are needed. The names of the state
+    in `saved()` are stored in ledgers and must not change.
     """
 
     procedure: Lord3 | GeneralizedAlphaInvesting
@@ -166,7 +191,7 @@ class _WealthStream:
 
     @property
     def level(self) -> float:
-        return self.procedure.bid(self)
+        return self.procedure.next_level(self)
 
     def test(self, pvalue: float) -> bool:
         rejected = bool(pvalues_of([pvalue])[0] <= self.level)
@@ -174,8 +199,8 @@ class _WealthStream:
         return rejected
 
     def record(self, rejected: bool) -> None:
-        """Record a decision that was taken elsewhere."""
-        self.wealth = self.procedure.after(self, self.level, rejected)
+        """Record a decision that the caller took at this stream's level (`Paprika`: with noise)."""
+        self.wealth = self.procedure.wealth_after(self, self.level, rejected)
         self.since += 1
         if rejected:
             self.then, self.since = self.wealth, 0

@@ -1,5 +1,5 @@
-"""What procedures of online false discovery rate control share: decisions, streams, and the check of
-p-values.
+"""Common parts of the procedures of online false discovery rate control: decisions, streams, and the checks
+of p-values and of saved states.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .spending import Levels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Holds the level of each test, and which were rejected."""
+    """Holds the level of each test, and which hypotheses were rejected."""
 
     levels: Levels
     rejected: NDArray[np.bool_]
@@ -33,17 +33,25 @@ class HypothesisStream(Protocol):
     """Tests one hypothesis after another."""
 
     @property
-    def level(self) -> float: ...
+    def level(self) -> float:
+        """Return the level of the next test."""
+        ...
 
-    def test(self, pvalue: float) -> bool: ...
+    def test(self, pvalue: float) -> bool:
+        """Test the next hypothesis; return whether it is rejected."""
+        ...
 
-    def record(self, rejected: bool) -> None: ...
+    def record(self, rejected: bool) -> None:
+        """Record a decision that the caller took at this stream's level."""
+        ...
 
-    def saved(self) -> dict[str, Any]: ...
+    def saved(self) -> dict[str, Any]:
+        """Return the state as plain JSON, for `restored` of the procedure."""
+        ...
 
 
 def pvalues_of(values: Any) -> Levels:
-    """Return a vector of p-values; InvalidInput for anything else."""
+    """Return the values as a vector of p-values; InvalidInput unless all are numbers in [0, 1]."""
     try:
         pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -56,19 +64,25 @@ def pvalues_of(values: Any) -> Levels:
 
 
 def check_saved(saved: Any, **kinds: type) -> dict[str, Any]:
-    """Return a saved state, refused unless it has exactly these fields of these types."""
+    """Return a saved state unchanged; InvalidInput unless it has exactly these fields of these types.
+
+    `kinds` names each field and its type.
+    """
     if (
         not isinstance(saved, dict)
         or set(saved) != set(kinds)
-        or any(type(saved[n]) is not k for n, k in kinds.items())
+        or any(type(saved[name]) is not kind for name, kind in kinds.items())
     ):
-        raise InvalidInput("the state is not one that was saved here. Nothing was tested.")
+        raise InvalidInput(
+            "the state is not one that saved() of this procedure returned. Nothing was tested."
+        )
     return saved
 
 
 @dataclass(frozen=True, kw_only=True)
 class FDRProcedure:
-    """Shares what procedures of online false discovery rate control need."""
+    """Base of the procedures of online false discovery rate control: the target rate `alpha`, and the
+    price."""
 
     alpha: float
 
@@ -77,5 +91,6 @@ class FDRProcedure:
 
     @property
     def event(self) -> Event:
-        """Return `NonPrivate`: there is no privacy, so the curator refuses it on protected data."""
+        """Return `NonPrivate`: there is no privacy guarantee, so the curator refuses the procedure on
+        protected data."""
         return NonPrivate()

@@ -1,10 +1,12 @@
-"""Many decisions of online false discovery rate control at once: a convolution whose input follows from its
-own output.
+"""Many decisions of online false discovery rate control in one call: a convolution whose input depends on its
+own earlier output.
 
-The level of a test is a sum, over earlier discoveries, of spending terms at the distance since: a convolution
-of discoveries with the spending sequence. What finished blocks of discoveries add to later blocks goes by
-fast Fourier transform in blocks of doubling length (semi-relaxed multiplication, van der Hoeven 2002: n log²
-n in all); within a block each discovery is added by itself.
+The spending sequence gamma has a running position, `used`: the number of its terms that tests have used up.
+The level of a test is a sum over earlier discoveries of amount * gamma[used - position of the discovery]: a
+convolution of the amounts that discoveries earn with gamma. Positions are cut into blocks. What the
+discoveries of finished blocks add to later blocks is computed by fast Fourier transform, in blocks of
+doubling length (semi-relaxed multiplication, van der Hoeven 2002: time n log² n in total); what a discovery
+adds within its own block is added at once.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from scipy import fft
 
 from .spending import Levels
 
-# Tests that are decided one by one before what was earned is convolved at once: it sets time alone. No
-# measurement on record.
+# Positions per block. It changes the time, not the result. The value is not measured.
 BLOCK = 256
 
 
 class _EarnedLevels:
-    """Sums shifted spending sequences; `sums` is complete, for the discoveries so far, before `end`."""
+    """Sums spending sequences that start at the positions of discoveries.
+
+    Invariant: `sums[:end]` holds the complete sums for all discoveries so far; positions from `end` on lack
+    what the discoveries of the last blocks add. `first` is the initial wealth, spent from position 0 on.
+    """
 
     def __init__(self, gamma: Levels, first: float) -> None:
         self._gamma = gamma
@@ -35,17 +40,17 @@ class _EarnedLevels:
         self.end = BLOCK
 
     def pay(self, index: int, amount: float) -> None:
-        """Record a discovery: from summand `index` on, `amount` of the sequence is earned.
+        """Record a discovery: from position `index` on, it adds `amount` times the spending sequence.
 
-        Terms after the block come when it closes.
+        Here only up to the end of the block; later blocks get theirs in `close`.
         """
         self._paid[index] += amount
         end = min(self.end, index + len(self._gamma))
         self.sums[index:end] += amount * self._gamma[: end - index]
 
     def close(self) -> None:
-        """Take up the next block: what the last 2^k blocks add to the next 2^k, for the largest k that
-        fits."""
+        """End the current block and begin the next: add what the last 2^k blocks contribute to the next 2^k,
+        for the largest k such that 2^k divides the number of finished blocks."""
         blocks = self.end // BLOCK
         size = (blocks & -blocks) * BLOCK
         block = self._paid[self.end - size : self.end]
@@ -55,53 +60,57 @@ class _EarnedLevels:
         self.end += BLOCK
 
     def _convolve(self, paid: Levels, size: int) -> Levels:
+        """Return what `size` positions of paid amounts add to the `size` positions after them."""
         if size not in self._spectra:
             self._spectra[size] = fft.rfft(self._gamma[: 2 * size], 2 * size)
         levels: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]
-        # rounding of the transform
+        # the transform may round a zero to slightly below zero
         return np.maximum(levels, 0)
 
 
 def decide(
     values: Levels,
-    steps: NDArray[np.bool_] | None,
+    uses_term: NDArray[np.bool_] | None,
     gamma: Levels,
-    finish: Callable[[Any], Any],
-    wealth_and_payout: tuple[float, float],
+    level_from: Callable[[Any], Any],
+    *,
+    wealth: float,
+    alpha: float,
 ) -> tuple[Levels, NDArray[np.bool_]]:
-    """Return the levels and rejections of a stream of p-values.
+    """Return the levels and rejections for a stream of p-values `values`.
 
-    `steps` says which tests use up a term of the spending sequence `gamma`; None: all that are not
-    rejected. `finish` turns what was earned into the level. `wealth_and_payout` is the initial wealth, and
-    what a discovery earns.
+    `uses_term` says of each test whether it uses up a term of the spending sequence `gamma`; None: every test
+    does that is not rejected. `level_from` turns the sums of what was earned into levels. `wealth` is the
+    initial wealth; each discovery earns `alpha`, the first one alpha - wealth.
     """
-    wealth, alpha = wealth_and_payout
     earned = _EarnedLevels(gamma, wealth)
     levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
     index = used = 0
-    # the first discovery earns less by the wealth that was there at the start
     payout = alpha - wealth
     while index < len(values):
         if used >= earned.end:
             earned.close()
             continue
         end = min(len(values), index + BLOCK)
-        steps_before = (
+        # terms that the next tests will have used up before each of them, as long as none is rejected
+        used_before = (
             np.arange(end - index + 1)
-            if steps is None
-            else np.concatenate([[0], np.cumsum(steps[index:end])])
+            if uses_term is None
+            else np.concatenate([[0], np.cumsum(uses_term[index:end])])
         )
-        inside = int(np.searchsorted(steps_before[:-1], earned.end - used))
-        positions = used + steps_before[:inside]
-        thresholds = finish(earned.sums[positions])
+        # how many of these tests have their position in the current block, where the sums are complete
+        inside = int(np.searchsorted(used_before[:-1], earned.end - used))
+        positions = used + used_before[:inside]
+        thresholds = level_from(earned.sums[positions])
         levels[index : index + inside] = thresholds
         hits = values[index : index + inside] <= thresholds
         first = int(hits.argmax())
         if not hits[first]:
-            index, used = index + inside, used + int(steps_before[inside])
+            index, used = index + inside, used + int(used_before[inside])
             continue
+        # the first rejection changes all later levels: go on behind it
         rejected[index + first] = True
-        used += int(steps_before[first] if steps is None else steps_before[first + 1])
+        used += int(used_before[first] if uses_term is None else used_before[first + 1])
         index += first + 1
         while used >= earned.end:
             earned.close()

@@ -1,9 +1,10 @@
 """Online changepoint detection: a private watch over a sliding window, and at the alarm a private estimate of
 when the change began.
 
-After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): a noisy threshold
-is compared with the best score of each window, and the first window that passes is handed to the offline
-step. Half of epsilon for each.
+After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): the best score of
+each window (its largest sum of log-likelihood ratios, see `changepoints`) is compared with a noisy threshold,
+and for the first window that passes the time of the change is estimated, as `changepoints` does for a
+complete series. Half of epsilon pays for the comparisons and half for the estimate.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ State = dict[str, Any]
 @described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Says whether the window that was asked about raised the alarm; if so, the time at which the change
-    seems to have begun."""
+    """Says whether a window raised the alarm; if so, `time` is the private estimate of the first time after
+    the change."""
 
     raised: bool
     time: int | None = None
@@ -46,20 +47,22 @@ class Alarm:
 @described("adaptive.ChangeWatch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWatch:
-    """Watches a series for a change: asked with a time `now`, it looks at the last `window` times up to it;
-    halts for good at the first alarm.
+    """Watches a series for a change: a question is a time `now`, and the answer says whether the last
+    `window` times up to it raise the alarm. It halts for good at the first alarm.
 
-    `threshold` is in nats of log-likelihood; `alarm_threshold` finds one for a wanted chance of false alarms.
-    `paper` takes the paper's scales, 4 A / epsilon for the threshold and 8 A / epsilon for each window, and
-    Laplace noise in the last step; the default is as private, and errs less.
+    `column` holds the values, `time` the whole times from 1 to `times` (`changepoints`). `threshold` is in
+    nats of log-likelihood; `alarm_threshold` computes one for a given probability of a false alarm.
+    `questions` is the largest number of windows, which `error` needs. `paper` uses the paper's noise scales,
+    4 A / epsilon for the threshold and 8 A / epsilon for each window, where A is the sensitivity of a score,
+    and Laplace noise for the estimate; the default has the same guarantee and a smaller error.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
     Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
                row moves the best score of a window, a maximum of sums, by at most the sensitivity of
                `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
-               estimate: `score_selector` over the scores of one window, whose ends are public. In sequence
-               they add up.
-    Assumes:   the state stays secret and is used once.
+               estimate: `score_selector` over the scores of one window, whose first and last time are public.
+               The two run in sequence, so their epsilons add up.
+    Assumes:   the state stays secret, and each state is used for one question only.
     """
 
     public: Public
@@ -88,7 +91,7 @@ class ChangeWatch:
             _require.integer(questions=self.questions, at_least=1)
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a time column that is not there before anything is charged: no schema declares it."""
+        """Refuse a missing time column before anything is charged: the schema need not declare it."""
         require_columns(source, self.time)
 
     @property
@@ -97,7 +100,7 @@ class ChangeWatch:
 
     @property
     def grid_sensitivity(self) -> int:
-        """Return how far one row moves the best score of a window, in steps."""
+        """Return how far one row moves the best score of a window, in units of 1 / GRID nat."""
         return self.scores.sensitivity(self.public).linf
 
     @property
@@ -106,10 +109,11 @@ class ChangeWatch:
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one
-        way, else 1 : 2^(2/3).
+        """Return the comparisons, for half of epsilon. Threshold and windows share it 1 : 1 in the paper and
+        where one row moves all windows the same way, else 1 : 2^(2/3).
         """
         one_way = moves_one_way(self.scores, self.public) and not self.paper
+        # 1000 / 2587 is 1 / (1 + 2^(2/3)), rounded: any share is private, this one has the least variance
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
         query = (1 if one_way else 2) * self.grid_sensitivity / (half * (1 - share))
@@ -123,7 +127,7 @@ class ChangeWatch:
 
     @property
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:
-        """Return the offline step, for the other half."""
+        """Return the mechanism that estimates the time of the change, for the other half of epsilon."""
         half = _require.exact(self.epsilon, "epsilon") / 2
         return score_selector(self.scores, self.public, half, paper=self.paper)
 
@@ -137,7 +141,7 @@ class ChangeWatch:
     ) -> tuple[State, Release]:
         """Answer whether the window that ends at the time `question` raises the alarm.
 
-        Its own price is nothing: all was paid at the start.
+        The answer costs nothing more: everything was paid at the start.
         """
         rounds = self.rounds
         before = rounds.check(state, self.questions)
@@ -146,7 +150,7 @@ class ChangeWatch:
             raise _require.fail("now", question, f"at most {self.times}, the last public time")
         check_source(self.public, source)
         scores = np.cumsum(self.scores.parts(source)[question - self.window : question][::-1])[::-1]
-        excess = int(scores.max()) - _steps(self.threshold)
+        excess = int(scores.max()) - round(_require.exact(self.threshold, "threshold") * GRID)
         after, gap, _ = rounds.one(before, excess, 0, entropy)
         alarm = Alarm(raised=False)
         if gap is not None:
@@ -156,8 +160,8 @@ class ChangeWatch:
         return after, release(alarm, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
-        """Return a, in nats: with probability `confidence`, an alarm has a best score of at least threshold -
-        a, and a window without one has a best score below threshold + a."""
+        """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a
+        best score of at least threshold - a, and every other window one below threshold + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -168,12 +172,11 @@ class ChangeWatch:
         )
 
 
-def _steps(threshold: Real) -> int:
-    return round(_require.exact(threshold, "threshold") * GRID)
-
-
 def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
-    """Return, for each end of a window, the largest sum of the last scores in it, one at least."""
+    """Return the best score of each window: the largest sum of its last k scores over k from 1 to `window`.
+
+    `parts` are the scores per time; the first window ends at time `window`.
+    """
     total = np.concatenate([[0], np.cumsum(np.asarray(parts, np.int64))])
     lowest = np.lib.stride_tricks.sliding_window_view(total[:-1], window).min(axis=1)
     scores: NDArray[np.int64] = total[window:] - lowest
@@ -181,11 +184,11 @@ def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
 
 
 def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000, seed: int = 0) -> float:
-    """Return the threshold, in nats, at which a series without a change, one row at each time, raises a false
-    alarm with about this chance.
+    """Return the threshold, in nats, at which a series without a change, with one row at each time, raises a
+    false alarm with about the probability `false_alarm`.
 
-    From simulated series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
-    runs good to about 0.02.
+    Computed from `runs` simulated series, noise included: no data is read and nothing is charged. It is an
+    estimate: with 2000 runs the probability is off by about 0.02.
     """
     _require.open_probability(false_alarm=false_alarm)
     _require.integer(runs=runs, at_least=10)

@@ -1,19 +1,19 @@
-"""Changepoint detection: when did a series change? The time that the data make likeliest, chosen privately
-(`alarms` has the alarm while the series still runs).
+"""Changepoint detection: when did a series change? The most likely time is chosen privately from the complete
+series (`alarms` watches a series while it goes on).
 
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
-distributed before and after, and gives each row a score, its log-likelihood ratio, bounded and on a grid.
-Summed from time k on, the scores say how well "it changed at k" explains the series (Cummings, Krehbiel, Mei,
-Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the distributions, ranks before k are compared
-with ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
+distributed before and after the change, and gives each row a score: its log-likelihood ratio of "after" to
+"before", bounded and rounded to a grid of 1 / GRID nat. The sum of the scores from time k on says how well
+"it changed at k" explains the series (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056). Where
+nothing is known of the distributions, the values up to k are compared by rank with those after it instead
+(Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
     change = BernoulliChange(before=0.2, after=0.8)
     mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
-The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
-(add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
-are clipped: the paper's other way, noise for what the two distributions make likely, protects only people
-whose data follow these distributions.
+The paper replaces a row, so its noise is in proportion to the *range* of the ratio. Under add_remove and
+zero_out the largest absolute ratio is enough: half of a symmetric range. Unbounded ratios are clipped; the
+paper's noise for likely values of unbounded ratios protects only people whose data follow the distributions.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-# Steps of a log-likelihood ratio: 1/256 of a nat. Rounding to them is part of the error bounds. No
-# measurement on record.
+# Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. The value is not measured.
 GRID = 256
-# The most times of a series, each of which has a score in memory. No measurement on record.
+# The largest number of times of a series: one score per time is held in memory. The value is not measured.
 _MAX_TIMES = 1_000_000
-# The largest log-likelihood ratio, in nats: 64 bits hold the sums of 2**35 rows, and none wraps.
+# The largest ratio, in nats: sums over up to 2**35 rows, in units of 1 / GRID, stay within 64 bits.
 _MAX_RATIO = 2**20
 
 
 @runtime_checkable
 class Change(Protocol):
-    """Describes what a value says for "after" against "before": a bounded log-likelihood ratio."""
+    """Describes the distributions before and after a change: `ratios` returns ln(density after / density
+    before) of each value, within `range`; `draw` draws values from before the change or after it."""
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
@@ -65,14 +65,15 @@ class Change(Protocol):
 @described("adaptive.BernoulliChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
-    """Describes values 0 or 1 (from one half on a value counts as 1), with probability `before` of 1, then
-    `after`."""
+    """Describes values 0 or 1: 1 has probability `before`, and after the change probability `after`. A value
+    of at least one half counts as 1."""
 
     before: float
     after: float
 
     def __post_init__(self) -> None:
         _require.open_probability(before=self.before, after=self.after)
+        _require.open_probability(before=float(self.before), after=float(self.after))
         if self.before == self.after:
             raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
 
@@ -89,20 +90,20 @@ class BernoulliChange:
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
         """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
         change."""
-        chance = self.after if changed else self.before
+        probability = self.after if changed else self.before
         no, yes = np.exp(power * self.ratios(np.clip([0.0, 1.0], *bounds)))
-        return float(chance * yes + (1 - chance) * no)
+        return float(probability * yes + (1 - probability) * no)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
-        """Draw synthetic values, for choosing thresholds."""
+        """Draw synthetic values, from which `alarm_threshold` computes a threshold."""
         return np.asarray(source.uniform(size=count) < (self.after if changed else self.before), np.float64)
 
 
 @described("adaptive.GaussianChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
-    """Describes values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in
-    either direction are clipped there."""
+    """Describes normal values with mean `before`, and after the change with mean `after`; `deviation` is
+    their standard deviation. Ratios are clipped to [-most, most], in nats."""
 
     before: float
     after: float
@@ -112,6 +113,7 @@ class GaussianChange:
     def __post_init__(self) -> None:
         _require.finite(before=self.before, after=self.after)
         _require.positive(deviation=self.deviation, most=self.most)
+        _require.a_float(before=self.before, after=self.after, deviation=self.deviation, most=self.most)
         if self.before == self.after:
             raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
         if not 0 < abs(self._exact_slope) < 10**100:
@@ -122,6 +124,7 @@ class GaussianChange:
 
     @property
     def _exact_slope(self) -> Fraction:
+        """Return by how much the log-likelihood ratio grows per unit of the value."""
         before, after, deviation = (
             _require.exact(x, "value") for x in (self.before, self.after, self.deviation)
         )
@@ -140,9 +143,9 @@ class GaussianChange:
         """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
         change.
 
-        Without any clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 /
-        2 before it; d is the change in deviations. Below and above the clipped range it is at its ends.
-        Infinite where floats do not hold it.
+        Without clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 / 2
+        before it; d is |after - before| / deviation. Clipped, it lies at an end of [low, high] with the
+        probabilities `below` and `above`. The result is infinite where it is too large for a float.
         """
         low, high = sorted(self.ratios(np.array(bounds)).tolist())
         d = abs(self.after - self.before) / self.deviation
@@ -153,32 +156,33 @@ class GaussianChange:
         inside = ndtr(to_high) - ndtr(from_low) if from_low < 0 else ndtr(-from_low) - ndtr(-to_high)
         if (largest := max(power * low, power * high)) > 700:
             return math.inf
-        # where floats do not hold the product an upper bound: the larger end wherever nothing is clipped
+        # the expectation over ratios that are not clipped; where exp(exponent) is too large for a float, an
+        # upper bound: the largest value times their probability
         middle = math.exp(exponent) * inside if exponent < 700 else math.exp(largest) * (1 - below - above)
         return float(math.exp(power * low) * below + max(0.0, middle) + math.exp(power * high) * above)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
-        """Draw synthetic values, for choosing thresholds."""
+        """Draw synthetic values, from which `alarm_threshold` computes a threshold."""
         return source.normal(self.after if changed else self.before, self.deviation, count)
 
 
 def grid_range(change: Change) -> tuple[int, int]:
-    """Return the range of a change's ratios on the grid, both ends included."""
+    """Return the smallest and the largest ratio in units of 1 / GRID, rounded outwards."""
     low, high = change.range
     return math.floor(low * GRID), math.ceil(high * GRID)
 
 
 def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in
-    the range. NaN counts as zero."""
+    """Return each value's ratio in whole units of 1 / GRID. NaN counts as zero. The last clipping must stay:
+    the sensitivity rests on `grid_range`, whatever `change.ratios` returns."""
     low, high = grid_range(change)
-    steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
-    return np.asarray(np.clip(steps, low, high), np.int64)
+    units = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
+    return np.asarray(np.clip(units, low, high), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """Reads two columns of a source, at the public times."""
+    """Reads the values (`column`) and the times (`time`) of a source; the public times are 1 to `times`."""
 
     column: str
     time: str
@@ -195,13 +199,13 @@ class _Series:
             raise InvalidInput(f"the values and the times are both column {self.column!r}. Name two columns.")
 
     def check(self, public: Public) -> None:
-        """Check that values have declared bounds: they are clipped to them."""
+        """Check that the unit of privacy is one row, and that the values have declared bounds."""
         require_rows(public)
         public.bounds(self.column)
 
     def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Yield the time (from 0) and the clipped value of each row that has both and whose time is one of
-        the public ones."""
+        """Yield the times, counted from 0, and the clipped values of the rows that have both and whose time
+        lies in 1 to `times` (a fractional time is rounded down)."""
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
@@ -220,15 +224,16 @@ class _Series:
 @described("adaptive.LikelihoodScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
-    """Scores each time k by the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed
-    at k" explains the series.
+    """Scores each time k by the sum of the log-likelihood ratios from k on, in units of 1 / GRID nat: how
+    well "it changed at k" explains the series.
 
-    Rows without a time or a value, and those at other times, add nothing; several rows may share a time.
+    Rows without a time or a value, and rows whose time is not in 1 to `times`, add nothing; several rows may
+    share a time.
 
-    Guarantee: add_remove, zero_out: all entries up to the row's time move by its ratio, the others stay: one
-               way, at most the largest absolute ratio. replace: an entry loses one ratio, gains another, or
-               both.
-    Proof:     sums are exact integers (`_MAX_RATIO`), each row's part lies in the grid range (`on_grid`).
+    Guarantee: add_remove, zero_out: the scores of all k up to the row's time move by its ratio, the others
+               not at all: all the same way, by at most the largest absolute ratio. replace: a score loses the
+               old row's ratio, gains the new row's, or both.
+    Proof:     sums are exact integers (`_MAX_RATIO`), and each row's ratio lies in `grid_range` (`on_grid`).
     """
 
     change: Change
@@ -236,7 +241,7 @@ class LikelihoodScores(_Series):
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
         if not isinstance(self.change, Change):
-            raise _require.fail("change", type(self.change).__name__, "a GaussianChange or the like")
+            raise _require.fail("change", type(self.change).__name__, "a GaussianChange or another Change")
         if not max(map(abs, self.change.range)) <= _MAX_RATIO:
             raise _require.fail("the range of change", self.change.range, f"at most {_MAX_RATIO} nats")
 
@@ -267,17 +272,18 @@ class LikelihoodScores(_Series):
 @described("adaptive.RankScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
-    """Scores each time k from `margin` to times - margin by how far values after k lie above, or below, those
-    up to k. No distribution is assumed.
+    """Scores each time k from `margin` to times - margin by how far the values after k lie above, or below,
+    those up to k. No distribution is assumed.
 
-    The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney
-    statistic, two-sided. Of several rows at one time the smallest value is taken; times without a row compare
-    with nothing.
+    The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k), where x_i is the smallest
+    value at time i: the Mann-Whitney statistic, two-sided. A time without a row adds no signs. Scores are
+    rounded down to units of 1 / (512 margin); 512 is not measured.
 
-    Guarantee: add_remove, zero_out: at most 2 / margin, in steps of 1 / (512 margin); replace: twice that,
-               since a row may move in time.
-    Proof:     a row changes what stands at one time, and so at most k, or times - k, of the signs, by 2 each.
-               Rounding down commutes with adding whole steps, and 2 / margin is 1024 of them.
+    Guarantee: add_remove, zero_out: one row moves a score by at most 2 / margin, which is 1024 units;
+               replace: by twice that, because the new row may have another time.
+    Proof:     a row changes the value at one time, and so at most k, or times - k, of the signs, by at most 2
+               each: before the rounding the score moves by at most 2 / k or 2 / (times - k), so by at most
+               1024 units. Rounding down commutes with adding whole units, so the bound holds after it.
     """
 
     margin: int
@@ -308,16 +314,16 @@ class RankScores(_Series):
             np.minimum.at(series, ticks, values)
         signs = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
-        # at most 512 margin (times / 2)^2: in Python integers where 64 bits would wrap
+        # the product below is at most 512 margin (times / 2)^2: in Python integers where 64 bits overflow
         exact = signs.astype(object) if 128 * self.margin * self.times**2 >= 2**63 else signs
         return np.asarray(exact * (512 * self.margin) // (k * (self.times - k)), np.int64)
 
 
 def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return, for each time, how many values of the series are larger, less how many are smaller; zero where
-    there is none.
+    """Return, for each time, how many values of the series are larger than its own, minus how many are
+    smaller; zero at a time without a value (infinite in `series`).
 
-    Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part
+    The sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs of two times up to k
     cancel.
     """
     is_present = np.isfinite(series)
@@ -332,18 +338,19 @@ def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
 @described("adaptive.Changepoint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changepoint(Select):
-    """Estimates the time of a change: `Select` over times, whose error is a number of times (days), not of
-    score units.
+    """Estimates the time of a change: `Select` over times. Its error is a difference of times (in days, say),
+    not of scores.
 
-    Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series
-               follows the distributions of `change`, with one row or more at each time, independent of each
-               other. By ranks no distribution is assumed, and it is the whole range.
-    Proof:     with probability 1 - b/2 the chosen score is at most e below the best, hence below that of the
-               true time. A time m later has a score lower by a sum S_m of at least m ratios after the change.
-               For t > 0 with M = E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = a on, and by
-               Ville's inequality some S_m, m >= a, is e or less with probability at most exp(te) M^a; a is
-               taken so that this is at most b/4. Earlier times in the same way, with ratios before the
-               change. On the grid a ratio is off by at most half a step, which is in M.
+    Guarantee: that of `Select`. `error(confidence)` is how far the answer may be from the true time, if the
+               rows are independent and follow the distributions of `change`, with at least one row at each
+               time. With `RankScores` no distribution is assumed, so the error is the whole range of times.
+    Proof:     let b be 1 - confidence. With probability 1 - b/2 the chosen score is at most e below the best
+               one (`shortfall`), hence at most e below that of the true time. A time that is m later has a
+               score that is lower by a sum S_m of at least m ratios after the change. For t > 0 with M =
+               E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = a on, and by Ville's inequality
+               S_m <= e for some m >= a with probability at most exp(t e) M^a; a makes this at most b/4.
+               Earlier times in the same way, with exp(t ratio) and ratios before the change. Rounding moves a
+               ratio by at most 1/2 / GRID, which is included in M.
     """
 
     error_in_scores: ClassVar[bool] = False
@@ -364,27 +371,28 @@ class Changepoint(Select):
         return min(longest, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
-        """Return how far the score of the chosen time may be below the best, in steps of the scores, whatever
-        the series is."""
+        """Return how far the score of the chosen time may be below the best score, in the integer units of
+        the scores, for every series."""
         return self.chooser.error(len(self.candidates), confidence)
 
-    def _distance_outside(self, shortfall: float, chance: float, *, changed: bool) -> int:
-        """Return the least distance a such that with this chance no time that far off, on one side, is within
-        `shortfall` of the true one."""
+    def _distance_outside(self, shortfall: float, failure: float, *, changed: bool) -> int:
+        """Return a distance a: with probability at least 1 - failure, no time that is a or more after the
+        true one (with `changed`; else before it) has a score within `shortfall` nats of the true time's."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
         least = math.inf
-        # any t > 0 gives a valid bound; the least over a grid is taken
+        # Every t > 0 gives a valid bound (t, e, M and a of the proof above); the smallest over a grid is
+        # used.
         for t in np.linspace(0.02, 1.5, 75):
             sign = -t if changed else t
             moment = self.scores.change.moment(sign, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]
             if moment < 1:
-                needed = (t * shortfall - math.log(chance)) / -math.log(moment)
+                needed = (t * shortfall - math.log(failure)) / -math.log(moment)
                 least = min(least, needed)
         return self.candidates[-1] if math.isinf(least) else max(1, math.ceil(least))
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a time column that is not there before anything is charged: no schema declares it."""
+        """Refuse a missing time column before anything is charged: the schema need not declare it."""
         require_columns(source, self.scores.time)  # type: ignore[attr-defined]
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -404,20 +412,19 @@ def offline(
     margin: int | None = None,
     paper: bool = False,
 ) -> Changepoint:
-    """Return the mechanism that estimates the time of a change: with a `change` by likelihood, with a
-    `margin` by ranks.
+    """Return the mechanism that estimates the time of a change: with `change` by likelihood
+    (`LikelihoodScores`), with `margin` by ranks (`RankScores`).
 
-    Its error is in times (days).
-
-    `paper` takes Laplace noise on each score, as OfflinePCPD and PNCPD do; permute-and-flip, the default,
-    errs less at the same price.
+    `column` holds the values, `time` the whole times from 1 to `times`. The answer is the first time after
+    the change. `paper` adds Laplace noise to each score and takes the largest, as the papers' OfflinePCPD and
+    PNCPD do; permute-and-flip, the default, has a smaller error at the same price.
 
     Guarantee: epsilon-DP.
     Proof:     that of `mechanisms.Select` with either selector, for the sensitivity of the scores.
     """
     if (change is None) == (margin is None):
         raise InvalidInput(
-            "give change= (known distributions) or margin= (ranks), one of them. Nothing was read."
+            "give either change= (known distributions) or margin= (ranks), not both. Nothing was read."
         )
     scores: LikelihoodScores | RankScores
     if change is not None:
@@ -438,8 +445,8 @@ def offline(
 def score_selector(
     scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
 ) -> PermuteAndFlip | ReportNoisyMax:
-    """Return what picks one of these scores: the paper's noisy maximum with Laplace noise, or
-    permute-and-flip, which errs less."""
+    """Return the mechanism that chooses one of these scores: with `paper` the maximum after Laplace noise,
+    else permute-and-flip, which has a smaller error."""
     kind = ReportNoisyMax if paper else PermuteAndFlip
     return kind(
         epsilon=epsilon,

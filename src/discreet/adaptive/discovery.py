@@ -1,16 +1,17 @@
-"""Online false discovery rate control without privacy: the procedures that the private ones are measured
-against.
+"""Online false discovery rate control without privacy: the procedures with which the private one, `Paprika`,
+is compared.
 
-Hypotheses arrive one after another, each with a p-value, and each is decided at once. A procedure sets the
-level of the next test from its earlier decisions so that among all rejections the expected share of false
-ones stays below `alpha`.
+Hypotheses arrive one after another, each with a p-value, and each is rejected or not before the next arrives.
+A procedure sets the level of the next test from earlier p-values and decisions so that the false discovery
+rate (FDR), the expected share of false rejections among all rejections, is at most `alpha`. A rejected
+hypothesis is called a discovery.
 
     stream = Saffron(alpha=0.05).start()
     stream.level, stream.test(0.003)            # the level of the next test, and whether it is rejected
-    Saffron(alpha=0.05).run(pvalues)            # all at once: about a million decisions per second
+    Saffron(alpha=0.05).run(pvalues)            # all in one call: about a million decisions per second
 
-None of them is differentially private: a decision depends sharply on exact p-values, hence on single people.
-Their event is `NonPrivate`, and a curator refuses them on protected data. `Paprika` is the private one.
+None of them is differentially private: one person's data can change an exact p-value, and with it a decision.
+Their event is `NonPrivate`, and a curator refuses them on protected data.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ _POWER_LAW, _JAVANMARD = PowerLaw(), Javanmard()
 
 @_require.check_options
 def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
-    """Return which of these hypotheses to reject: the k smallest p-values, k the largest with p(k) <= alpha k
-    / m.
+    """Return which of m hypotheses to reject, as a mask: those with the k smallest p-values, where k is the
+    largest number for which the k-th smallest p-value is at most alpha k / m.
 
-    Guarantee: FDR <= alpha m0 / m for independent or positively dependent p-values; with `dependent`, for
-               any, at alpha over the m-th harmonic number. Not private.
+    With `dependent`, alpha is divided by the m-th harmonic number.
+
+    Guarantee: FDR <= alpha m0 / m, where m0 of the m null hypotheses are true, for independent or positively
+               dependent p-values; with `dependent`, for any dependence. Not private.
     Proof:     Benjamini & Hochberg 1995, Theorem 1; Benjamini & Yekutieli 2001, Theorems 1.2 and 1.3.
     """
     _require.open_probability(alpha=alpha)
@@ -51,8 +54,8 @@ def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -
     count = len(values)
     order = np.argsort(values, kind="stable")
     ranks = np.arange(1, count + 1)
-    shared = alpha / np.sum(1 / ranks) if dependent else alpha
-    passed = np.flatnonzero(values[order] <= shared * ranks / max(count, 1))
+    level = alpha / np.sum(1 / ranks) if dependent else alpha
+    passed = np.flatnonzero(values[order] <= level * ranks / max(count, 1))
     rejected = np.zeros(count, dtype=np.bool_)
     rejected[order[: passed[-1] + 1 if len(passed) else 0]] = True
     return rejected
@@ -60,12 +63,14 @@ def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -
 
 @dataclass(frozen=True, kw_only=True)
 class _SpendingProcedure(FDRProcedure):
-    """Spends what each discovery so far has earned, spread over later tests by the spending sequence."""
+    """Base of procedures whose levels are sums: each discovery earns alpha (the first alpha - wealth), which
+    the `spending` sequence distributes over later tests, as it does the initial `wealth`.
+    """
 
     wealth: float = None  # type: ignore[assignment]
     spending: Spending = _POWER_LAW
 
-    # the share of alpha that is there at the start, where the user does not say
+    # The default initial wealth, as a share of alpha.
     _share = 0.5
 
     def __post_init__(self) -> None:
@@ -80,12 +85,13 @@ class _SpendingProcedure(FDRProcedure):
                 f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
             )
 
-    def steps(self, values: Levels) -> NDArray[np.bool_] | None:
-        """Return which tests use up a summand of the spending sequence; None: those that are not rejected."""
+    def uses_term(self, values: Levels) -> NDArray[np.bool_] | None:
+        """Return which tests, by their p-values, use up a term of the spending sequence; None: every test
+        does that is not rejected."""
         return np.ones(len(values), dtype=np.bool_)
 
-    def finish(self, sums: Any) -> Any:
-        """Return the level, from what was earned."""
+    def level_from(self, sums: Any) -> Any:
+        """Return the levels, from the sums of what the initial wealth and the discoveries pay to a test."""
         return sums
 
     def start(self) -> HypothesisStream:
@@ -98,16 +104,21 @@ class _SpendingProcedure(FDRProcedure):
         return _SpendingStream(self, state["used"], state["found"])
 
     def run(self, pvalues: Any) -> Decisions:
-        """Take the same decisions as a stream would, all at once."""
+        """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
+        of a stream up to floating-point rounding."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values) + 1)
-        levels, rejected = decide(values, self.steps(values), gamma, self.finish, (self.wealth, self.alpha))
+        levels, rejected = decide(
+            values, self.uses_term(values), gamma, self.level_from, wealth=self.wealth, alpha=self.alpha
+        )
         return Decisions(levels, rejected)
 
 
 class _SpendingStream:
-    """Holds the state of `_SpendingProcedure`: how many terms of the spending sequence are used up, and at
-    which count each discovery was made.
+    """Holds the state of a `_SpendingProcedure`: how many terms of the spending sequence are `used` up, and
+    for each of the `discoveries` that number right after it.
+
+    The names of the state in `saved()` are stored in ledgers and must not change.
     """
 
     def __init__(self, procedure: _SpendingProcedure, used: int = 0, discoveries: Sequence[int] = ()) -> None:
@@ -122,29 +133,33 @@ class _SpendingStream:
         if self._used >= len(self._gamma):
             self._gamma = procedure.spending(2 * len(self._gamma))
         gamma, discoveries = self._gamma, np.asarray(self._discoveries, dtype=np.intp)
+        # gamma at the number of terms that were used up since each discovery
         earned = gamma[self._used - discoveries]
         total = procedure.wealth * gamma[self._used] + procedure.alpha * earned.sum()
+        # the first discovery earns less, by the initial wealth
         if len(discoveries):
             total -= procedure.wealth * earned[0]
-        return float(procedure.finish(total))
+        return float(procedure.level_from(total))
 
     def test(self, pvalue: float) -> bool:
         value = pvalues_of([pvalue])
         rejected = bool(value[0] <= self.level)
-        steps = self._procedure.steps(value)
-        self._take(rejected, not rejected if steps is None else bool(steps[0]))
+        uses_term = self._procedure.uses_term(value)
+        self._advance(rejected, not rejected if uses_term is None else bool(uses_term[0]))
         return rejected
 
     def record(self, rejected: bool) -> None:
-        """Record a decision that was taken elsewhere: only where levels follow from decisions alone."""
+        """Record a decision that the caller took at this stream's level (`Paprika`: with noise). Refused for
+        procedures whose levels depend on p-values, not on decisions alone."""
         if isinstance(self._procedure, Saffron | Addis):
             raise Unsupported(
                 f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone."
             )
-        self._take(rejected, not (rejected and isinstance(self._procedure, AlphaInvesting)))
+        self._advance(rejected, not (rejected and isinstance(self._procedure, AlphaInvesting)))
 
-    def _take(self, rejected: bool, step: bool) -> None:
-        self._used += step
+    def _advance(self, rejected: bool, uses_term: bool) -> None:
+        """Move the state past one test."""
+        self._used += uses_term
         if rejected:
             self._discoveries.append(self._used)
 
@@ -156,8 +171,8 @@ class _SpendingStream:
 @described("adaptive.LordPlusPlus")
 @dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_SpendingProcedure):
-    """Tests by LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over
-    the tests after it.
+    """Tests by LORD++: each discovery earns alpha (the first alpha minus the initial wealth), which the
+    spending sequence distributes over the tests after it.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Yang, Wainwright & Jordan 2017, arXiv:1710.00499, Section 3 (levels) and Theorem 1.
@@ -171,8 +186,8 @@ class LordPlusPlus(_SpendingProcedure):
 @described("adaptive.Saffron")
 @dataclass(frozen=True, kw_only=True)
 class Saffron(_SpendingProcedure):
-    """Tests by SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few
-    of them are true nulls.
+    """Tests by SAFFRON: like LORD++, but tests whose p-value is at most `candidate` (lambda in the paper) use
+    up no term of the spending sequence, because few of their null hypotheses are true.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Zrnic, Wainwright & Jordan 2018, arXiv:1802.09098, Theorem 1 and Algorithm 1.
@@ -184,20 +199,22 @@ class Saffron(_SpendingProcedure):
         super().__post_init__()
         _require.open_probability(candidate=self.candidate)
 
-    def steps(self, values: Levels) -> NDArray[np.bool_]:
+    def uses_term(self, values: Levels) -> NDArray[np.bool_]:
         return values > self.candidate
 
-    def finish(self, sums: Any) -> Any:
+    def level_from(self, sums: Any) -> Any:
         return np.minimum(self.candidate, (1 - self.candidate) * sums)
 
 
 @described("adaptive.Addis")
 @dataclass(frozen=True, kw_only=True)
 class Addis(_SpendingProcedure):
-    """Tests by ADDIS: SAFFRON that also discards p-values above `discard`, so that conservative nulls cost
-    nothing.
+    """Tests by ADDIS: SAFFRON (with `candidate`, lambda in the paper) that also discards p-values above
+    `discard` (tau): those tests use up no term of the spending sequence, so that nulls with large p-values
+    cost nothing.
 
-    Guarantee: FDR <= alpha for independent p-values, uniformly conservative under the null. Not private.
+    Guarantee: FDR <= alpha for independent p-values P that are uniformly conservative under the null: P(P <=
+               x y | P <= y) <= x for all x, y in [0, 1]. Not private.
     Proof:     Tian & Ramdas 2019, arXiv:1905.11465, Theorem 1 and Algorithm 1.
     """
 
@@ -213,26 +230,27 @@ class Addis(_SpendingProcedure):
                 f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1."
             )
 
-    def steps(self, values: Levels) -> NDArray[np.bool_]:
+    def uses_term(self, values: Levels) -> NDArray[np.bool_]:
         between: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)
         return between
 
-    def finish(self, sums: Any) -> Any:
+    def level_from(self, sums: Any) -> Any:
         return np.minimum(self.candidate, (self.discard - self.candidate) * sums)
 
 
 @described("adaptive.AlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class AlphaInvesting(_SpendingProcedure):
-    """Tests by alpha-investing with control of the FDR: SAFFRON whose candidates are just the rejected.
+    """Tests by alpha-investing with control of the FDR: SAFFRON whose candidates are exactly the rejected
+    hypotheses.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas et al. 2018, arXiv:1802.09098, Section 2.4 (candidate level equal to the test level) and
                Theorem 1.
     """
 
-    def steps(self, values: Levels) -> None:
+    def uses_term(self, values: Levels) -> None:
         return None
 
-    def finish(self, sums: Any) -> Any:
+    def level_from(self, sums: Any) -> Any:
         return sums / (1 + sums)

@@ -1,15 +1,15 @@
 """Generalization in adaptive data analysis: how far are private answers from the population, not only from
 the sample? Privacy itself bounds that, however questions were chosen.
 
-An analyst who asks after seeing answers may find what is true of the sample alone. If the answers were
-private, the sample hardly shows in them, and no choice made from them fits it much better than the population
-it was drawn from. Here are the theorems that say how much, each a function of public numbers with its
-conditions enforced; `best` takes the least of those that apply.
+An analyst who chooses questions after seeing answers may ask for something that is true of the sample only.
+If the answers are private, they hardly depend on any one person of the sample, and no question chosen from
+them fits the sample much better than the population it was drawn from. Each theorem that says how much is a
+function of public numbers here; `best` returns the smallest radius of those that apply.
 
 All are about means of values in [0, 1] over `n` independent draws from one population, and about all answers
-at once: with probability 1 - failure, no answer is further than `radius` from the population's value.
-`sample_error(beta)` is how far, outside a chance of beta, any answer is from the mean over the sample.
-Privacy means here: under replacing one person's data.
+together: with probability 1 - failure, no answer is further than the returned radius from the population's
+mean. `sample_error(beta)` is a bound that holds with probability at least 1 - beta on how far any answer is
+from the mean over the sample. `epsilon`, `delta` and `rho` are those for replacing one person's data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..accounting import Event, epsilon, zcdp
 from ..accounting.pure import epsilon_of
 
 SampleError = Callable[[float], float]
-# covers the rounding of a few dozen operations in double precision
+# A factor on every result: covers the rounding of a few dozen operations in double precision.
 _ROUNDING = 1 + 1e-12
 
 
@@ -49,28 +49,31 @@ class Bound:
 
 
 def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failure: float) -> float:
-    """Return the radius for (epsilon, delta)-DP answers, by what they tell about the sample.
+    """Return the radius for (epsilon, delta)-DP answers, by the distribution of the sample given the answers.
 
-    Guarantee: with probability 1 - failure, all answers are within the radius of the population's values.
+    Guarantee: with probability 1 - failure, all answers are within the radius of the population's means.
     Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d >
-               0 the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with chance beta / c + delta /
-               d. In short: given the transcript, an answer is near its query's mean over the conditional
-               distribution of the sample (Markov: beta / c); and by privacy, E[q(x_i) 1(B)] <= e^epsilon
-               E[q(x') 1(B)] + delta for a fresh x' and any set B of transcripts, so that mean exceeds the
-               population's by more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it
-               likewise.
+               0 the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with probability at most beta
+               / c + delta / d. In short: given all answers (the transcript), an answer is near its query's
+               mean over the conditional distribution of the sample (Markov: beta / c). By privacy, E[q(x_i)
+               1(B)] <= e^epsilon E[q(x') 1(B)] + delta for a query q, a sampled x_i, a fresh x' and any set B
+               of transcripts; so that conditional mean exceeds the population's by more than e^epsilon - 1 +
+               2d with probability at most delta / 2d, and falls below it likewise.
     Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
     _require.probability(delta=delta)
+    # the radius would be above 1, which holds for all means in [0, 1]
     if epsilon > 2:
         return 1.0
     gap, best = math.expm1(epsilon), 1.0
+    # share of the failure probability for delta / d; the rest is for beta / c
     for share in (0.0,) if delta == 0 else (0.1, 0.25, 0.5, 0.75, 0.9):
         d = 0.0 if delta == 0 else delta / (share * failure)
         remaining_failure = (1 - share) * failure
         for power in range(1, 12):
             c = 4.0**-power
+            # a test for speed only: `sample_error` is slow
             if gap + c + 2 * d < best:
                 best = min(best, sample_error(remaining_failure * c) + c + gap + 2 * d)
     return min(1.0, best * _ROUNDING)
@@ -81,21 +84,24 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
     sqrt(n).
 
     Guarantee: as `posterior`.
-    Proof:     for answers y let f(s) = ln P(y | s); replacing one person moves f by at most epsilon, so under
-               the prior f(S) - E f is sub-Gaussian with variance v = n epsilon² / 4 (McDiarmid). ln P(s | y)
-               / P(s) = f(s) - ln E e^f <= X := f(s) - E f. Under the posterior P(X >= t) <= E[e^X 1(X >= t)]
-               <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So any event is at most e^t
-               times as likely as for fresh data, plus b: the approximate max-information of Dwork, Feldman,
-               Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629; arXiv:1411.2664 for the first such
-               bound), with ln(1/b) where they have ln(2/b). The event: the query with the worst answer, which
-               is a function of the answers alone, has its mean over fresh data off by more than tau: 2 e^(-2
-               n tau²) (Hoeffding).
+    Proof:     for answers y and a sample s let f(s) = ln P(y | s); replacing one person moves f by at most
+               epsilon, so under the prior f(S) - E f is sub-Gaussian with variance v = n epsilon² / 4
+               (McDiarmid). ln P(s | y) / P(s) = f(s) - ln E e^f <= X := f(s) - E f. Under the posterior P(X
+               >= t) <= E[e^X 1(X >= t)] <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So
+               the probability of any event is at most e^t times that for fresh data, plus b: the approximate
+               max-information of Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629;
+               arXiv:1411.2664 for the first such bound), with ln(1/b) where they have ln(2/b). It is applied
+               to the event that the query with the worst answer, which is a function of the answers alone,
+               has a mean over the sample that is off by more than tau. For fresh data that has probability at
+               most 2 e^(-2 n tau²) (Hoeffding).
     """
     _check(failure, epsilon=epsilon)
     _require.integer(n=n, at_least=1)
     best = 1.0
+    # `share` of the failure probability is for the sample error; the rest is halved: for b, and for e^t times
+    # the probability of the event
     for share in (0.5, 0.1, 0.01):
-        half, b = failure * (1 - share) / 2, failure * (1 - share) / 2
+        b = half = failure * (1 - share) / 2
         v = n * float(epsilon) ** 2 / 4
         t = v + math.sqrt(v * v + 2 * v * math.log(1 / b))
         tau = math.sqrt((t + math.log(2 / half)) / (2 * n))
@@ -105,16 +111,17 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
 
 
 def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """Return the radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as
-    a root.
+    """Return the radius for rho-zCDP answers (Gaussian noise, for example). It holds for every rho, but it
+    grows as 1 / sqrt(failure).
 
     Guarantee: as `posterior`.
-    Proof:     persons are independent, so I(S; answers) <= sum_i I(x_i; answers | others) <= n rho nats, as
-               the divergence between neighbors is at most rho (Bun & Steinke 2016, arXiv:1605.02065). An
-               event that has chance q for fresh data and p here has p ln(1/q) - h(p) <= kl(p, q) <= n rho
-               (data processing; h is binary entropy); the event is that of `max_information`, with q <= 2
-               e^(-2 n tau²). The approach of Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020
-               (arXiv:1906.09231) and of Russo & Zou 2016.
+    Proof:     the persons x_i of the sample S are independent, so the mutual information I(S; answers) <=
+               sum_i I(x_i; answers | others) <= n rho nats, because the divergence between neighbors is at
+               most rho (Bun & Steinke 2016, arXiv:1605.02065). An event that has probability q for fresh data
+               and p for S has p ln(1/q) - h(p) <= kl(p, q) <= n rho (data processing; h is the binary
+               entropy). The event is that of `max_information`, with q <= 2 e^(-2 n tau²). The approach of
+               Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020 (arXiv:1906.09231) and of Russo & Zou
+               2016.
     """
     _check(failure, rho=rho)
     _require.integer(n=n, at_least=1)
@@ -130,19 +137,19 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
 
 def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
     """Return the radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many
-    repetitions; holds for all parameters.
+    repetitions. It holds for all parameters.
 
     Guarantee: as `posterior`.
     Proof:     the idea of Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513); the
-               constants are ours, derived in docs/adaptive.md ("The monitor"). Repeat sample and answers T
-               times. If with chance above b the query with the worst answer had a sample mean off by a, some
-               repetition would have one with chance 1 - (1 - b)^T, and an exponential mechanism with price e
-               would point to one that is off by as much, but for 2 ln(2T) / (e n) on average. Being (epsilon
-               + e, delta)-DP, it cannot: its choice is off by at most e^(epsilon + e) - 1 + T delta on
-               average. Hence a <= (e^(epsilon + e) - 1 + T delta + 2 ln(2T) / (e n)) / (1 - (1 - b)^T), for
-               all e > 0 and T. In their theorem's range (epsilon < 1/3, delta < epsilon / 4, n >= ln(4
-               epsilon / delta) / epsilon², b = delta / epsilon) that is below 8 epsilon; theirs is known as
-               18 epsilon.
+               constants are derived in docs/adaptive.md ("The monitor"). Draw sample and answers T times,
+               independently. Suppose that with probability above b the query with the worst answer has a
+               sample mean that is off by a. Then some repetition has one with probability 1 - (1 - b)^T, and
+               an exponential mechanism with epsilon e finds one that is off by a, up to 2 ln(2T) / (e n) on
+               average. This choice is (epsilon + e, delta)-DP, so on average it is off by at most e^(epsilon
+               + e) - 1 + T delta. Hence a <= (e^(epsilon + e) - 1 + T delta + 2 ln(2T) / (e n)) / (1 - (1 -
+               b)^T), for all e > 0 and T. In the range of their theorem (epsilon < 1/3, delta < epsilon / 4,
+               n >= ln(4 epsilon / delta) / epsilon², b = delta / epsilon) that is below 8 epsilon, where
+               theirs is 18 epsilon.
     Assumes:   e and T are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
@@ -157,65 +164,68 @@ def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError
 
 
 def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
-    """Return how far off the sample mean of the query with the worst answer is, outside a chance of
-    `failure`."""
+    """Return a of the proof of `stability` with b = failure: a bound, which holds with probability at least 1
+    - failure, on how far the sample mean of the query with the worst answer is from the population's."""
     best = 1.0
     for power in range(-4, 13):
+        # `times` is T; `detection` is 1 - (1 - b)^T
         times = math.ceil(2 ** (power / 2) / failure)
-        detection_chance = -math.expm1(times * math.log1p(-failure))
+        detection = -math.expm1(times * math.log1p(-failure))
         noise = 2 * math.log(2 * times) / n
-        # about where e^(epsilon + e) + noise / e is least
+        # near the e at which e^(epsilon + e) + noise / e is smallest
         for scale in (0.5, 0.7, 1.0, 1.4):
             e = scale * math.sqrt(noise)
             if epsilon + e < 2:
-                best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / detection_chance)
+                best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / detection)
     return best
 
 
 def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> float:
-    """Return how far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own
-    theorem, which needs no privacy.
+    """Return how far the best score of a `Ladder` is from the smallest true risk so far, by the ladder's own
+    theorem, which needs no privacy. `step` is the ladder's.
 
-    Guarantee: with probability 1 - failure, at every time the shown score is within the returned error of the
-               least true risk among all submissions so far, however these were chosen.
-    Proof:     after Blum & Hardt 2015 (arXiv:1502.04585), counted anew. What is shown is a multiple of the
-               step, m = floor(1/step + 1/2) + 1 of them in [0, 1 + step/2], and each change is to a smaller
-               one. So after t submissions there are at most sum_j C(m, j) C(t, j) = C(m + t, m) histories,
-               and what a participant hands in next is a function of the history (and of coins, which we may
-               fix): k submissions choose among at most C(m + k, m + 1) functions. By Hoeffding all their
-               risks are within e of those on the test set, outside a chance of 2 C(m + k, m + 1) e^(-2 n e²).
-               Then the least true risk and the least on the test set are within e, and that and what is shown
-               within a step: what was not shown had at least best - step, what was shown was rounded by half
-               a step.
+    Guarantee: with probability 1 - failure, after every submission the shown risk is within the returned
+               error of the smallest true risk among all submissions so far, however these were chosen.
+    Proof:     after Blum & Hardt 2015 (arXiv:1502.04585), with a count of our own. The shown risk is a
+               multiple of the step, one of m = floor(1/step + 1/2) + 1 in [0, 1 + step/2], and each change is
+               to a smaller one. So after t submissions there are at most sum_j C(m, j) C(t, j) = C(m + t, m)
+               histories of shown risks. The next submission is a function of the history (and of coins, which
+               may be fixed), so k submissions choose among at most C(m + k, m + 1) functions. By Hoeffding
+               all their true risks are within e of those on the test set, except with probability 2 C(m + k,
+               m + 1) e^(-2 n e²). Then the smallest true risk and the smallest on the test set are within e
+               of each other, and the latter and the shown risk within a step: a submission that was not shown
+               had a risk of at least best - step, and a shown risk was rounded by at most half a step.
     Assumes:   independent draws, losses in [0, 1].
     """
     _require.integer(n=n, submissions=submissions, at_least=1)
     _require.open_probability(step=step, failure=failure)
     levels = math.floor(1 / step + 0.5) + 1
-    functions = math.lgamma(levels + submissions + 1) - math.lgamma(levels + 2) - math.lgamma(submissions)
-    exponent = functions * (1 + 1e-9) + math.log(2 / failure)
+    # ln C(m + k, m + 1), with m `levels` and k `submissions`; 1e-9 covers the rounding of lgamma
+    log_functions = math.lgamma(levels + submissions + 1) - math.lgamma(levels + 2) - math.lgamma(submissions)
+    exponent = log_functions * (1 + 1e-9) + math.log(2 / failure)
     return min(1.0, (math.sqrt(exponent / (2 * n)) + step) * _ROUNDING)
 
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
-    """Return the radius that as many answers would have if each had `n` fresh people of its own: sqrt(ln(2
-    answers / failure) / 2n) (Hoeffding)."""
+    """Return the radius of this many `answers` if each were computed from `n` fresh people of its own:
+    sqrt(ln(2 answers / failure) / 2n) (Hoeffding). It is the yardstick for the other functions."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _ROUNDING)
 
 
-# Deltas at which a curve of (epsilon, delta) is tried: every one gives a valid radius, the least counts.
+# The deltas at which `best` takes the (epsilon, delta) of an event. Each gives a valid radius, and the
+# smallest radius is returned. The values are not measured.
 _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 
 def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
-    """Return the least radius that any of the theorems proves for answers with this price.
+    """Return the smallest radius that any of the theorems proves for answers with this price.
 
-    Guarantee: as `posterior`. Each theorem holds by itself, and which one is used depends on public numbers
-               alone.
-    Proof:     replacing one person is removing one and adding one: an event for add_remove or zero_out is
-               taken as a group of two: epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4
+    Guarantee: as `posterior`, with failure = 1 - confidence. Each theorem holds by itself, and which one is
+               used depends on public numbers only.
+    Proof:     replacing one person is removing one and adding one, so an event for add_remove or zero_out is
+               priced for a group of two: epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4
                rho.
     """
     if not isinstance(event, Event):

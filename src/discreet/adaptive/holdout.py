@@ -1,10 +1,10 @@
-"""The reusable holdout (Thresholdout): check on it as often as you like, and it still tells the truth.
+"""The reusable holdout (Thresholdout): a holdout that stays valid however often models are checked on it.
 
-A model is fitted to the training part; how good it is, is asked of the holdout. Whoever asks often, and
-changes the model after each answer, soon fits the holdout as well. Thresholdout answers with the training
-value while the two agree, and only where they do not it releases a noisy holdout value, and spends one of a
-limited number of such answers. Only the holdout is paid for: the training values must be public, or bought
-with mechanisms of their own.
+A model is fitted to the training data, and its quality is measured on the holdout. Whoever measures often,
+and changes the model after each answer, soon overfits the holdout too. Thresholdout answers with the training
+value as long as this agrees with the holdout's value. Where they differ it releases a noisy holdout value (a
+finding of overfitting), and uses up one of a limited number of findings. Its price covers the holdout only:
+training values must be public, or bought with other mechanisms.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from ..tables import Source
 from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
-# The largest budget of findings of overfitting. No measurement on record.
+# The largest number of findings of overfitting. The value is not measured.
 _MAX_BUDGET = 10**9
 
 
 @described("adaptive.Check")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Asks the holdout for a sum over its rows, with the mean of the same on the training part.
+    """Asks whether the mean of `statistic` (a sum) over the holdout agrees with `training`, the mean of the
+    same statistic over the training data.
 
-    `training` is public, or was bought. With a statistic of many entries, one number for each: they are asked
-    one after the other.
+    `training` is public, or was bought. With a statistic of several entries it has one number per entry, and
+    each entry is a question of its own, asked in order.
     """
 
     statistic: Statistic
@@ -63,19 +64,19 @@ class Check:
 
     @property
     def means(self) -> tuple[Real, ...]:
-        """Return the training values, as a list also if there is only one."""
+        """Return the training values as a tuple, also where there is only one."""
         return self.training if isinstance(self.training, tuple) else (self.training,)
 
 
 @described("adaptive.Estimate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldoutEstimate:
-    """Holds what the holdout answered: a mean, whether the training value was off, and how many such findings
-    are left.
+    """Holds the holdout's answer: the mean (`value`), whether the training value differed from the holdout's
+    (`overfit`), and how many such findings are `left`.
 
-    `within`: with probability 0.95 all answers together are this close to the population; None where the
-    number of questions was not declared. For a list of questions `value` and `overfit` are tuples, shorter
-    than the list if the holdout halted on the way.
+    `within`: with probability 0.95 all answers of this holdout are this close to the population's means; None
+    where the number of questions was not declared. For several entries `value` and `overfit` are tuples,
+    which are shorter than the list of entries if the holdout halted before its end.
     """
 
     value: float | tuple[float, ...]
@@ -87,30 +88,31 @@ class HoldoutEstimate:
 @described("adaptive.Thresholdout")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholdout:
-    """Reuses a holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of
-    agreements.
+    """Reuses a holdout of `public.size` rows (n): up to `budget` (B) findings of overfitting, and any number
+    of agreements.
 
-    Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit
-    of the mean. Noise, all discrete Laplace, of scale 2 sigma on the threshold (drawn again after each
-    finding), 4 sigma on each comparison, sigma on each released mean. `questions` declares how many will be
-    asked: then the error is known beforehand, and shown with every answer.
+    Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) is the difference between
+    training and holdout from which on a noisy holdout mean is released; it and `sigma` are in the unit of the
+    mean. All noise is discrete Laplace: of scale 2 sigma on the threshold (drawn again after each finding), 4
+    sigma on each comparison, sigma on each released mean. `questions` declares the largest number of
+    questions; with it the error is known beforehand, and part of every answer.
 
     Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves
-               the sum (1 for values in [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in all, and
-               less at a delta.
+               the sum (1 for values in [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in total, and
+               a smaller epsilon at a delta above 0.
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
                distance |sum - n training| moves by at most w: each round is a sparse vector with one
                positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and its
                number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
-               charged, exactly, for the grid that is used. (Taught is often B / (tau n), for noise of
-               4 tau, 8 tau, 2 tau.)
+               charged, exactly, for the grid that is used. (Lectures often state B / (tau n)-DP, for noise of
+               scale 4 tau, 8 tau and 2 tau: the same with sigma = 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
-               answers. Under add_remove n is a public guess that the means are divided by. For `within`: the
-               rows are independent draws from one population, and n is their number.
-    Versions:  it may go on with another version of the holdout: privacy holds, for histories that differ in
-               one unit in all versions, since every sum still moves by at most w. The promise of `within`
-               about the population does not: it is about one sample of n independent rows, and versions are
-               several samples that share rows. Start a new one to have it.
+               answers. Under add_remove n is a public guess of the size, by which sums are divided. For
+               `within`: the rows are independent draws from one population, and n is their number.
+    Versions:  later questions may be asked of another version of the holdout. Privacy still holds, for
+               histories of versions that differ in one unit, because every sum still moves by at most w.
+               `within` no longer holds: it is about one sample of n independent rows, and versions are
+               several samples that share rows. For it, start a new Thresholdout on the new version.
     """
 
     public: Public
@@ -139,13 +141,14 @@ class Thresholdout:
             raise InvalidInput(
                 "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
             )
-        self.event  # noqa: B018 - refuses what has no price
+        self.event  # noqa: B018 - the property refuses parameters that have no price
 
     @classmethod
     def pure(
         cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any
     ) -> Thresholdout:
-        """Return the reusable holdout that is epsilon-DP: sigma = 2 B w / (epsilon n)."""
+        """Return the reusable holdout that is epsilon-DP: sigma = 2 B w / (epsilon n). `more` are other
+        fields of the class."""
         _require.positive(epsilon=epsilon)
         _require.integer(budget=budget, at_least=1)
         return _with_round(cls, public, _require.exact(epsilon, "epsilon") / budget, budget, threshold, more)
@@ -162,17 +165,18 @@ class Thresholdout:
         constants: str = "best",
         **more: Any,
     ) -> Thresholdout:
-        """Return the reusable holdout that is (epsilon, delta)-DP. `constants`: "best" (least noise), those
-        of `RedrawnSparseVector`, or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
+        """Return the reusable holdout that is (epsilon, delta)-DP. `constants` names the composition theorem
+        that gives the epsilon of a round: "best" (least noise), another key of `sparse_vector.CONSTANTS`, or
+        "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
 
-        Proof: `sparse_vector.CONSTANTS`; the paper's bound is its textbook form at delta / 2, checked with
-               the same inequality.
+        Proof: `mechanisms.sparse_vector.CONSTANTS`; the paper's bound is its textbook form ("dwork-roth") at
+               delta / 2.
         """
         _require.one_of((*CONSTANTS, "paper"), constants=constants)
         _require.integer(budget=budget, at_least=1)
         _require.open_probability(delta=delta)
-        rule, failing = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
-        round_epsilon = CONSTANTS[rule](epsilon, failing, budget)
+        rule, rule_delta = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
+        round_epsilon = CONSTANTS[rule](epsilon, rule_delta, budget)
         return _with_round(cls, public, round_epsilon, budget, threshold, more)
 
     @classmethod
@@ -186,11 +190,11 @@ class Thresholdout:
         failure: float = 0.05,
         **more: Any,
     ) -> Thresholdout:
-        """Return the parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m /
-        beta)).
+        """Return the reusable holdout with the parameters of the paper's accuracy theorem: T = 3 tau / 4 and
+        sigma = tau / (96 ln(4 m / beta)), where tau is `tolerance`, m is `questions` and beta is `failure`.
 
-        The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what
-        holds for this one.
+        The theorem holds for holdouts above a size whose constant it does not state; `within` of an answer is
+        the proved error for this holdout.
         """
         _require.positive(tolerance=tolerance)
         _require.integer(questions=questions, at_least=1)
@@ -207,6 +211,7 @@ class Thresholdout:
 
     @property
     def _grid(self) -> Fraction:
+        """Return `step` as an exact fraction."""
         return _require.exact(self.step, "step")
 
     @property
@@ -227,7 +232,7 @@ class Thresholdout:
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the noise in steps of the sum."""
+        """Return the sparse vector, with noise scales in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
         return SparseVectorRounds(
             threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True
@@ -246,13 +251,13 @@ class Thresholdout:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Answer one `Check`. Its own price is nothing: all was paid at the start."""
+        """Answer one `Check`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accept(question, before["asked"])
         check_source(self.public, source)
         sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
         if len(sums) != len(centers):
-            raise InvalidInput("the statistic has another number of entries than there are training values.")
+            raise InvalidInput("the statistic does not have one entry per training value.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [
             abs(total - center) - self._threshold_steps for total, center in zip(exact, centers, strict=True)
@@ -274,6 +279,7 @@ class Thresholdout:
     def _compare(
         self, before: State, excess: list[int], exact: list[int], entropy: Entropy
     ) -> tuple[State, tuple[bool, ...], dict[int, int]]:
+        """Return the new state, which answered entries were overfit, and their noisy sums by position."""
         if len(excess) == 1:
             after, gap, answer = self.rounds.one(before, excess[0], exact[0], entropy)
             return after, (gap is not None,), {} if answer is None else {0: answer}
@@ -283,17 +289,17 @@ class Thresholdout:
     def _means(
         self, training: tuple[Real, ...], overfit: tuple[bool, ...], answers: dict[int, int]
     ) -> tuple[float, ...]:
-        """Return the training values where these agree, noisy means where not; all within the bounds of a
-        mean."""
+        """Return, for each answered entry, the training value, or where it was found overfit the noisy mean;
+        all clipped to [lower, upper]."""
         scale, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
         means = (answers[i] * scale if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accept(self, question: Any, previous_questions: int) -> tuple[list[int], int]:
-        """Return n times the training means in whole steps, and how many of these one unit of the statistic
-        is.
+        """Return n times the training means in whole steps of the holdout, and how many of these steps one
+        integer unit of the statistic is.
 
-        All refusals are here.
+        All refusals that depend on the question are here: before any data is read.
         """
         if not isinstance(question, Check):
             raise InvalidInput(
@@ -315,13 +321,13 @@ class Thresholdout:
         factor = (step := self._step_of(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
-                f"the statistic's step {step} is no multiple of the holdout's, {self.step}. Nothing "
+                f"the statistic's step {step} is not a multiple of the holdout's step {self.step}. Nothing "
                 f"was drawn."
             )
         sensitivity = question.statistic.sensitivity(self.public).linf * int(factor)
         if sensitivity > self.grid_sensitivity:
             raise InvalidInput(
-                f"one row moves the statistic by {sensitivity} steps, and this was priced for "
+                f"one row moves the statistic by {sensitivity} steps, and this holdout was priced for "
                 f"{self.grid_sensitivity}. Nothing was drawn or released."
             )
         scale = self.size / self._grid
@@ -330,35 +336,36 @@ class Thresholdout:
         return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
     def _step_of(self, statistic: Any) -> Fraction:
-        """Return the step of a statistic: what one unit of its integer result stands for; one that is asked
-        in SQL knows it from the public facts."""
+        """Return the step of a statistic: the amount that one unit of its integer result stands for. A
+        statistic written in SQL computes it from the public facts (`step_for`)."""
         step_for = getattr(statistic, "step_for", None)
         return step_of(statistic) if step_for is None else Fraction(step_for(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far any answer is from the mean over the holdout itself, with probability `confidence`,
-        for the declared questions.
+        """Return a bound on how far any answer is from the mean over the holdout itself: with probability
+        `confidence` it holds for all declared questions.
 
-        Proof: an agreement means distance < T + the noise of threshold and comparison; a released mean is off
-               by its own noise and half a step. Exact discrete tails, a union over all questions.
+        Proof: where the answer is the training value, its distance is below T plus the noise on threshold and
+               comparison, and a rounding of the training value; a released mean is off by its own noise.
+               Tails of the discrete noise are exact, with a union bound over all questions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
 
     def _sample_error(self, failure: Fraction) -> float:
-        """Return how far any answer is from the mean over the holdout, outside a chance of `failure`."""
+        """Return the bound of `error` that holds with probability at least 1 - failure."""
         if self.questions is None:
             raise InvalidInput(
                 "how far off the answers may be depends on how many there are: declare questions=..."
             )
-        # 1: the training mean is rounded
+        # + 1: the training mean is rounded to a whole step of the sum
         agreed = self._threshold_steps + self.rounds.noise_bound(failure / 2, self.questions) + 1
         spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """Return how far any answer is from the population, with probability `confidence`: the least of all
-        theorems that apply."""
+        """Return a bound on how far any answer is from the population's mean, with probability `confidence`:
+        the smallest of all theorems in `generalization` that apply."""
         return _generalization(self, float(confidence))
 
     @property
@@ -368,7 +375,8 @@ class Thresholdout:
 
 @lru_cache(maxsize=64)
 def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
-    """Return the bound of `Thresholdout.generalization`, cached."""
+    """Return the bound of `Thresholdout.generalization`, cached. The theorems are about values in [0, 1], so
+    errors are divided by the width of the range and the radius is multiplied by it."""
     width = float(holdout.upper) - float(holdout.lower)
 
     def sample_error(beta: float) -> float:
@@ -381,12 +389,13 @@ def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
 def _with_round(
     cls: type[Thresholdout],
     public: Public,
-    each: Fraction,
+    round_epsilon: Fraction,
     budget: int,
     threshold: Real,
     more: dict[str, Any],
 ) -> Thresholdout:
-    """Return the holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
+    """Return the holdout whose rounds are round_epsilon-DP: sigma = 2 w / (round_epsilon n)."""
+    # with any sigma: it gives w, the step and the size
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
-    sigma = 2 * trial.grid_sensitivity * trial._grid / (each * trial.size)
+    sigma = 2 * trial.grid_sensitivity * trial._grid / (round_epsilon * trial.size)
     return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)

@@ -1,9 +1,9 @@
 """Hypotheses about one number of a table: an exact integer statistic, and its distribution under the null
 hypothesis.
 
-The distribution is public: it follows from a number of people that the steward declares and from the null
-hypothesis alone. A private test compares a noisy statistic with a threshold that only chance `level` would
-pass under that distribution, noise included.
+The distribution is public: it depends only on the null hypothesis and on a number of people that the steward
+declares. A private test compares a noisy statistic with a threshold which, under that distribution and noise
+included, is passed with probability at most `level`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ..mechanisms.protocols import Statistic, is_statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# The most entries of a distribution, which is held in memory as probabilities: 80 MB. No measurement on
-# record.
+# The largest number of values of a distribution: their probabilities are held in memory, 80 MB. The value is
+# not measured.
 _MAX_ENTRIES = 10_000_000
 
 
@@ -36,7 +36,9 @@ _MAX_ENTRIES = 10_000_000
 class NullLaw(Protocol):
     """Computes the distribution of an integer statistic under the null hypothesis."""
 
-    def masses(self) -> tuple[int, Masses]: ...
+    def masses(self) -> tuple[int, Masses]:
+        """Return the smallest value, and the probability of each integer from there on."""
+        ...
 
     def __hash__(self) -> int: ...
 
@@ -44,8 +46,8 @@ class NullLaw(Protocol):
 @described("adaptive.Binomial")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binomial:
-    """Describes a count among `trials` people, each of whom counts with probability `chance`,
-    independently.
+    """Describes the binomial distribution: a count among `trials` people, each of whom is counted with
+    probability `chance`, independently of the others.
     """
 
     trials: int
@@ -64,10 +66,10 @@ class Binomial:
 @described("adaptive.TruncatedExponential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
-    """Describes a sum over `trials` people of exponential values with this `rate`, cut off at `bound` and
+    """Describes a sum over `trials` people of exponential values with this `rate`, clipped to `bound` and
     rounded to multiples of `step`.
 
-    The sum is in steps. What lies above the bound counts as the bound, as clipping does.
+    The sum is in whole steps.
     """
 
     trials: int
@@ -82,27 +84,32 @@ class TruncatedExponential:
             raise InvalidInput(
                 f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step."
             )
-        _check_size(self.trials * (int(self.bound / float(self.step)) + 1))
+        _require.a_float(rate=self.rate, bound=self.bound)
+        _check_size(self.trials * (int(self._bound_in_steps) + 1))
 
     def masses(self) -> tuple[int, Masses]:
         """Return the smallest value, and the probability of each value from there on."""
-        # halves up, as columns are put on a grid
-        top = arrow_columns.nearest(_require.exact(self.bound, "bound") / _require.exact(self.step, "step"))
+        # halves are rounded up, as `arrow_columns` rounds the values of a column
+        top = arrow_columns.nearest(self._bound_in_steps)
         return 0, _exponential(self.trials, float(self.rate), top, float(self.step))
+
+    @property
+    def _bound_in_steps(self) -> Fraction:
+        return _require.exact(self.bound, "bound") / _require.exact(self.step, "step")
 
 
 def _check_size(entries: int) -> None:
     if entries > _MAX_ENTRIES:
         raise InvalidInput(
-            f"the distribution has about {entries} values; at most {_MAX_ENTRIES} can be written out. "
-            f"Choose a larger step."
+            f"the distribution has more than {_MAX_ENTRIES} values, the most that are held in memory. "
+            f"Choose a larger step, or fewer trials."
         )
 
 
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
     """Return the binomial probabilities."""
-    # slow to load, and most processes that load this package never ask for it
+    # imported here: slow to load, and most processes that load this package never need it
     from scipy.stats import binom
 
     masses: Masses = binom.pmf(np.arange(trials + 1), trials, chance)
@@ -111,8 +118,8 @@ def _binomial(trials: int, chance: float) -> Masses:
 
 @lru_cache(maxsize=16)
 def _exponential(trials: int, rate: float, top: int, step: float) -> Masses:
-    """Return the distribution of the sum, by the transform of that of one person's rounded value, at most
-    `top` steps."""
+    """Return the distribution of the sum: the `trials`-th power of the Fourier transform of the distribution
+    of one person's value, which is 0 to `top` steps. Rounding is absolute, not relative to small masses."""
     edges = (np.arange(top) + 0.5) * step
     trial_masses = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
@@ -124,8 +131,8 @@ def _exponential(trials: int, rate: float, top: int, step: float) -> Masses:
 @described("adaptive.Hypothesis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """States that `statistic` follows `null`; evidence against it is a value that is too large ("greater") or
-    too small ("less")."""
+    """States the null hypothesis that `statistic` follows the distribution `null`. Evidence against it is a
+    value that is too large (alternative "greater") or too small ("less")."""
 
     statistic: Statistic
     null: NullLaw
@@ -134,7 +141,8 @@ class Hypothesis:
     def __post_init__(self) -> None:
         if not is_statistic(self.statistic):
             raise InvalidInput(
-                f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
+                f"a hypothesis is about a statistic, such as Component(...), not "
+                f"{type(self.statistic).__name__}."
             )
         if not isinstance(self.null, NullLaw):
             raise InvalidInput(
@@ -143,7 +151,8 @@ class Hypothesis:
         _require.one_of(("greater", "less"), alternative=self.alternative)
 
     def check(self, public: Public, sensitivity: int) -> None:
-        """Check that one person moves the statistic by at most `sensitivity`, which was paid for."""
+        """Check that the statistic is one number, which one person moves by at most `sensitivity`, the amount
+        that was paid for."""
         if length_of(self.statistic, public) not in (None, 1):
             raise InvalidInput(
                 "the statistic has several values. Nothing was drawn. Ask about one Component of it."
@@ -151,8 +160,8 @@ class Hypothesis:
         statistic_sensitivity = self.statistic.sensitivity(public).linf
         if statistic_sensitivity > sensitivity:
             raise InvalidInput(
-                f"one person moves the statistic by up to {statistic_sensitivity}, and this was priced for "
-                f"{sensitivity}. Nothing was drawn or released."
+                f"one person moves the statistic by up to {statistic_sensitivity}, and this mechanism was "
+                f"priced for {sensitivity}. Nothing was drawn or released."
             )
 
     @property
@@ -169,7 +178,9 @@ def under_null(null: NullLaw, sign: int) -> tuple[NDArray[np.int64], Masses]:
 
 
 def log_pvalues(masses: Masses, floor: float) -> Masses:
-    """Return the logarithm of P(V >= v) for each value v, and at least `floor`."""
+    """Return max(ln P(V >= v), floor) for each value v; the p-values of "greater" are P(V >= v).
+
+    `masses` are the probabilities of the values in increasing order."""
     tails = np.cumsum(masses[::-1])[::-1]
     with np.errstate(divide="ignore"):
         logs: Masses = np.maximum(np.log(np.minimum(tails, 1.0)), floor)
@@ -179,7 +190,9 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
 class ComparisonNoise(Protocol):
     """Computes the distribution of the noise that is added before a comparison."""
 
-    def survival(self, points: NDArray[Any]) -> Masses: ...
+    def survival(self, points: NDArray[Any]) -> Masses:
+        """Return P(W >= m) for each point m, where W is the noise."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +211,11 @@ class OneLaplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLaplaces:
-    """Describes the difference of two independent discrete Laplace variables with different scales.
+    """Describes the difference W of two independent discrete Laplace variables with different scales `first`
+    and `second`. Equal scales are not allowed: they divide by zero.
 
-    With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² /
-    ((1 - q z)(1 - q / z)).
+    With q = exp(-1/scale), the generating function of one variable is (1 - q)² / ((1 - q z)(1 - q / z)).
+    Partial fractions of the product of the two give P(W = m) = c1 q1^|m| + c2 q2^|m|.
     """
 
     first: float
@@ -217,10 +231,11 @@ class TwoLaplaces:
         return tails
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
-        """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
+        """Return c q^m / (1 - q) for the scale `own` of q, written with expm1 so that large scales lose no
+        precision. q' below is for the scale `other`."""
         # 1 - q, 1 - q' and 1 - q' / q
         complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
-        # beyond 700, where the weight is next to nothing, floats would overflow
+        # exp overflows a little beyond 700, where the weight is negligible
         ratio_complement = -math.expm1(min(1 / own - 1 / other, 700.0))
         weight = (
             complement
@@ -232,28 +247,29 @@ class TwoLaplaces:
 
 
 def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, level: float) -> int:
-    """Return the smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered)
-    values, W is the noise.
+    """Return the smallest integer c for which P(V + W >= c) <= level, where V has these masses at these
+    (ordered) values and W is the noise.
 
-    Masses were computed in floating point: 1e-12 of the level is kept back for that.
+    The level is lowered by a factor 1 - 1e-12 for the rounding of the sums in floating point.
     """
     allowed = level * (1 - 1e-12)
     if not 0 < allowed < 1:
-        raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that chance.")
+        raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that probability.")
     keep = masses > 0
     points, weights = values[keep], masses[keep]
 
-    def chance(c: int) -> float:
+    def tail(c: int) -> float:
         return float(weights @ noise.survival(c - points))
 
+    # Bisection: `bottom` is too low a threshold (tail above the level), `top` is a valid one. Each is first
+    # moved outwards, which takes a step only where the noise is wider than the distribution.
     bottom, width = int(points[0]) - 1, 1
-    # only where noise is wider than the distribution
-    while chance(bottom) <= allowed:
+    while tail(bottom) <= allowed:
         bottom, width = bottom - width, 2 * width
     top, width = int(points[-1]) + 1, 1
-    while chance(top) > allowed:
+    while tail(top) > allowed:
         top, width = top + width, 2 * width
     while top - bottom > 1:
         middle = (bottom + top) // 2
-        bottom, top = (bottom, middle) if chance(middle) <= allowed else (middle, top)
+        bottom, top = (bottom, middle) if tail(middle) <= allowed else (middle, top)
     return top

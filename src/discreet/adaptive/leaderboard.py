@@ -1,12 +1,12 @@
-"""Leaderboards that cannot be climbed by luck: only a real improvement is shown, through noise that makes the
-board private.
+"""Leaderboards that cannot be climbed by luck: a score is shown only for an improvement, and with noise that
+makes the board differentially private.
 
 Participants know the features of a test set, the board keeps the labels. On a plain board every score leaks
-some labels, and hundreds of random submissions add up to a winning one (the boosting attack of Blum & Hardt
-2015). These boards show a new best score only when it beats the last one by a step, compare and show with
-noise, and halt after a declared number of improvements: that makes them differentially private, so what they
-show is true of the population too. `ShakyLadder` shows a fresh noisy score; `SparseVectorBoard` reads it off
-the comparison, free.
+some labels, and hundreds of random submissions can be combined into a winning one (the boosting attack of
+Blum & Hardt 2015). These boards show a new best score only when it beats the last one by a step, add noise to
+the comparison and to the score, and halt after a declared number of improvements. That makes them private, so
+that their scores hold for the population too. `ShakyLadder` shows a score with fresh noise;
+`SparseVectorBoard` derives it from the comparison at no further price.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .submissions import Submission, check_columns, losses
 @described("adaptive.Standing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Holds what a board releases: the best accuracy so far, whether this submission improved it, how many
-    improvements are left.
+    """Holds what a board releases: the best accuracy so far (`score`), whether this submission `improved` it,
+    and how many improvements are `left` before the board halts.
 
-    `within`: with probability 0.95 all scores ever shown are this close to the best true accuracy among the
-    submissions so far; None where the number of submissions was not declared.
+    `within`: with probability 0.95 every score, when it is shown, is this close to the best true accuracy (on
+    the population) among the submissions so far; None where the number of submissions was not declared.
     """
 
     score: float
@@ -49,8 +49,8 @@ class Standing:
 
 
 class _Board:
-    """Shares what private boards have in common: the public bar, the state {"best": fewest errors shown, and
-    that of `SparseVectorRounds`}, the error."""
+    """Base of the private boards. A submission is compared with a public bar: the fewest errors shown so far
+    less the step. The state is that of `SparseVectorRounds` and "best", the fewest errors shown."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class _Board:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
         if self.step * 10**6 < 1:
             raise _require.fail("step", self.step, "at least a millionth")
-        # properties that refuse what they cannot compute
+        # properties that refuse parameters for which they have no value
         self.size, self.rounds  # noqa: B018
 
     @property
@@ -83,39 +83,41 @@ class _Board:
 
     @property
     def improvements(self) -> int:
-        """Return how many improvements are shown before it halts: the declared budget, or as many as fit
-        between an accuracy of 0 and of 1.
+        """Return how many improvements are shown before the board halts: the declared budget, or as many
+        steps as fit between an accuracy of 0 and of 1.
         """
         return math.ceil(1 / _require.exact(self.step, "step")) if self.budget is None else self.budget
 
     @property
     def _margin(self) -> int:
-        """Return the step in rows: by how many errors fewer a submission must be better."""
+        """Return the step in rows: how many errors fewer than the best a submission must have."""
         return math.ceil(_require.exact(self.step, "step") * self.size)
 
     @property
     def _monotone(self) -> bool:
-        """Return whether a row moves all errors the same way: it adds an error or none to every submission.
-        A blank that is left out takes that away from all; one that is kept, without a label, counts as an
-        error of all.
+        """Return whether one row moves the numbers of errors of all submissions the same way.
 
-        Replacing does not.
+        Under add_remove a new row adds an error or none to each submission. Under zero_out the row becomes a
+        blank: where the table leaves it out, that takes away an error or none from each; where it stays
+        without a label, it counts as an error of every submission. Replacing a label moves some up and others
+        down.
         """
         return self.public.neighbors is not REPLACE
 
     def rehearse(self, source: Source) -> None:
-        """Refuse an id column that is not there before anything is charged: no schema declares it."""
+        """Refuse a missing id column before anything is charged: the schema need not declare it."""
         require_columns(source, self.id)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Start a board without submissions: the best is no better than all wrong."""
+        """Start a board without submissions: its best score is that of predictions which are all wrong. No
+        data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "best": self.size}
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Score one `Submission`."""
+        """Score one `Submission`. It costs nothing more: everything was paid at the start."""
         before = self.rounds.check(state, self.submissions)
         if type(before.get("best")) is not int:
             raise InvalidInput(
@@ -123,6 +125,7 @@ class _Board:
             )
         if not isinstance(question, Submission):
             raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
+        # refuses labels that are not declared, before any data is read
         question.codes(self.public, self.target)
         check_source(self.public, source)
         wrong = int(losses(source, question, self.target, self.id)[1].sum())
@@ -142,17 +145,18 @@ class _Board:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far the shown score is from the best accuracy on the test set so far, at all times, with
-        probability `confidence`.
+        """Return a bound on how far the shown score is from the best accuracy on the test set so far: with
+        probability `confidence` it holds after every submission.
 
-        Proof: what was not shown had, but for the noise of threshold and comparison, no more than best -
-               step; what was shown is off by its own noise, and the best shown only falls. Exact discrete
-               tails, a union over all submissions.
+        Proof: a submission that was not shown had, up to the noise on threshold and comparison, at least best
+               - step errors; a shown number of errors is off by its own noise, and the best shown number
+               never rises. Tails of the discrete noise are exact, with a union bound over all submissions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
 
     def _sample_error(self, failure: Fraction) -> float:
+        """Return the bound of `error` that holds with probability at least 1 - failure."""
         if self.submissions is None:
             raise InvalidInput(
                 "how far off the scores may be depends on how many there are: declare submissions=..."
@@ -162,12 +166,13 @@ class _Board:
         return _round.up(Fraction(max(missed, shown), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """Return how far the shown score is from the best true accuracy among the submissions so far: the
-        least of all theorems.
+        """Return a bound on how far the shown score is from the best true accuracy among the submissions so
+        far, with probability `confidence`: the smallest of all theorems in `generalization` that apply.
 
-        Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the
-               population alone: one that was shown too high, or one that was not shown though it is better;
-               for each the test set says, but for the sample error, on which side of the shown score it lies.
+        Proof: `generalization.best`. The worst violation of the bound is by one submission, which is a
+               function of the shown scores and of the population only: one whose shown score is too high, or
+               one that was not shown although it is better. Its accuracy on the test set is, up to the sample
+               error, the shown score, or not above it.
         """
         return _generalization(self, float(confidence))
 
@@ -186,21 +191,22 @@ def _generalization(board: Any, confidence: float) -> Bound:
 @described("adaptive.ShakyLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
-    """Runs a leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by
-    `step`.
+    """Runs a leaderboard that is (epsilon, delta)-DP: it shows a noisy score when a submission beats the best
+    one by `step`, an accuracy.
 
-    `budget` improvements are shown, by default 1 / step. `submissions` declares how many come at most: then
-    the error is known.
+    `target` is the column of labels, `id` the column by whose values predictions are given. `budget`
+    improvements are shown, by default 1 / step. `submissions` declares the largest number of submissions;
+    with it the error is known.
 
-    Guarantee: (epsilon, delta)-DP for the labels of the test set; the event says more: rounds in sequence,
-               each of them e0-DP.
-    Proof:     the idea, a ladder that compares and shows with noise, is Hardt's (2017, arXiv:1706.02733);
-               none of his scales is used. Price and scales are those of `RedrawnSparseVector` with numbers:
-               the bar, best - step, is a function of what was shown, a row moves the number of wrong
-               predictions by at most 1, `SparseVectorRounds` for bars that move. Under add_remove and
-               zero_out all submissions move the same way, which halves the noise of the comparison.
-               `tests/adaptive/test_constants.py` has the distribution of all that is shown on two rows, by
-               every value of the noise.
+    Guarantee: (epsilon, delta)-DP for the rows of the test set; its event is more precise: `budget` rounds in
+               sequence, each of them e0-DP for one e0.
+    Proof:     the idea of a ladder with noise on the comparison and the score is Hardt's (2017,
+               arXiv:1706.02733); none of his scales is used. Price and scales are those of
+               `RedrawnSparseVector` with numbers: the bar, best - step, is a function of what was shown, and
+               a row moves the number of wrong predictions by at most 1. `SparseVectorRounds` covers bars that
+               change. Under add_remove and zero_out all submissions move the same way, which halves the noise
+               on the comparison. `tests/adaptive/test_constants.py` compares the exact distributions of all
+               shown scores on neighboring tables of two rows.
     Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the
                rows are independent draws from one population, and the declared size is their number.
     """
@@ -244,15 +250,18 @@ class ShakyLadder(_Board):
 @described("adaptive.SparseVectorBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
-    """Runs a leaderboard for pure epsilon: the score of an improvement is read off the comparison that
+    """Runs a leaderboard that is epsilon-DP: the score of an improvement is derived from the comparison that
     detected it, at no further price.
 
-    Guarantee: epsilon-DP for the labels of the test set.
-    Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3),
-               or 1 : c^(2/3) where all submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699);
-               the gap is free (Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773). The bar moves with what was
-               shown: `SparseVectorRounds`. The shown score is bar - gap: wrong predictions, less the noise of
-               the comparison, plus that of the threshold.
+    Parameters are those of `ShakyLadder`.
+
+    Guarantee: epsilon-DP for the rows of the test set.
+    Proof:     `SparseVector` with gap: one noisy threshold for all submissions, and shares of epsilon for
+               threshold and comparisons of 1 : (2c)^(2/3) at c improvements, or 1 : c^(2/3) where all
+               submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699); the gap is free (Ding,
+               Wang, Zhang & Kifer 2019, arXiv:1904.12773). The bar changes with what was shown:
+               `SparseVectorRounds`. The shown number of errors is bar - gap: the wrong predictions, minus the
+               noise on the comparison, plus that on the threshold.
     Assumes:   as `ShakyLadder`.
     """
 

@@ -1,10 +1,10 @@
 """Private multiplicative weights: a stream of counting questions, answered from a synthetic distribution that
-learns from its mistakes.
+is corrected where it is wrong.
 
-The synthetic distribution is over the public domain, uniform at first. A question that it answers about right
-costs nothing; where it is off, a noisy count is bought and the distribution moves towards it. That happens
-only so often, about ln(domain) / alpha² times, however many questions are asked: so a stream of thousands is
-paid like a few.
+The synthetic distribution is over the cells of the public domain, and uniform at first. A question that it
+answers about right uses up nothing; where it is off by more than about a share alpha of the rows, a noisy
+count is bought and the distribution is moved towards it (an update). At most about ln(number of cells) /
+alpha² updates happen, however many questions are asked, so a stream of thousands costs as much as a few.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 Floats = npt.NDArray[np.float64]
-# Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. No measurement on
-# record.
+# The largest number of cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB.
+# The value is not measured.
 MAX_CELLS = 1 << 22
+# The update rules, as described at `MultiplicativeWeights`.
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
-# The most updates, each of which is in the stored state. No measurement on record.
+# The largest number of updates, each of which is in the stored state. The value is not measured.
 _MAX_UPDATES = 10**6
+# The smallest `failure`: 1 - failure must be a float below 1, with room for rounding.
+_LEAST_FAILURE = 1e-12
 
 
 @described("adaptive.Where")
@@ -48,7 +51,8 @@ class Where:
 
     `conditions` are pairs of a column and its values, ((column, values), ...); without any, all rows count.
 
-    Guarantee: one row moves it by at most 1, under every relation; adding a row never lowers it.
+    Guarantee: one row moves the count by at most 1, under every neighbor relation; adding a row never lowers
+               it.
     Proof:     each row adds 0 or 1.
     """
 
@@ -75,7 +79,7 @@ class Where:
             categories = labels(public, name)
             if unknown := [value for value in values if value not in categories]:
                 raise InvalidInput(
-                    f"{unknown[0]!r} is no declared value of column {name!r}. Nothing was read."
+                    f"{unknown[0]!r} is not a declared value of column {name!r}. Nothing was read."
                 )
         return Sensitivity(linf=1)
 
@@ -102,9 +106,10 @@ def labels(public: Public, column: str) -> tuple[str | int, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """Holds a count, from the synthetic distribution or (if `updated`) bought with noise; and how many more
-    can be bought.
+    counts can be bought (`left`).
 
-    `within`: with probability 1 - failure all answers are this close to n times the population's share.
+    `within`: with probability 1 - failure all answers of the mechanism are this close, in rows, to n times
+    the share in the population; n is the declared size, `failure` that of the mechanism.
     """
 
     value: float
@@ -116,27 +121,30 @@ class Counted:
 @described("adaptive.MultiplicativeWeights")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiplicativeWeights:
-    """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are
-    declared.
+    """Answers up to `questions` counting questions (`Where`) over the cells of `columns`: all combinations of
+    their declared values.
 
-    `alpha`: the share of all rows by which the synthetic distribution must be off to be worth an update.
-    `updates` are paid for: by default as many as are enough unless noise misleads (chance `failure`); then it
-    halts. With `delta` the noise grows with the root of the updates.
+    `alpha` is the share of all rows by which the synthetic distribution must be off for an update. `updates`
+    is the number of updates that are paid for; after them the mechanism halts. By default it is a number that
+    is enough with probability 1 - failure. With `delta` the noise grows with the square root of the updates
+    instead of their number.
 
-    Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and the event says more.
+    Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and its event is more precise.
     Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with
-               numbers on |count - n f(synthetic distribution)|, which is a function of what was released.
-               One row moves this distance and the count by at most 1: `SparseVector`, or with a delta
-               `RedrawnSparseVector`, at `updates` positives; `SparseVectorRounds` for centers that move.
-    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the synthetic
-               share p of the question is off from the table's q by alpha or more. Adding t to the logarithms
-               of the question's weights lowers the relative entropy of synthetic to table, at most ln(cells)
-               at first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2 towards q:
-               at least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t =
-               logit(r) - logit(p) for the r that is as near to q as the bought count surely says, and no
-               nearer to p than alpha: at least kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates,
-               ln(cells) / (2 alpha²), are enough.
-    Assumes:   for accuracy: the declared size is the number of rows, and each is in a cell.
+               numbers on |count - center|, where the center is n times the question's share in the synthetic
+               distribution, a function of what was released. One row moves this distance and the count by at
+               most 1: `SparseVector`, or with a delta `RedrawnSparseVector`, with `updates` positives;
+               `SparseVectorRounds` covers centers that change.
+    Updates:   the threshold is alpha n plus the bound on the noise that holds with probability 1 - failure /
+               2, so at an update the synthetic share p of the question differs from the table's share q by
+               alpha or more. Adding t to the logarithms of the question's weights lowers the relative entropy
+               of the table to the synthetic distribution, at most ln(cells) at first, by t q - ln(1 - p + p
+               e^t). `rule` "hardt-rothblum" takes t = alpha / 2 in the direction of q: a decrease of at least
+               alpha² / 4, so 4 ln(cells) / alpha² updates are enough. `rule` "exact", our own, takes t =
+               logit(r) - logit(p), where r lies between p and q (by the noisy count less the bound on its
+               noise) and at least alpha from p: a decrease of at least kl(r, p) >= 2 alpha² (Pinsker), so an
+               eighth of the updates, ln(cells) / (2 alpha²), is enough.
+    Assumes:   for accuracy: the declared size is the number of rows, and each row is in a cell.
     """
 
     public: Public
@@ -167,7 +175,9 @@ class MultiplicativeWeights:
                 f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MAX_CELLS} "
                 f"and {_MAX_UPDATES} are handled."
             )
-        self._threshold_rows  # noqa: B018 - the price, the noise and the declared size are checked
+        if self.failure < _LEAST_FAILURE:
+            raise _require.fail("failure", self.failure, f"at least {_LEAST_FAILURE:g}")
+        self._threshold_rows  # noqa: B018 - checks the price, the noise and the declared size
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -183,12 +193,14 @@ class MultiplicativeWeights:
 
     @property
     def max_updates(self) -> int:
-        """Return the number of updates after which it halts."""
+        """Return the number of updates after which the mechanism halts."""
         return self._sufficient_updates if self.updates is None else self.updates
 
     @property
     def _sufficient_updates(self) -> int:
-        """Return how many updates are enough unless noise misleads: ln(cells) over what each one gains."""
+        """Return how many updates are enough with probability 1 - failure: ln(cells) over the least decrease
+        of the relative entropy per update ("Updates" above)."""
+        # 1e-9 keeps the square above zero; such an alpha is refused for its number of updates
         entropy_drop = max(float(self.alpha), 1e-9) ** 2 * (2 if self.rule == EXACT else 0.25)
         return max(1, math.ceil(math.log(max(2, self.cells)) / entropy_drop))
 
@@ -221,21 +233,19 @@ class MultiplicativeWeights:
 
     @property
     def _share(self) -> Fraction:
-        """Return the part of the failure probability that each of noise in comparisons and noise in numbers
-        may have.
-        """
+        """Return half of `failure`: one half for the noise on comparisons, the other for that on counts."""
         return _require.exact(self.failure, "failure") / 2
 
     @property
     def _threshold_rows(self) -> int:
-        """Return the threshold: alpha n, and the noise that `failure` allows, in rows."""
+        """Return the threshold in rows: alpha n plus the bound on the noise ("Updates" above)."""
         target = _require.exact(self.alpha, "alpha") * self.size
         return math.ceil(target) + self.rounds.noise_bound(self._share, self.questions)
 
     @property
     def converges(self) -> bool:
-        """Return whether bought counts are surely on the right side (outside `failure`), so that the default
-        number of updates is enough.
+        """Return whether, with probability 1 - failure, every bought count lies on the same side of the
+        synthetic answer as the exact count, so that the default number of updates is enough.
         """
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
         return (
@@ -244,14 +254,16 @@ class MultiplicativeWeights:
         )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Start from the uniform distribution, and a noisy threshold. No data is read."""
+        """Return the first state: the noise on the threshold, and no moves, so that the synthetic
+        distribution is uniform. No data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "moves": []}
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Answer one `Where` from the synthetic distribution, or buy a noisy answer."""
+        """Answer one `Where` from the synthetic distribution, or by a noisy count. It costs nothing more:
+        everything was paid at the start."""
         before = self.rounds.check(state, self.questions)
         self._check_question(question)
         moves = self._moves(before)
@@ -276,18 +288,19 @@ class MultiplicativeWeights:
         return after, release(value, event=event, entropy=entropy, error=self.error)
 
     def _step(self, guess: float, answer: int) -> float:
-        """Return what is added to the logarithms of the weights of the question's cells."""
+        """Return t, which is added to the logarithms of the weights of the question's cells, from the
+        synthetic answer `guess` and the noisy count `answer`."""
         direction = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
             return direction * float(self.alpha) / 2
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
-        # the synthetic distribution is surely off by this
+        # with probability 1 - failure the synthetic share is off by at least this much
         off = max(float(self.alpha), (abs(answer - guess) - spread) / self.size)
         return _logit(guess / self.size + direction * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
-        """Return the synthetic distribution over cells that the answers so far have led to, in the order of
-        `columns`: public, as they are."""
+        """Return the synthetic distribution after the answers so far: one axis per column, in the order of
+        `columns`. It is a function of released answers, so it is public."""
         if not isinstance(state, dict):
             raise InvalidInput("the state is not one that start() or answer() gave.")
         return _synthetic_histogram(self, self._moves(state)).copy()
@@ -295,8 +308,8 @@ class MultiplicativeWeights:
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Where):
             raise InvalidInput(
-                f"a question here is a Where(conditions=...), got {type(question).__name__}. Nothing "
-                f"was drawn."
+                f"a question to multiplicative weights is a Where(conditions=...), got "
+                f"{type(question).__name__}. Nothing was drawn."
             )
         question.sensitivity(self.public)
         if unknown := [name for name, _ in question.conditions if name not in self.columns]:
@@ -318,6 +331,7 @@ class MultiplicativeWeights:
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
 
     def _moves(self, state: State) -> tuple[tuple[Where, float], ...]:
+        """Return the updates so far: each question, and t that was added to the logarithms of its cells."""
         try:
             return tuple(
                 (Where(conditions=_freeze(conditions)), float(step)) for conditions, step in state["moves"]
@@ -328,22 +342,26 @@ class MultiplicativeWeights:
             ) from None
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far any answer is from the count, in rows, with probability `confidence`, until it
-        halts.
+        """Return a bound on how far any answer is from the exact count, in rows: with probability
+        `confidence` it holds for all answers until the mechanism halts.
 
-        Proof: an answer of the synthetic distribution was not above the threshold; a bought one is off by its
-               own noise. Exact discrete tails.
+        Proof: an answer of the synthetic distribution had a distance below the threshold, up to the noise on
+               threshold and comparison; a bought count is off by its own noise. Tails of the discrete noise
+               are exact.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size
 
     def _sample_error(self, failure: Fraction) -> float:
+        """Return the bound of `error` that holds with probability at least 1 - failure, as a share of n."""
+        # + 1: the center is rounded to a whole number of rows
         synthetic = self._threshold_rows + self.rounds.noise_bound(failure / 2, self.questions) + 1
         bought = self.rounds.spread(failure / 2, min(self.max_updates, self.questions))
         return _round.up(Fraction(max(synthetic, bought), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """Return how far any answer is from the population's share, with probability `confidence`."""
+        """Return a bound on how far any answer, as a share of n, is from the population's share, with
+        probability `confidence`."""
         return _generalization(self, float(confidence))
 
 
@@ -359,8 +377,8 @@ def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
 
 @lru_cache(maxsize=8)
 def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Where, float], ...]) -> Floats:
-    """Return the synthetic histogram from weights in logarithms, so that thousands of updates neither
-    overflow nor vanish."""
+    """Return the synthetic distribution. Weights are added up as logarithms, so that thousands of updates
+    neither overflow nor underflow."""
     logs: Floats = np.zeros(weights.shape)
     for question, step in moves:
         logs[weights._cells(question)] += step
@@ -370,10 +388,11 @@ def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Wher
 
 
 def _logit(share: float) -> float:
-    """Return the logit of a share, kept away from 0 and 1."""
+    """Return ln(share / (1 - share)), for a share clipped to [1e-9, 1 - 1e-9], so that it is finite."""
     inside = min(max(share, 1e-9), 1 - 1e-9)
     return math.log(inside / (1 - inside))
 
 
 def _freeze(conditions: Any) -> tuple[Any, ...]:
+    """Return the conditions of a stored question, lists in JSON, as tuples."""
     return tuple((name, tuple(values)) for name, values in conditions)

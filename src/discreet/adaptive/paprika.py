@@ -1,27 +1,28 @@
-"""Private online false discovery rate: hypotheses about one table, one after another, of which at most
-`rejections` are rejected.
+"""Private online control of the false discovery rate: hypotheses about one table are tested one after
+another, and at most `rejections` (c) of them are rejected.
 
-After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control sets the level
-of each test, and a sparse vector decides whether the evidence passes. Only rejections cost; the rest is free.
+After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control (`discovery`)
+sets the level of each test, and a sparse vector decides whether the evidence against the null hypothesis
+passes. Only rejections use up the budget.
 
 Where we differ from the paper, and why (its constants are those of the authors' own code,
 github.com/wanrongz/PAPRIKA):
 
-* Levels follow from released decisions alone. The paper's levels count candidates, exact p-values below twice
-  the level (or a constant); one person can move all of them, and with them the levels, without limit:
-  `tests/adaptive/test_paprika.py` has the table on which that breaks any epsilon. So SAFFRON and ADDIS are
-  refused here, and `AlphaInvesting`, whose candidates are the rejected, is the default.
-* The threshold is the value that a true null passes with probability at most the level, *noise included*,
-  computed from the distribution of the statistic and of the noise. The paper lowers the level by a fixed
+* Levels are functions of released decisions only. The paper's levels count candidates: exact p-values below
+  twice the level (or a constant). One person can move all p-values, and with them the levels, without limit:
+  `tests/adaptive/test_paprika.py` has a table on which that breaks every epsilon. So SAFFRON and ADDIS are
+  refused here, and `AlphaInvesting`, whose candidates are the rejected hypotheses, is the default.
+* The threshold is a value that a true null passes with probability at most the level, *noise included*,
+  computed from the distributions of the statistic and of the noise. The paper lowers the level by a fixed
   amount instead, A = s eta c ln(2 / 3m) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k))
-  for k tests, and a factor s from 0.5 to 2.
-* The noisy threshold is drawn once for all tests, which leaves more of epsilon to each (`redraw`); the paper
-  draws it anew.
+  for k tests, and a factor s from 0.5 to 2 (eta: next but one).
+* Without `delta` the noise on the threshold is drawn once for all tests, which leaves a larger share of
+  epsilon for each test (`redraw`); the paper draws it anew after each rejection.
 * The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount
-  everywhere; the paper's logarithm of the p-value (`score="log p"`) needs its p-values bounded below by
-  `floor`, and more noise. The authors take eta = sqrt(ln n / n) for n people; how far a p-value really moves
-  is checked here.
-* It halts after exactly `rejections`; the authors' simulation goes on to one more.
+  everywhere. The paper's evidence is the logarithm of the p-value (`score="log p"`), which one person moves
+  by at most eta; that needs p-values bounded below by `floor`, and more noise. The authors take eta = sqrt(ln
+  n / n) for n people; here it is checked how far a p-value really moves.
+* It halts after exactly `rejections`; the authors' simulation allows one more.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, 
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
-# Steps of the logarithm of a p-value; rounding to them is part of the price. No measurement on record.
+# The logarithm of a p-value is rounded to multiples of 1 / GRID; the sensitivity includes this rounding. The
+# value is not measured.
 GRID = 1024
-# Stands for a level of zero, which has no threshold: nothing passes this one.
+# Used in place of a level of zero, for which there is no finite threshold; practically nothing passes.
 _SMALLEST_LEVEL = 1e-300
 _DEFAULT = AlphaInvesting(alpha=0.05)
 
@@ -74,37 +76,39 @@ class Decision:
 @described("adaptive.Paprika")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paprika:
-    """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.
+    """Tests hypotheses one after another; halts for good when `rejections` (c) of them are rejected.
 
-    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a
-    p-value, where that is the score. With `delta` there is a round for each rejection, with a noisy threshold
-    of its own, and rounds are priced by the best composition (`sparse_vector.round_epsilon`): for many, noise
-    in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw`
-    draws it anew after each rejection also then. `monotone` halves the noise on each test where all
-    statistics are counts, or sums of values that are never negative, and all alternatives are "greater".
-    `paper` takes the paper's scales, 2 eta c / epsilon for the threshold and 4 eta c / epsilon for each test,
-    and draws anew.
+    `sensitivity` is how far one person may move a statistic (1 for counts); `eta` is how far one person may
+    move the logarithm of a p-value, for score="log p". With `delta` each rejection ends a round with its own
+    noise on the threshold, and rounds are priced by the best composition theorem
+    (`sparse_vector.round_epsilon`): for many rejections the noise grows with their square root. Without
+    `delta` one noisy threshold serves for all tests, unless `redraw` is True: then it is drawn anew after
+    each rejection. `monotone` halves the noise on each test; it is for statistics that are counts, or sums of
+    values that are never negative, all with the alternative "greater". `paper` takes the paper's scales, 2
+    eta c / epsilon for the threshold and 4 eta c / epsilon for each test, and draws the threshold anew.
 
-    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event
-               says more: so many rounds, each e0-DP.
-    Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), of one positive for a round, whose
-               thresholds are functions of the level and of the null distribution, both public once earlier
-               decisions are. One person moves the evidence by at most `grid_sensitivity`: the sensitivity
+    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With redrawn thresholds
+               the event is more precise: `rejections` rounds, each e0-DP for one e0.
+    Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), with one positive per round, whose
+               thresholds are functions of the level and of the null distribution; both are public given the
+               earlier decisions. One person moves the evidence by at most `grid_sensitivity`: the sensitivity
                itself, or, for log p on a grid, `eta` (checked for each question over the distribution's
-               complete range). Rounds are in sequence: PureDP adds up, or `round_epsilon`. Nothing here rests
-               on the paper's own theorem.
-    Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
+               complete range). Rounds run in sequence: their epsilons add up, or compose by `round_epsilon`.
+               The paper's own theorem is not used.
+    Assumes:   the statistics' sensitivities are right; the state stays secret, and each state is used for one
+               question only.
 
     False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their null
     distribution independently of the tests before.
-    Proof:     docs/adaptive.md ("False discoveries") in full. With `redraw`: within a round all tests share
-               the noise Z on the threshold. Given Z, a true null is rejected with a probability that falls in
-               Z; that earlier tests of the round were not rejected makes large Z likelier (their likelihood
-               grows in Z), so the conditional probability of rejection is at most that for fresh Z, which is
-               at most the level by `critical`. That is all that mFDR control needs. Without: a rejection
-               makes small Z likelier, so thresholds are set for the smallest Z outside a chance of s alpha (1
-               - alpha) / c, and for (1 - s) of the level. Where Z is no smaller, false discoveries are at
-               most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
+    Proof:     in full in docs/adaptive.md ("False discoveries"). With redrawn thresholds: within a round all
+               tests share the noise Z on the threshold. Given Z, a true null is rejected with a probability
+               that decreases in Z. That earlier tests of the round were not rejected makes large Z more
+               likely, so the conditional probability of rejection is at most that for a fresh Z, which is at
+               most the level by `critical`. That is all that mFDR control needs. With one threshold for all
+               tests a rejection makes small Z more likely. So thresholds are set for a value below which Z
+               falls with probability at most s alpha (1 - alpha) / c, and for 1 - s times the level, with a
+               share s in (0, 1). If Z is at least that value, false discoveries are on average at most a
+               share (1 - s) alpha of all; otherwise there are at most c of them, which adds s alpha.
     """
 
     public: Public
@@ -139,8 +143,8 @@ class Paprika:
             _require.flag(redraw=self.redraw)
             if not self.redraw and (self.paper or self.delta is not None):
                 raise InvalidInput(
-                    "a threshold is drawn anew with `delta` and with `paper`. Nothing was drawn. "
-                    "Leave redraw out."
+                    "with `delta` and with `paper` the threshold is always drawn anew, so redraw=False is "
+                    "not possible. Nothing was drawn. Leave redraw out."
                 )
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
@@ -175,7 +179,7 @@ class Paprika:
 
     @property
     def round_epsilon(self) -> Fraction:
-        """Return the price of one round; of all, where the threshold is not drawn anew."""
+        """Return the epsilon of one round, or of all tests together where the threshold is not redrawn."""
         if self.delta is None:
             return _require.exact(self.epsilon, "epsilon") / (self.rejections if self.redraws else 1)
         return round_epsilon(self.epsilon, self.delta, self.rejections)
@@ -187,16 +191,16 @@ class Paprika:
 
     @property
     def grid_sensitivity(self) -> int:
-        """Return how far one person moves the evidence, in its integer units."""
+        """Return how far one person moves the evidence, in the units of the statistic or of 1 / GRID."""
         return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the shares of the budget for the threshold and the tests: 1 : 1 in the paper, nearly that in
-        a monotone round, else the sparse vector's own.
+        """Return the sparse vector. Threshold and tests share epsilon 1 : 1 in the paper, nearly 1 : 1 in a
+        monotone round, and else as `SparseVector` does by default.
         """
-        # equal scales would need a distribution of their own
-        nearly = (499, 501) if self.monotone and self.redraws else None
+        # not exactly 1 : 1, because that would make the two scales equal, which `TwoLaplaces` cannot handle
+        nearly_equal = (499, 501) if self.monotone and self.redraws else None
         vector = SparseVector(
             public=self.public,
             threshold=0,
@@ -204,7 +208,7 @@ class Paprika:
             positives=1 if self.redraws else self.rejections,
             sensitivity=self.grid_sensitivity,
             monotone=self.monotone,
-            split=(1, 1) if self.paper else nearly,
+            split=(1, 1) if self.paper else nearly_equal,
         )
         threshold, query, _ = vector.scales
         return SparseVectorRounds(
@@ -219,7 +223,7 @@ class Paprika:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Test one `Hypothesis`. Its own price is nothing: all was paid at the start."""
+        """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
         stream = self.procedure.restored(before.get("levels"))
@@ -243,9 +247,9 @@ class Paprika:
         question.check(self.public, self.sensitivity)
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
-                "this was priced for statistics that a person can only add to, with the alternative "
-                "'greater', and this is not known to be one. Nothing was drawn or released. Use "
-                "monotone=False."
+                "with monotone=True this mechanism was priced for statistics that a person can only add to, "
+                "with the alternative 'greater', and this hypothesis is not known to be of that kind. "
+                "Nothing was drawn or released. Use monotone=False."
             )
 
     def _evidence_and_threshold(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
@@ -269,18 +273,20 @@ class Paprika:
         )
 
     def _check_eta(self, scores: NDArray[np.int64]) -> None:
+        """Refuse a null distribution whose evidence one person can move by more than `eta`. Scores do not
+        decrease, so a change of the statistic by exactly `reach` moves them most."""
         reach = min(self.sensitivity, len(scores) - 1)
         largest_change = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
         if largest_change > self.grid_sensitivity:
             raise InvalidInput(
                 f"one person moves the logarithm of this p-value by up to {largest_change / GRID:.4g}, and "
-                f"this was priced for eta={self.eta!r}. Nothing was drawn or released. Give a larger eta, or "
-                f"a larger floor."
+                f"this mechanism was priced for eta={self.eta!r}. Nothing was drawn or released. Give a "
+                f"larger eta, or a larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a such that with probability `confidence`, all that was rejected had evidence of at least
-        its threshold - a, all else below it + a."""
+        """Return a bound a: with probability `confidence`, every rejected hypothesis had evidence of at least
+        its threshold - a, and every other one evidence below its threshold + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -291,7 +297,9 @@ class Paprika:
 
 @lru_cache(maxsize=256)
 def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
-    """Return the evidence at each value of the distribution, and the smallest of these values."""
+    """Return the evidence at each value of sign times the statistic, and the smallest of these values. With
+    `floor` None the evidence is the value itself, else -ln(p-value), p-values below `floor` counting as
+    it."""
     values, masses = under_null(null, sign)
     if floor is None:
         return values, int(values[0])
@@ -307,14 +315,17 @@ def _threshold(
     level: float,
     shared_noise: tuple[float | None, int],
 ) -> int:
-    """Return the threshold that a true null passes with probability at most `level`; `shared_noise`: alpha
-    (None where each round has its own noise on the threshold), and the rejections."""
+    """Return the threshold that a true null passes with probability at most `level`.
+
+    `scales` are those of the noise on the threshold and on each test. `shared_noise` is (alpha, rejections),
+    with alpha None where each round has its own noise on the threshold; s in the proof of `Paprika` is
+    `share` below, and `lowest` bounds the noise from below."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     first, second = (float(scale) for scale in scales)
     alpha, rejections = shared_noise
     if alpha is None:
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
-    # about where what is lost to both is least
+    # Every share in (0, 1) is valid; this one follows the two scales as a rule of thumb.
     share = first / (first + second)
     lowest = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
     return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest

@@ -1,16 +1,17 @@
-"""Many hypotheses about one table at once: the private Benjamini-Hochberg procedure, with a bound on the
-share of false discoveries.
+"""Many hypotheses about one table in one release: the private Benjamini-Hochberg procedure, with a bound on
+the false discovery rate.
 
-After Dwork, Su & Zhang 2018 (arXiv:1807.04209): the `candidates` strongest hypotheses are peeled off one by
-one with noise, each is released with fresh noise on its evidence, and the step-up rule is applied to what was
-released. Where we differ, and why:
+After Dwork, Su & Zhang 2018 (arXiv:1807.04209): the `candidates` hypotheses with the most evidence are chosen
+one by one with noise ("peeled"), the evidence of each is released with fresh noise, and the step-up rule of
+Benjamini & Hochberg is applied to the noisy evidence. Where we differ, and why:
 
-* The p-value of what was released counts its noise: the chance that a true null, with that noise, shows as
-  much. The paper lowers every threshold by a fixed amount instead (`paper=True`), as large as the largest of
-  all noises.
-* The evidence is by default how many standard deviations the statistic lies above its mean, which one person
-  moves by the same amount everywhere. The logarithm of the p-value (`score="log p"`, the paper's) is steepest
-  where it matters most, and needs a `floor`.
+* The p-value of a noisy evidence includes the noise: it is the probability that a true null with this noise
+  has at least as much evidence. The paper lowers every threshold by a fixed amount instead (`paper=True`),
+  which covers the largest of all noises.
+* The evidence is by default how many standard deviations the statistic lies above its mean under the null,
+  which one person moves by the same amount everywhere. The paper's evidence, minus the logarithm of the
+  p-value (`score="log p"`), moves most where p-values are smallest, and needs p-values bounded below by
+  `floor`.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from ..tables import Source
 from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
-# Steps of a standard deviation, or of the logarithm of a p-value; rounding to them is part of the price. No
-# measurement on record.
+# Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
+# sensitivity includes this rounding. The value is not measured.
 GRID = 1024
 
 
 @described("adaptive.Discoveries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
-    """Holds the peeled hypotheses by position, strongest first; the p-value of each, noise included; and
-    which of them are rejected.
+    """Holds the peeled hypotheses by position, in the order of the choices; the p-value of each, noise
+    included; and the positions of the rejected hypotheses.
     """
 
     peeled: tuple[int, ...]
@@ -61,31 +62,32 @@ class Discoveries:
 @described("adaptive.PrivateBenjaminiHochberg")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateBenjaminiHochberg:
-    """Rejects some of `hypotheses`, at most `candidates`, so that at most a share `alpha` of the rejections
-    is expected to be false.
+    """Rejects some of `hypotheses`, at most `candidates`, with a false discovery rate of at most `alpha`.
 
     With `strict` the step-up rule runs at the level a for which a (1 + ln(1/a)) = alpha, otherwise at alpha
     itself.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
     Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public
-               distributions over their whole range. Peeling is `TopK`, `candidates` choices of bounded range
-               2 e0 for as many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to
-               epsilon. With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP
-               (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2
-               `candidates` of these (epsilon, delta)-DP.
+               distributions over their whole range. Peeling is `TopK`: `candidates` choices, each of bounded
+               range 2 e0. Releasing the evidence is e0-DP for each of the `candidates` (e0 is
+               `part_epsilon`). Without delta these add up to epsilon: 3 `candidates` e0. With delta the
+               larger e0 of two is used: this one, or that of zCDP, because a choice and a release are each
+               e0²/2-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon`
+               returns the e0 at which 2 `candidates` of them are (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the
-               statistics of true nulls follow their distributions (or show less) independently of each other.
-               They may depend on those of false nulls.
-    Proof:     give every hypothesis fresh noise, released or not, and its p-value q. Rejected are R of them,
-               all with q <= a R / m. If V of these are true nulls, the V-th smallest null q is at most a R /
-               m, so V / R is at most the maximum over j of a j / (m q0(j)), and at most 1. By Simes'
+               statistics of true nulls follow their distributions (or have less evidence) independently of
+               each other. They may depend on those of false nulls.
+    Proof:     give each of the m hypotheses fresh noise, released or not, and its p-value q. R of them are
+               rejected, all with q <= a R / m, where a is the level. If V of these are true nulls, the V-th
+               smallest q of true nulls is at most a R / m, so V / R is at most the maximum over j of a j / (m
+               q0(j)), where q0(j) is the j-th smallest q of true nulls; and V / R is at most 1. By Simes'
                inequality for independent q0 that maximum reaches t with probability at most a / t, and
                integrating min(1, a / t) over t from 0 to 1 gives a + a ln(1/a) (this is Su 2018,
-               arXiv:1812.08965). With `paper` the same holds for exact p-values outside a chance of alpha /
-               12 that a noise exceeds the shift.
+               arXiv:1812.08965). With `paper` the same holds for exact p-values, except with probability
+               alpha / 12 that a noise exceeds the shift.
     """
 
     public: Public
@@ -131,12 +133,12 @@ class PrivateBenjaminiHochberg:
 
     @property
     def grid_sensitivity(self) -> int:
-        """Return how far one person moves any evidence, in steps."""
+        """Return how far one person moves any evidence, in units of 1 / GRID."""
         return max(1, *(self._largest_change(hypothesis) for hypothesis in self.hypotheses))
 
     @property
     def part_epsilon(self) -> Fraction:
-        """Return e0: the price of releasing one evidence; a choice has twice this range."""
+        """Return e0 of the proof: the epsilon of releasing one evidence; a choice has bounded range 2 e0."""
         split = _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
         return (
             split
@@ -165,7 +167,7 @@ class PrivateBenjaminiHochberg:
         return compose([self.selector.event, self.noise.event.repeated(self.candidates)])
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far noise puts the worst evidence that is released, in steps of 1/1024."""
+        """Return a bound on the noise of all released evidence, in units of 1 / GRID."""
         return self.noise.error(confidence, entries=self.candidates)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -188,21 +190,25 @@ class PrivateBenjaminiHochberg:
         return release(discoveries, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
+        """Return the module's `_table` for this hypothesis."""
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)
 
     def _largest_change(self, hypothesis: Hypothesis) -> int:
+        """Return how far one person moves the evidence. Scores do not decrease, so a change of the statistic
+        by exactly `reach` moves them most."""
         scores, _, _ = self._table(hypothesis)
         reach = min(hypothesis.statistic.sensitivity(self.public).linf, len(scores) - 1)
         return int(np.max(scores[reach:] - scores[: len(scores) - reach], initial=0)) if reach else 0
 
     def _evidence(self, hypothesis: Hypothesis, source: Source) -> int:
+        """Return the exact evidence; a statistic outside the range of its distribution is clipped to it."""
         scores, low, _ = self._table(hypothesis)
         statistic = hypothesis.sign * number(hypothesis.statistic(source)) - low
         return int(scores[min(max(statistic, 0), len(scores) - 1)])
 
     def _pvalue(self, hypothesis: Hypothesis, noisy: int) -> float:
-        """Return the chance that a true null shows this much; with `paper`, the p-value itself after the
-        shift."""
+        """Return the probability that a true null, noise included, has at least this noisy evidence; with
+        `paper`, the p-value that the noisy evidence less the paper's shift stands for."""
         scale = float(self.noise.scale)
         if self.paper:
             return min(
@@ -226,8 +232,9 @@ def strict_level(alpha: float) -> float:
 
 @lru_cache(maxsize=256)
 def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
-    """Return the evidence at each value of the distribution, the smallest of these values, and their
-    probabilities."""
+    """Return the evidence at each value of sign times the statistic, the smallest of these values, and their
+    probabilities under the null. With `floor` None the evidence is a number of standard deviations, else -ln
+    of the p-value, p-values below `floor` counting as it."""
     values, masses = under_null(null, sign)
     if floor is not None:
         return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0]), masses

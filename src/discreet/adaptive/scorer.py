@@ -1,8 +1,7 @@
-"""A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can
-use it.
+"""A scorer for scikit-learn that asks the reusable holdout, for feature selection and model choice.
 
-The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column
-names, or a plain array.
+The estimator is given the holdout's rows in the format of its training rows: a data frame with the same
+column names, or a plain array.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from .holdout import Check, Thresholdout
 
 
 class HoldoutScorer:
-    """Scores as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout
-    admits.
+    """Scores as scikit-learn calls it, scorer(estimator, X, y): returns the accuracy that the reusable
+    holdout answers.
 
-    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and
+    X and y are the training data (or a fold of them). `live` is a started `Thresholdout`; `features` and
     `target` name columns of the holdout, in the order of X. `training`: "public" declares that X and y are
-    nobody's secret, so that their accuracy is computed as it is; else a function (estimator, X, y) ->
-    accuracy that buys it. Where X is a data frame the estimator is given one, with its column names and with
-    text as text; where X has missing values in a column, so may the holdout, else what is missing there is
-    filled with a fixed value, so that no estimator can fail on it.
+    public, so that the accuracy on them is computed without noise; otherwise it is a function (estimator, X,
+    y) -> accuracy that buys it. Where X is a data frame the estimator is given a data frame too, with the
+    same column names and with text as text. Where a column of X has missing values, missing values of the
+    holdout stay missing; otherwise they are filled with a fixed value, so that no estimator fails on them.
 
-    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of
-             right predictions by at most 1. (A matrix product may round a row otherwise among other rows:
-             rows exactly on a decision boundary then break this.) It is the steward's code, run on
-             protected rows: it must not keep or send them.
+    Assumes: the estimator predicts each row independently of the other rows, so that one row of the holdout
+             moves the number of right predictions by at most 1. (A matrix product may round the same row
+             differently among other rows; rows exactly on a decision boundary then break this.) The estimator
+             is the steward's code, run on protected rows: it must not store or send them.
     """
 
     def __init__(
@@ -79,13 +78,17 @@ class HoldoutScorer:
                 truth = np.empty(batch.num_rows, dtype=object)
                 truth[:] = batch.column(len(self.features)).to_pylist()
                 predicted = np.asarray(estimator.predict(row_format.rows(batch))).astype(object)
+                # The analyst sees a ReleaseFailed without a reason if this fails, as these rows are private.
                 _require_labels(predicted, truth.shape)
                 total += int(np.sum(predicted == truth))
         return total
 
 
 class _RowFormat:
-    """Describes what rows look like to the estimator: learned from the training part, which is public."""
+    """Describes the format in which the estimator is given rows. It is taken from the training data X.
+
+    `frame` is the class of X if that is a data frame, else None; `parts` are the columns of X as arrays.
+    """
 
     def __init__(self, X: Any, features: tuple[Any, ...]) -> None:
         self.features = features
@@ -98,6 +101,7 @@ class _RowFormat:
         )
 
     def rows(self, batch: Any) -> Any:
+        """Return the features of a batch of the holdout in the format of X."""
         columns = [
             self._column(arrow_columns.unpacked(batch.column(i)), i) for i in range(len(self.features))
         ]
@@ -108,10 +112,12 @@ class _RowFormat:
         )
 
     def _column(self, array: Any, index: int) -> Any:
+        """Return one column of the holdout, with missing values filled where X has none in this column: text
+        with X's first value, numbers with the fixed value of `arrow_columns.numbers`."""
         training = self.parts[index] if self.parts else None
         if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
             if not self.frame:
-                # refuses text
+                # an array X has numbers only: this refuses text
                 return arrow_columns.numbers(array, str(self.features[index]))
             filler = None if training is None or not len(training) or _has_missing(training) else training[0]
             return np.array([filler if value is None else value for value in array.to_pylist()], dtype=object)
@@ -122,12 +128,13 @@ class _RowFormat:
 
 
 def _require_labels(predicted: Any, shape: tuple[int, ...]) -> None:
-    """Refuse labels that are not one for each row: a column of them would be compared with the labels of all
-    rows, so that one row would move the number of right ones by more than 1."""
+    """Refuse predictions that are not a vector of one label per row. A two-dimensional column would be
+    compared with the labels of all rows, so that one row could move the number of right ones by more than
+    1."""
     if predicted.ndim != 1 or predicted.shape != shape:
         raise InvalidInput(
-            "predict must return one label for each row, and y must have one for each, in one dimension. "
-            "Nothing was drawn or released. Fit the estimator to one-dimensional labels."
+            "predict must return one label per row, and y must have one label per row, both in one "
+            "dimension. Nothing was drawn or released. Fit the estimator to one-dimensional labels."
         )
 
 

@@ -1,7 +1,8 @@
-"""Spending sequences: how a procedure that tests for ever lays out its error budget over the tests to come.
+"""Spending sequences: how a procedure for an unlimited number of tests distributes its error budget over
+them.
 
-A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; every theorem of
-online false discovery rate control that is used here asks for that and for nothing else.
+A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; the theorems of
+online false discovery rate control in `discovery` and `_alpha_wealth` need that and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scipy.special import zeta
 
 from .. import _require
 from .._errors import InvalidInput
-from .._registry import described
+from .._registry import described, plain
 
 Levels = NDArray[np.float64]
 
@@ -22,8 +23,8 @@ Levels = NDArray[np.float64]
 @described("adaptive.PowerLaw")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
-    """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. 1.6 is what Ramdas et al. 2018
-    (arXiv:1802.09098) use for SAFFRON.
+    """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. Ramdas et al. 2018
+    (arXiv:1802.09098) use the exponent 1.6 for SAFFRON.
     """
 
     exponent: float = 1.6
@@ -38,17 +39,18 @@ class PowerLaw:
 
     def __call__(self, count: int) -> Levels:
         """Return the first `count` summands."""
-        return np.arange(1, count + 1, dtype=np.float64) ** -self.exponent / float(zeta(self.exponent))
+        exponent = float(self.exponent)
+        return np.arange(1, count + 1, dtype=np.float64) ** -exponent / float(zeta(exponent))
 
 
 @described("adaptive.Javanmard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
     """Spends gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
-    Montanari 2018, equation 31).
+    Montanari 2018, arXiv:1603.09000, equation 31).
 
-    c = 0.07720838, as in the R package onlineFDR, whose published sequences we reproduce. Without c the
-    infinite sum is 12.6451, so that with it the terms sum to 0.9763: a little is left unspent.
+    c = 0.07720838, as in the R package onlineFDR, whose published sequences are reproduced. The infinite sum
+    without the factor c is 12.6451, so the terms sum to 0.9763, which is below one as it must be.
     """
 
     def __call__(self, count: int) -> Levels:
@@ -60,22 +62,23 @@ class Javanmard:
 @described("adaptive.Listed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Spends by a finite plan: these terms, then nothing. For a stream whose length is known."""
+    """Spends by a finite list: these terms, then zeros. For a stream whose length is known."""
 
     terms: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", tuple(map(plain, _require.listed(terms=self.terms))))
         if not self.terms:
             raise InvalidInput("terms is empty: give at least one.")
         for term in self.terms:
             _require.non_negative(term=term)
         if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
             raise InvalidInput(
-                "terms must not increase: the theorems ask for it. Sort them from largest to smallest."
+                "terms must not increase: the theorems need that. Sort them from largest to smallest."
             )
         if float(np.sum(np.sort(self.terms))) > 1:
             raise InvalidInput(
-                f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Divide them by a little more."
+                f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Make them smaller."
             )
 
     def __call__(self, count: int) -> Levels:

@@ -21,7 +21,7 @@ from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
 Bits = npt.NDArray[np.int64]
-# The most characters of a submission's name, which is stored in the ledger. No measurement on record.
+# The largest number of characters of a submission's name, which is stored in the ledger. A convention.
 _MAX_CHARACTERS = 100
 
 
@@ -30,7 +30,8 @@ _MAX_CHARACTERS = 100
 class Submission:
     """Holds predictions under a name; build it with `Submission.of`.
 
-    Its description holds their number and digest, not themselves.
+    Its JSON description, which the ledger stores, has the number (`rows`) and the SHA-256 `digest` of the
+    predictions, not the predictions. An object read back from it cannot be scored.
     """
 
     name: str
@@ -54,7 +55,8 @@ class Submission:
     def of(cls, name: str, predictions: Mapping[Any, Any]) -> Submission:
         """Build a submission from predicted labels by id.
 
-        Ids are whole numbers or texts; labels are checked against the declared ones when it is scored.
+        Ids are whole numbers or texts; labels are checked against the declared ones when the submission is
+        scored.
         """
         if not isinstance(predictions, Mapping) or not predictions:
             raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
@@ -66,7 +68,7 @@ class Submission:
                 raise TypeError(kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise InvalidInput(
-                "the ids of a submission are whole numbers, or texts, not both. Nothing was scored."
+                "the ids of a submission must be all whole numbers, or all texts. Nothing was scored."
             ) from None
         text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
         self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
@@ -75,14 +77,15 @@ class Submission:
         return self
 
     def codes(self, public: Public, target: str) -> Bits:
-        """Return the labels as numbers of declared categories; refused if one is no declared category.
+        """Return the index of each predicted label among the declared categories; InvalidInput if a label is
+        not declared.
 
         Reads no data.
         """
         if self._ids is None:
             raise InvalidInput(
-                "this is only the description of a submission; its predictions are not kept. Nothing "
-                "was scored."
+                "this is only the description of a submission, which does not contain its predictions. "
+                "Nothing was scored."
             )
         code_of = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
@@ -91,8 +94,8 @@ class Submission:
         )
         if unknown is not None or None in plain:
             raise InvalidInput(
-                f"{unknown!r} is no label of column {target!r}; there are {list(code_of)[:20]}. "
-                f"Nothing was scored."
+                f"{unknown!r} is not a declared label of column {target!r}; the labels are "
+                f"{list(code_of)[:20]}. Nothing was scored."
             )
         return np.array([code_of[label] for label in plain], np.int64)
 
@@ -101,7 +104,7 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
     """Return the labels a column can have, as declared."""
     fact = public.fact(target)
     if isinstance(fact, Boolean):
-        # True and False are equal to these
+        # equal to False and True, so that both spellings are accepted
         return (0, 1)
     if not isinstance(fact, Categories):
         raise InvalidInput(f"the target {target!r} must be declared as Categories([...]) or Boolean().")
@@ -109,7 +112,8 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
 
 
 def check_columns(public: Any, target: Any, id: Any) -> None:
-    """Check that the target has declared labels, and the id is another column; one row is one unit."""
+    """Check that one row is the unit of privacy, that the target has declared labels, and that the id is
+    another column."""
     arrow_columns.require_public(public)
     require_rows(public)
     categories(public, target)
@@ -118,11 +122,11 @@ def check_columns(public: Any, target: Any, id: Any) -> None:
 
 
 def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Bits]:
-    """Return, for each row, its id, and 1 where its label is not the predicted one (or none was predicted),
-    else 0.
+    """Return the ids of all rows, as a list of arrays, and the loss of each row in the same order: 1 where
+    its label is missing, is not the predicted one, or was not predicted, else 0.
 
-    Guarantee: each row by itself decides on its own 0 or 1; so the sum moves by at most 1 under every
-               relation.
+    Guarantee: the loss of a row depends on this row only, so one row moves the sum by at most 1 under every
+               neighbor relation.
     """
     codes, labels = submission.codes(source.public, target), categories(source.public, target)
     ids, predictions = [], []
@@ -144,7 +148,7 @@ def _predictions_by_id(keys: Any, ids: Any, codes: Bits) -> Bits:
     try:
         positions = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
     except (pa.ArrowException, NotImplementedError):
-        # ids of another kind match none
+        # ids that cannot be cast to the type of the keys match no row
         return np.full(len(keys), -1, np.int64)
     where = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     predicted: Bits = np.append(codes, -1)[where]

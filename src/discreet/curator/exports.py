@@ -26,10 +26,10 @@ class ExportedEntry(Entry):
 
 
 class Export:
-    """The entries of an export, with the methods of a `Ledger` that read it: `books` takes either.
+    """The entries of an export, with the methods of a `Ledger` that read it: `books.verify` takes either.
 
-    The file may have been written by anybody. Whatever it holds, it is refused with a LedgerError, or
-    `verify` returns what is wrong with it.
+    The file may have been written by anybody. Whatever it holds, nothing but a LedgerError is raised;
+    `verify` returns what is wrong with it, an empty list if nothing is.
     """
 
     key = None

@@ -2,7 +2,9 @@
 entries (Ed25519), for sealing, that is encrypting, state (AES-256-GCM), and for fingerprinting data.
 
 Whoever has the seed can write entries that verify, and read the secret state of live mechanisms. Whoever has
-only the ledger can check every entry against the public key, and change nothing unnoticed.
+only the ledger can check every entry against the public key, and change no entry unnoticed. That the newest
+entries were cut off is noticed only against an anchor, and a whole new chain only against a public key that
+is known from elsewhere.
 """
 
 from __future__ import annotations
@@ -121,7 +123,8 @@ class Key:
         return _signer(self.seed)
 
     def _derive(self, purpose: bytes) -> bytes:
-        """Return the key for one purpose. The names of purposes never change: other keys would follow."""
+        """Return the key for one purpose. The names of purposes never change: a changed name
+        would derive another key."""
         return _derive_key(self.seed, purpose)
 
 

@@ -1,9 +1,9 @@
 """The local model of differential privacy (LDP): nobody is trusted, so every report is private before it
-leaves the device of the one who gives it.
+leaves the device of its sender.
 
-`respond` runs on the client and draws exactly, in integers; `estimate` runs anywhere and only post-processes.
-`best` chooses a frequency oracle with its error predicted first. A browser runs the same client:
-js/discreet-local.mjs. See docs/local.md.
+`respond` runs on the client and draws exactly, in integers; `estimate` runs anywhere and only post-processes
+reports. `best` chooses the frequency oracle with the smallest predicted error. Browsers run the same client
+in JavaScript: js/discreet-local.mjs. See docs/local.md.
 
 >>> from discreet import local, sampling
 >>> oracle = local.best(epsilon=1, domain=128, people=20_000)
@@ -29,7 +29,7 @@ from .sets import KeyValueResponse, SetResponse
 from .shuffle import Shuffler, blend
 from .vectors import PrivUnit
 
-# the client for browsers
+# The file with the client for browsers.
 SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
 
 __all__ = [

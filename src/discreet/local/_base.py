@@ -1,5 +1,5 @@
-"""What all client randomizers share: how values are checked, how reports are returned, and how a release is
-estimated from many reports.
+"""The base class of all client randomizers: it checks values, returns reports, and estimates a release from
+many reports.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportBatch:
-    """Holds many reports of one randomizer, one row each, and what each cost its sender.
+    """Holds many reports of one randomizer, one row per report, and the price of each for its sender.
 
     `event` is `NonPrivate` if the randomness was seeded: such reports are for tests and simulations.
+    `randomizer` is the one that drew the reports; None if it is not known.
     """
 
     data: NDArray[Any]
     event: Event
-    # whose reports they are
     randomizer: Any = None
 
     def __len__(self) -> int:
@@ -45,21 +45,23 @@ class ReportBatch:
     def __iter__(self) -> Iterator[Any]:
         return (plain(row) for row in self.data)
 
-    def __getitem__(self, part: slice | NDArray[Any]) -> ReportBatch:
-        return ReportBatch(data=np.atleast_1d(self.data[part]), event=self.event, randomizer=self.randomizer)
+    def __getitem__(self, rows: slice | NDArray[Any]) -> ReportBatch:
+        return ReportBatch(data=np.atleast_1d(self.data[rows]), event=self.event, randomizer=self.randomizer)
 
 
 def plain(row: Any) -> Any:
-    """Return one report as JSON has it: an integer, or a list of integers."""
+    """Return one report as plain Python, ready for JSON: an integer, or a list of integers."""
     return row.tolist() if isinstance(row, np.ndarray) else int(row)
 
 
 class LocalRandomizer:
-    """Shares what randomizers need whose reports are integers, or rows of integers of one length.
+    """Checks, draws and estimates; the base class of randomizers whose reports are integers, or rows of
+    integers of one length.
 
-    A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever
-    the subclass, values are checked before anything is drawn, and reports before anything is estimated: they
-    come from strangers.
+    A subclass checks its values (`_values`) and its reports (`_check_reports`), draws (`_draw`), and
+    estimates (`_estimate`). This class calls them so that values are checked before anything is drawn, and
+    reports before anything is estimated, because reports come from strangers. `_value_dimensions` is the
+    number of array dimensions of one person's value: 0 for a number, 1 for a vector.
     """
 
     __slots__ = ()
@@ -68,19 +70,19 @@ class LocalRandomizer:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of the probabilities that two values give to one report, exactly; at most
-        exp(epsilon).
+        """Return the largest ratio P(report | value) / P(report | other value), over all reports and values,
+        exactly; it is at most exp(epsilon).
         """
         raise NotImplementedError
 
     @property
     def event(self) -> Event:
-        """Return the price of one report for the one who gives it; neighbors differ in that one's value."""
+        """Return the price of one report for its sender; neighbors differ in the sender's value."""
         return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """Return the report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of
-        another person.
+        """Return the report of one value, an integer or a list of integers; or a `ReportBatch` for an array
+        with the values of several people.
         """
         require_entropy(entropy)
         array = _array(value)
@@ -99,19 +101,22 @@ class LocalRandomizer:
         return _array(value).ndim == self._value_dimensions
 
     def estimate(self, reports: Any, /) -> Release:
-        """Return what follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain
-        reports.
+        """Return the estimate from many reports: a `ReportBatch`, or a list of plain reports. It only
+        post-processes, so anybody may compute it.
         """
         data, event = self._collect(reports)
         return self._estimate(data, event)
 
     def client(self) -> dict[str, Any]:
-        """Return all that js/discreet-local.mjs needs to respond for a browser: integers only."""
+        """Return the description from which js/discreet-local.mjs draws the same reports in a browser. Its
+        names and integers are a contract with that file."""
         raise InvalidInput(
-            f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have)."
+            f"{type(self).__name__} has no client for browsers (docs/local.md lists the randomizers "
+            f"that have one)."
         )
 
     def _batch(self, data: NDArray[Any], entropy: Entropy) -> ReportBatch:
+        """Return drawn reports as a batch, which is not private if the entropy was seeded."""
         event = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
         return ReportBatch(data=data, event=event, randomizer=self)
 
@@ -121,8 +126,8 @@ class LocalRandomizer:
         if isinstance(reports, ReportBatch):
             if reports.randomizer is not None and reports.randomizer != self:
                 raise InvalidInput(
-                    "these reports are of another randomizer, or of another epsilon. Nothing was "
-                    "estimated. Use the one that gave them."
+                    "these reports were drawn by another randomizer, or with another epsilon. Nothing was "
+                    "estimated. Use the randomizer that drew them."
                 )
             reports, event = reports.data, reports.event
         data = self._as_array(reports)
@@ -133,10 +138,11 @@ class LocalRandomizer:
             wanted = "an integer" if width is None else f"a list of {width} integers"
             raise InvalidInput(f"each report of {type(self).__name__} is {wanted}. Nothing was estimated.")
         self._check_reports(data)
-        # checked, so below 2**63: bits are combined with signed integers later
+        # All values were checked to be small. numpy does not combine uint64 with signed integers exactly.
         return data.astype(np.int64) if data.dtype == np.uint64 else data, event
 
     def _as_array(self, reports: Any) -> NDArray[Any]:
+        """Return reports as an array. An array is not checked here: `_collect` checks its shape and type."""
         if isinstance(reports, np.ndarray):
             return reports
         if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
@@ -155,9 +161,12 @@ class LocalRandomizer:
             ) from None
 
     def _values(self, array: NDArray[Any]) -> Any:
+        """Return the values, one row per person, checked and in the form that `_draw` takes."""
         raise NotImplementedError
 
     def _draw(self, values: Any, entropy: Entropy) -> NDArray[Any]:
+        """Return one report per value. For one value, the order of draws is a contract with
+        js/discreet-local.mjs."""
         raise NotImplementedError
 
     def _width(self) -> int | None:
@@ -165,14 +174,16 @@ class LocalRandomizer:
         return None
 
     def _check_reports(self, data: NDArray[Any]) -> None:
+        """Refuse reports that this randomizer never returns."""
         raise NotImplementedError
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        """Return the estimate from checked reports, whose price is `event`."""
         raise NotImplementedError
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """Return the value as an array; a refusal tells nothing about it."""
+    """Return the value as an array; the error message does not depend on the value."""
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError):
@@ -182,8 +193,8 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _is_integer(row: Any) -> bool:
-    """Return whether a plain report is made of whole numbers and of nothing that merely turns into them
-    (True, '1', 1.0).
+    """Return whether a plain report is an integer or a list of integers. Values that could be converted to
+    integers (True, '1', 1.0) do not count.
     """
     if isinstance(row, np.ndarray):
         return row.dtype.kind in "iu"
@@ -193,12 +204,13 @@ def _is_integer(row: Any) -> bool:
 
 
 def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release:
-    """Return the release of an estimate; it is private if the reports were."""
+    """Return the release of an estimate; it is private unless the event is `NonPrivate`. `error` maps a
+    confidence to the error bound."""
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
 
 
 def people_of(values: Any) -> list[Any]:
-    """Return the values of several people as a list; a refusal tells nothing about them."""
+    """Return the values of several people as a list; the error message shows no value."""
     if (
         isinstance(values, str | bytes | Mapping)
         or not isinstance(values, Iterable)
@@ -218,7 +230,8 @@ def require_entropy(entropy: Any) -> None:
 
 
 def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
-    """Return integers from 0 to domain - 1, or raise an error that tells nothing about them."""
+    """Return an array of integers from 0 to domain - 1, or raise an error that shows no value; `what` names
+    the integers in it."""
     if array.dtype.kind not in "iu":
         raise InvalidInput(
             f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn."
@@ -229,14 +242,15 @@ def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes
 
 
 def check_range(data: NDArray[Any], bounds: Any) -> None:
-    """Refuse reports outside 0, ..., bounds - 1 (one bound, or one for each column)."""
+    """Refuse reports outside 0, ..., bounds - 1; `bounds` is one bound, or one per column."""
     if (data < 0).any() or (data >= np.asarray(bounds)).any():
-        raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+        raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
 
 
 def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
-    """Return a description for the browser: what it is, what it costs in millionths of epsilon (rounded up),
-    and its integers.
+    """Return the description of a randomizer for the browser: its kind, its price in millionths of epsilon
+    (rounded up), its JSON, and the numbers that its kind needs. All names are a contract with
+    js/discreet-local.mjs.
     """
     cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
     microepsilon = -(-cost.numerator // cost.denominator)
@@ -250,15 +264,15 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
 
 
 def require_span(low: Any, high: Any) -> None:
-    """Refuse bounds whose difference floats cannot hold, too small or too large: a value's position between
-    them would be no number, and the error would tell which values have none.
+    """Refuse bounds whose difference is zero or infinite as a float. The position of some values between such
+    bounds would be NaN, and whether a report is refused would then depend on the value.
     """
     if not 0 < (span := _require.float_or_inf(high) - _require.float_or_inf(low)) < math.inf:
         raise _require.fail("high - low", span, "a number above zero that floats can hold")
 
 
 def require_parameters(epsilon: Any, domain: Any) -> None:
-    """Require an epsilon that integer odds can come near, and at least two values."""
+    """Require a domain of 2 to 2**52 values, and an epsilon large enough for uneven integer odds."""
     _require.integer(domain=domain, at_least=2)
     _draws.odds(epsilon)
     if domain > _draws.LIMIT:

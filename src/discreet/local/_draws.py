@@ -1,11 +1,11 @@
-"""The three draws that every client randomizer is made of, on uniform random words, and the integer odds that
-they take.
+"""The draws that every client randomizer is made of, from uniform random 64-bit words, and the integer odds
+that they use.
 
-What a device draws must be the same in Python and in a browser, so this is all there is: an integer below a
-bound, a coin with a rational probability, and many coins of 32 bits. Each reads whole little-endian words of
-its stream and refuses what is too large; nothing is compared in floating point. For one report at a time the
-order of the words is part of the contract with js/discreet-local.mjs (docs/local.md), and tests feed both the
-same bytes.
+Given the same random bytes, a device must draw the same in Python and in a browser. So there are only three
+kinds of draws: an integer below a bound, a coin with a rational probability, and many coins with a resolution
+of 2**-32. Each reads complete little-endian words from the entropy; a word that gives a too large integer is
+thrown away; nothing is compared in floating point. For one report at a time the order of the words is part of
+the contract with js/discreet-local.mjs (docs/local.md), and tests feed both the same bytes.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from numpy.typing import NDArray
 from .. import _require
 from ..sampling import Entropy, exp_neg
 
-# no bound is larger: a browser counts exactly up to 2**53
+# The largest bound of a draw: numbers of a browser are exact up to 2**53.
 LIMIT = 1 << 52
-# the denominator of `coins`
+# The denominator of the probabilities of `coins`. Like LIMIT, it is a contract with js/discreet-local.mjs.
 COIN = 1 << 32
 Codes = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Bits of exp(-epsilon) that odds are computed from: at the largest epsilon, 60, 73 of them are significant,
-# more than the 52 of LIMIT.
+# The bits after the point of exp(-epsilon), from which odds are computed. At the largest epsilon, 60, 73 of
+# them are significant, more than the 52 of LIMIT.
 _DIGITS = 160
-# A larger epsilon is priced as asked and drawn with the odds of this one: no odds within LIMIT come near its
-# exp(epsilon), and smaller odds are more private.
+# A larger epsilon is charged in full, and drawn with the odds of epsilon 60. Odds within LIMIT are below
+# 2**52, which is less than exp(60) already, and smaller odds are more private.
 _LARGEST = 60
 
 
 def below(bound: int, n: int, entropy: Entropy) -> Codes:
-    """Draw `n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 takes no word.
+    """Draw `n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 uses no random word.
 
     Guarantee: each value has probability exactly 1 / bound, for every bound up to 2**52.
-    Proof:     the first bits of a 64-bit word, as many as bound - 1 has, are uniform; a word whose bits are
-               not below the bound is thrown away and another is drawn.
+    Proof:     the highest bits of a 64-bit word, as many as bound - 1 has, are a uniform integer; where it is
+               not below the bound, the word is thrown away and another is drawn.
     Assumes:   `entropy` yields independent uniform bits.
     """
     if not 1 <= bound <= LIMIT:
@@ -58,17 +58,17 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
 
 
 def below_each(bounds: Sequence[int], entropy: Entropy) -> list[int]:
-    """Draw one integer below each bound, independent and uniform: `below(bound, 1, entropy)` for one bound
-    after the other, from the same words.
+    """Draw one integer below each bound, independent and uniform. It returns what `below(bound, 1, entropy)`
+    returns for one bound after the other, and uses the same words, but reads many words at once.
 
     Guarantee: that of `below`.
-    Proof:     each word is given to the first number that still needs one, as there; words are read together
-               only as far as the numbers that are left surely take.
+    Proof:     as in `below`, each word is used for the first bound that has no integer yet. Only as many
+               words are read at once as the remaining bounds need at least, one per bound above 1.
     """
     drawn: list[int] = []
     while len(drawn) < len(bounds):
-        left = len(bounds) - len(drawn) - sum(bound == 1 for bound in bounds[len(drawn) :])
-        words = iter(entropy.words(left).tolist())
+        least_words = sum(bound > 1 for bound in bounds[len(drawn) :])
+        words = iter(entropy.words(least_words).tolist())
         while len(drawn) < len(bounds):
             bound = bounds[len(drawn)]
             word = 0 if bound == 1 else next(words, None)
@@ -81,30 +81,46 @@ def below_each(bounds: Sequence[int], entropy: Entropy) -> list[int]:
 
 
 def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) -> Bools:
-    """Toss `n` independent coins, each True with probability exactly numerator / denominator; one word each,
-    or more."""
+    """Toss `n` independent coins, each True with probability exactly numerator / denominator; `numerators` is
+    one integer for all, or one per coin. Each coin is one draw of `below`."""
     return np.asarray(below(denominator, n, entropy) < numerators)
 
 
 def coins(thresholds: NDArray[np.int64], entropy: Entropy) -> Bools:
-    """Toss one coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word,
-    the low half first."""
+    """Toss one coin per threshold, True with probability exactly threshold / 2**32. Each word gives two
+    coins, from its low half first."""
     words = entropy.words((thresholds.size + 1) // 2).view(np.dtype("<u4"))[: thresholds.size]
     return np.asarray(words.reshape(thresholds.shape) < thresholds)
 
 
 def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Codes:
-    """Draw `n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated
-    integer weights."""
+    """Draw `n` independent indices, index i with probability (ends[i] - ends[i-1]) / ends[-1], and index 0
+    with probability ends[0] / ends[-1]: `ends` are cumulative sums of integer weights."""
     drawn = below(int(ends[-1]), n, entropy)
     return np.searchsorted(np.asarray(ends, dtype=np.int64), drawn, side="right").astype(np.int64, copy=False)
 
 
-def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
-    """Return integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b is a
-    power of two, as large as fits.
+def kary_response(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
+    """Draw k-ary randomized response: `weights` are (a, b), those of the true value and of each other value
+    below `domain`. The order of draws: which reports are true, then the other values of the rest."""
+    a, b = weights
+    is_true = coin(a, a + (domain - 1) * b, len(values), entropy)
+    changed = np.flatnonzero(~is_true)
+    data = values.copy()
+    others = below(domain - 1, len(changed), entropy)
+    # values from the true one on are raised by one, so that the true value is skipped
+    data[changed] = others + (others >= values[changed])
+    return data
 
-    Guarantee: a / b never exceeds exp(epsilon), and misses it by less than one part in b.
+
+def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
+    """Return integer weights (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52.
+
+    A randomizer gives weight a to `truth` of its reports and weight b to `other` reports. b is a power of
+    two, as large as fits.
+
+    Guarantee: a / b never exceeds exp(epsilon). It is above exp(epsilon) - 1 / b where weights of that ratio
+               fit below 2**52; for larger epsilon it is smaller, which is more private.
     Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds
                down.
 
@@ -116,34 +132,38 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
         raise _require.fail(
             "epsilon",
             epsilon,
-            f"larger for {truth + other} different reports: as integers its odds would be even",
+            f"larger for {truth + other} different reports: rounded to integers, their odds would be 1 : 1",
         )
     return a, b
 
 
 def small_share(epsilon: Any, bits: int = 1) -> int:
-    """Return the least integer q with (2**32 - q) / q <= exp(epsilon / bits): the chance q / 2**32 >= 1 / (1
-    + exp(epsilon / bits)), for reports in which two values differ by so many `bits`.
+    """Return the least integer q with (2**32 - q) / q <= exp(epsilon / bits), so that q / 2**32 is the
+    probability 1 / (1 + exp(epsilon / bits)) rounded up.
+
+    `bits` is the number of bits in which the reports of two values differ before they are flipped with this
+    probability.
     """
     q = _small_share(positive_epsilon(epsilon) / bits)
     if 2 * q >= COIN:
-        raise _require.fail("epsilon", epsilon, "larger: the coins of 32 bits would be fair, and say nothing")
+        raise _require.fail("epsilon", epsilon, "larger: coins with a resolution of 2**-32 would be fair")
     return q
 
 
 @lru_cache(maxsize=1024)
 def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
-    """Return the odds of `odds`, cached; even ones are refused by the caller."""
+    """Return the weights of `odds`, cached. They may be 1 : 1, which the caller refuses."""
     exp_epsilon = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
-    room = LIMIT / (truth * exp_epsilon + other)
-    b = 1 << max(int(room).bit_length() - 1, 0)
+    largest_b = LIMIT / (truth * exp_epsilon + other)
+    b = 1 << max(int(largest_b).bit_length() - 1, 0)
     return min(int(b * exp_epsilon), (LIMIT - other * b) // truth), b
 
 
 @lru_cache(maxsize=1024)
-def _small_share(exact: Fraction) -> int:
-    """Return ceil(2**32 c) for c = e^-x / (1 + e^-x), rounded up."""
-    low, high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)
+def _small_share(x: Fraction) -> int:
+    """Return exp(-x) / (1 + exp(-x)) in units of 2**-32, rounded up."""
+    # exp_neg returns a lower and an upper bound on exp(-x), in units of 2**-160
+    low, high = exp_neg(min(x, Fraction(_LARGEST)), _DIGITS)
     return -(-(high << 32) // ((1 << _DIGITS) + low))
 
 
@@ -154,12 +174,16 @@ def positive_epsilon(epsilon: Any) -> Fraction:
 
 
 def within(ratio: Fraction, epsilon: Any) -> bool:
-    """Return whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
+    """Return True only if ratio <= exp(epsilon); False also where 160 bits cannot decide it."""
     exact = _require.exact(epsilon, "epsilon")
-    # exp(-epsilon) in two factors, so that large ones keep their digits
-    exponent = int(exact)
-    first, rest = (
-        exp_neg(Fraction(1), _DIGITS)[1] if exponent else 1 << _DIGITS,
-        exp_neg(exact - exponent, _DIGITS)[1],
+    whole = int(exact)
+    # ratio < 2**bits < exp(bits): decided without powers, which for epsilon = 100,000 would take seconds
+    if whole >= ratio.numerator.bit_length():
+        return True
+    # Upper bounds on exp(-1) and on exp(-(epsilon - whole)). Their powers keep their digits for a large
+    # epsilon, where exp(-epsilon) itself would have few.
+    one, fraction = (
+        exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS,
+        exp_neg(exact - whole, _DIGITS)[1],
     )
-    return ratio * Fraction(first, 1 << _DIGITS) ** exponent * Fraction(rest, 1 << _DIGITS) <= 1
+    return ratio * Fraction(one, 1 << _DIGITS) ** whole * Fraction(fraction, 1 << _DIGITS) <= 1

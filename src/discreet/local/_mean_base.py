@@ -1,4 +1,10 @@
-"""What the randomizers of means share: the grid that a value is rounded to, and the error of the estimate."""
+"""The base class of the randomizers of means: the grid to which a value is rounded, and the error of the
+estimate.
+
+The grid has the numbers 0, 1, ..., `steps`, evenly spaced from `low` to `high`. Below, a *summand* is the
+unbiased estimate of one person's grid number from their report, and variances and widths of summands are in
+units of one grid step.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +25,17 @@ from . import _draws
 from ._base import LocalRandomizer, released, require_span
 from ._draws import Codes
 
-# The resolution of rounding a value to the grid; it touches no probability of a report. 2**-32 is that of
-# `_draws.coins`, and js/discreet-local.mjs rounds to the same.
+# A value between two grid numbers is rounded up with a probability in units of 1 / ROUNDING. The ratio of a
+# report's probabilities does not depend on it. js/discreet-local.mjs uses the same number.
 ROUNDING = 1 << 32
-# The most steps of the grid: a value is rounded to one in 65,536 of its range. The odds of Duchi's bit at
-# the least epsilon, 1e-9, are then still uneven (2**34 + 17 to 2**34). No measurement on record.
+# The largest number of steps. With it, the odds of Duchi's bit at the smallest epsilon, 1e-9, are still
+# uneven (2**34 + 17 to 2**34). Not measured.
 _MAX_STEPS = 1 << 16
 
 
 class MeanRandomizer(LocalRandomizer):
-    """Puts a value in [low, high] on a grid; `_unbiased` turns reports into unbiased estimates of the grid
-    number.
+    """Rounds a value in [low, high] to a grid at random; `_unbiased` turns reports into unbiased estimates of
+    the grid number.
     """
 
     __slots__ = ()
@@ -38,6 +44,7 @@ class MeanRandomizer(LocalRandomizer):
     steps: int
 
     def _check(self) -> None:
+        """Refuse bounds, steps and epsilons outside their ranges."""
         _require.ordered(low=self.low, high=self.high)
         _require.integer(steps=self.steps, at_least=1)
         if self.steps > _MAX_STEPS:
@@ -47,20 +54,23 @@ class MeanRandomizer(LocalRandomizer):
         require_span(self.low, self.high)
 
     def variance(self, people: int, mean: Real | None = None) -> float:
-        """Return the largest variance of the estimated mean that the coins can cause, or for people who all
-        have the value `mean`.
+        """Return an upper bound on the variance of the estimated mean of so many people, whatever their
+        values; or its variance if all of them have the value `mean`.
         """
         _require.integer(people=people, at_least=1)
-        where = self.steps * np.array([0.0, 0.25, 0.5, 0.75, 1.0]) if mean is None else [self._number(mean)]
         unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
-        return max(self._unit_variance(float(x)) for x in where) * unit**2 / people
+        if mean is None:
+            return self._largest_rounded_variance() * unit**2 / people
+        return self._unit_variance(self._number(mean)) * unit**2 / people
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """Return how far the estimated mean is at most from the true one (of values within bounds), with
-        probability `confidence`.
+        """Return a bound on the distance of the estimated mean from the true mean (of values clamped to the
+        bounds) that holds with probability `confidence`.
 
-        Proof: the estimate is a mean of independent summands in an interval of known width and with a
-               variance that is at most `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
+        Proof: the estimate is a mean of independent summands in an interval of width `_spread`. Their
+               variance is at most `_largest_variance` plus 1/4, the largest variance of rounding to the grid.
+               The bound is the smaller of Hoeffding's and Bernstein's. The bias of rounding, below 2**-32
+               steps, is left out; the bound is larger for fewer than 10**18 people.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -73,18 +83,17 @@ class MeanRandomizer(LocalRandomizer):
         return min(hoeffding, bernstein) / people * (1 + 1e-12)
 
     def _exact(self, name: str) -> Fraction:
+        """Return `low` or `high` as an exact fraction."""
         return _require.exact(getattr(self, name), name)
 
     def _number(self, value: Any) -> float:
-        return (
-            float(
-                (_require.exact(value, "mean") - self._exact("low"))
-                / (self._exact("high") - self._exact("low"))
-            )
-            * self.steps
-        )
+        """Return the position of a value on the grid, from 0 to `steps`; values outside are clamped."""
+        low, high = self._exact("low"), self._exact("high")
+        clamped = min(max(_require.exact(value, "mean"), low), high)
+        return float((clamped - low) / (high - low)) * self.steps
 
     def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the positions of values on the grid, as numbers from 0 to `steps` with fractions."""
         if array.dtype.kind not in "fiu":
             raise InvalidInput(f"values must be numbers, got {array.dtype}. Nothing was drawn.")
         values = array.astype(np.float64)
@@ -94,8 +103,8 @@ class MeanRandomizer(LocalRandomizer):
         return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
 
     def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        """Round values at random to whole numbers from 0 to `steps` that have the values as means, to a
-        resolution of 2**-32."""
+        """Round positions at random to grid numbers, so that the mean of the grid number is the position, up
+        to 2**-32."""
         floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
         fractions = np.floor((values - floors) * ROUNDING).astype(np.int64)
         return np.minimum(floors + _draws.coin(fractions, ROUNDING, len(values), entropy), self.steps)
@@ -107,16 +116,21 @@ class MeanRandomizer(LocalRandomizer):
         return released(mean, event, lambda confidence: self.error(people, confidence))
 
     def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return one summand per report."""
         raise NotImplementedError
 
     def _unit_variance(self, x: float) -> float:
-        """Return the variance of one summand for somebody at the grid's number x, in steps of the grid
-        squared."""
+        """Return the variance of one summand for a value at the position x of the grid, rounding included."""
         raise NotImplementedError
 
     def _largest_variance(self) -> float:
+        """Return an upper bound on the variance of one summand, given the grid number: rounding excluded."""
         raise NotImplementedError
 
+    def _largest_rounded_variance(self) -> float:
+        """Return an upper bound on the variance of one summand, rounding included (which adds up to 1/4)."""
+        return self._largest_variance() + 0.25
+
     def _spread(self) -> float:
-        """Return the width of the interval that holds every summand, in steps."""
+        """Return the width of the interval that holds every summand."""
         raise NotImplementedError

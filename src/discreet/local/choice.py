@@ -1,5 +1,5 @@
-"""The choice of a frequency oracle: every candidate predicts its error before anybody is asked, so the choice
-is a comparison of numbers.
+"""The choice of a frequency oracle: the error of every candidate is known before any report is collected, so
+the smallest one is chosen.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ ORACLES: dict[str, Callable[..., FrequencyOracle]] = {
     "hadamard": HadamardResponse,
     "subset": SubsetSelection,
 }
-# relative: of errors that differ by rounding alone the shorter report wins
+# Errors whose relative difference is below this count as equal, and the shorter report is chosen. It is far
+# above the rounding of floats and far below any difference that matters; not measured.
 _TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Says what an oracle would cost and give: its mean squared error, and the bits of a report."""
+    """Holds an oracle, the mean squared error that it predicts for an estimated share, and the bits of one
+    report."""
 
     oracle: FrequencyOracle
     mean_squared_error: float
@@ -36,8 +38,8 @@ class Prediction:
 
 
 def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
-    """Return what each oracle promises where all values are equally common, best first; those whose reports
-    are too long are left out.
+    """Return the predictions of all oracles for `people` reports where all values are equally common,
+    smallest error first; oracles whose reports are longer than `bits` are left out.
 
     >>> best = predictions(epsilon=1, domain=128, people=20_000)[:3]
     >>> [(type(p.oracle).__name__, round(p.mean_squared_error, 7)) for p in best]
@@ -70,12 +72,12 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
 
 
 def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
-    """Return the frequency oracle of least predicted error among those whose reports take at most `bits`
-    bits.
+    """Return the frequency oracle with the smallest predicted error among those whose reports take at most
+    `bits` bits.
 
-    Guarantee: no oracle of this package with reports of that length has a smaller mean squared error where
-               all values are equally common.
-    Proof:     all are unbiased, and their variances are compared (`predictions`).
+    Guarantee: no oracle in `ORACLES` with reports of at most that length has a smaller mean squared error
+               where all values are equally common (up to one part in 10**9).
+    Proof:     all are unbiased, and `predictions` compares their variances.
 
     >>> best(epsilon=1, domain=128, people=20_000)
     SubsetSelection(epsilon=1, domain=128, size=34)

@@ -1,7 +1,8 @@
-"""A budget that is kept on the device: it answers each question once, and refuses what it cannot afford.
+"""A privacy budget on the device of one person: each question is answered once, and refused if the budget
+does not suffice.
 
-Nobody else can keep it: a collector that is not trusted is not trusted to count. The state is JSON for the
-device to store; it holds what was answered, never the values.
+The budget is kept on the device because a collector that is not trusted with values cannot be trusted to
+count what was spent. The state is JSON, for the device to store; it holds the reports, never the values.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from ._base import LocalRandomizer
 
 
 class ClientBudget:
-    """Limits all that one device will ever tell, over all questions and collectors: a limit on the sum of
-    epsilons.
+    """Limits the sum of the epsilons of all reports that one device ever sends, over all questions and
+    collectors.
 
-    Guarantee: everything that leaves through `answer`, to whoever, is together epsilon-DP for the device's
-               owner.
+    Guarantee: all reports that `answer` ever returns, to all collectors, are together epsilon-DP for the
+               owner of the device.
     Proof:     basic composition: each question is charged the epsilon of its randomizer before anything is
                drawn, and a repeated question gets the stored report (or, from long-term randomizers, another
                copy of the stored permanent answer), which depends on nothing new.
-    Assumes:   every report leaves through here, the state is kept and not rolled back, and which questions
-               come does not depend on values.
+    Assumes:   every report comes from `answer`; the state is stored before a report is sent, and never rolled
+               back; which questions are asked and renewed does not depend on values.
 
     >>> from discreet import local, sampling
     >>> device = ClientBudget(epsilon=1)
@@ -56,52 +57,54 @@ class ClientBudget:
         return self.epsilon - self._spent
 
     def answer(self, question: str, randomizer: Any, value: Any, /, *, entropy: Entropy) -> Any:
-        """Return the report to this question: drawn and charged the first time, the same one (at no cost)
-        ever after, whatever the value is then.
+        """Return the report to this question. It is drawn and charged the first time; afterwards the same
+        report is returned, free, even if the value has changed.
         """
         key = self._key(question, randomizer)
-        lasting = hasattr(randomizer, "start")
+        # A long-term randomizer has a permanent answer (`start`), of which each report is a noisy copy.
+        is_long_term = hasattr(randomizer, "start")
         with self._lock:
             if key not in self._answers:
                 if not randomizer.is_single(value):
                     raise InvalidInput(
-                        "a device answers with one value of its own, not with a list. Nothing was "
-                        "drawn or charged."
+                        "a device answers with the one value of its owner, not with a list of values. "
+                        "Nothing was drawn or charged."
                     )
                 before = self._spent
                 self._charge(randomizer)
                 try:
-                    self._answers[key] = (randomizer.start if lasting else randomizer.respond)(
+                    self._answers[key] = (randomizer.start if is_long_term else randomizer.respond)(
                         value, entropy=entropy
                     )
                 except InvalidInput:
-                    # refused before anything was drawn (tests/contracts/test_randomizers.py)
+                    # Randomizers raise InvalidInput only before anything is drawn, so the charge can be
+                    # undone. tests/contracts/test_randomizers.py checks it.
                     self._spent = before
                     raise
             stored = self._answers[key]
-        return randomizer.report(stored, entropy=entropy) if lasting else stored
+        return randomizer.report(stored, entropy=entropy) if is_long_term else stored
 
     def renew(self, question: str, randomizer: Any, /) -> None:
-        """Forget the answer to a question, so that the next one is drawn, and paid for, afresh. Do it by
-        the calendar, not by the value.
+        """Forget the stored answer to a question, so that the next answer is drawn anew and charged again.
+        Call it at times that do not depend on the value, such as every month.
         """
         with self._lock:
             self._answers.pop(self._key(question, randomizer), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state, for the device to store: limits, what was spent, and stored reports. It holds no
-        values; keep it secret all the same.
+        """Return the state for the device to store: the limit, what was spent, and the stored answers. It
+        holds no values, but permanent answers of long-term randomizers, so it must stay secret.
         """
         return {"epsilon": str(self.epsilon), "spent": str(self._spent), "answers": dict(self._answers)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ClientBudget:
-        """Return the budget that was stored."""
+        """Return the budget with a state that `to_json` returned."""
         try:
             budget = cls(epsilon=Fraction(data["epsilon"]))
             budget._spent = Fraction(data["spent"])
             budget._answers = dict(data["answers"])
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
             raise InvalidInput(
                 "this is not the stored state of a ClientBudget. Nothing was loaded."
             ) from None
@@ -112,8 +115,8 @@ class ClientBudget:
         return budget
 
     def _charge(self, randomizer: Any) -> None:
-        """Record a charge before anything is drawn; it stands even if drawing fails after it: a failure may
-        waste budget, never leak."""
+        """Charge before anything is drawn. The charge stays if drawing fails afterwards (other than by
+        `InvalidInput`): a failure may waste budget, but never leaks."""
         cost = _require.exact(randomizer.epsilon, "epsilon")
         if cost > self.remaining:
             raise BudgetExceeded(
@@ -124,6 +127,8 @@ class ClientBudget:
 
     @staticmethod
     def _key(question: str, randomizer: Any) -> str:
+        """Return the key of a stored answer: the question and the randomizer with all its parameters. Its
+        form must not change, or stored answers would be drawn and sent again."""
         if not isinstance(question, str):
             raise _require.fail("question", type(question).__name__, "a text that names the question")
         if not isinstance(randomizer, LocalRandomizer):

@@ -1,8 +1,8 @@
-"""Estimated shares that could be shares: not negative, adding up to one; and the most likely shares instead
-of the unbiased ones.
+"""Shares that are consistent, not negative and adding up to one, from unbiased estimates; and maximum
+likelihood estimates of shares.
 
-All of it is post-processing of reports, so it costs nothing. Unbiased estimates of rare values are negative
-half of the time; what is done about it here biases single values and makes all shares together more accurate.
+Both only post-process reports, so they cost no privacy. Unbiased estimates of rare values are negative half
+of the time. The methods below bias single shares, and make all shares together more accurate.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .longterm import LongTermResponse
 from .oracles import FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
-# Entries of the table of likelihoods, reports times values, which is held in memory: 2**24 floats are 128 MB.
-# No measurement on record: raise it where memory allows.
+# The largest table of likelihoods, distinct reports times values: 2**24 floats are 128 MB. Not measured;
+# raise it where memory allows.
 _CELLS = 1 << 24
 
 
 def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> Floats:
-    """Return shares that are zero or above and (but for `clip`) add up to `total`.
+    """Return shares that are zero or above and, except with `clip`, add up to `total`.
 
-    norm_sub: subtract one number from all and clip at zero, such that the total is right. That *is* the
-              nearest point of the simplex, so the squared error never grows. (Wang et al. 2020,
-              arXiv:1905.08320, where it does best over the whole domain.)
-    norm_mul: clip at zero, then scale to the total.
-    clip:     clip at zero: single common values keep their estimates, the sum is too large.
+    norm_sub: subtract one number from all shares and clip at zero, so that the sum is `total`. The result is
+              the nearest point of the simplex, so the squared error never grows. It was the most accurate
+              method for the shares of all values in Wang et al. 2020, arXiv:1905.08320.
+    norm_mul: clip at zero, then scale to the sum `total`; equal shares if all are clipped.
+    clip:     clip at zero only. Estimates of common values are not changed, but the sum is too large.
 
     >>> consistent([0.7, 0.5, -0.2]).round(3).tolist()
     [0.6, 0.4, 0.0]
@@ -51,20 +51,24 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     clipped = np.maximum(values, 0.0)
     if method == "clip":
         return clipped
-    mass = clipped.sum()
-    return np.full(len(values), total / len(values)) if mass == 0 else clipped * (total / mass)
+    largest = clipped.max()
+    if largest == 0:
+        return np.full(len(values), total / len(values))
+    # divided by the largest share first, so that sums of tiny or huge shares stay finite and above zero
+    scaled = clipped / largest
+    return np.asarray(scaled * (total / scaled.sum()))
 
 
 def expectation_maximization(
     randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9
 ) -> Floats:
-    """Return the shares under which the reports are most likely: positive, adding up to one, and often closer
-    than the unbiased estimates.
+    """Return the maximum likelihood estimate of the shares: not negative, adding up to one, and often more
+    accurate than the unbiased estimates.
 
-    Starts from equal shares; a round multiplies each by the mean over all reports of P(report | value) /
-    P(report). The likelihood never falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal
-    2001; ElSalamouny & Palamidessi 2020). Stops when no share moves by more than `tolerance` in a round.
-    Needs memory for distinct reports times values.
+    It starts from equal shares. A round multiplies the share of each value by the mean, over all reports, of
+    P(report | value) / P(report). The log-likelihood never falls, and it is concave, so the limit is its
+    maximum (Agrawal & Aggarwal 2001; ElSalamouny & Palamidessi 2020). It stops after `rounds`, or when no
+    share changes by more than `tolerance` in a round. It needs memory for distinct reports times values.
     """
     _require.integer(rounds=rounds, at_least=1)
     _require.non_negative(tolerance=tolerance)
@@ -81,8 +85,8 @@ def expectation_maximization(
 
 
 def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
-    """Return (P(report | value) up to a factor for each distinct report, the share of reports that are
-    it)."""
+    """Return (likelihoods, weights): a table of P(report | value), one row per distinct report, each row up
+    to a factor of its own; and the share of all reports that each distinct report has."""
     if not isinstance(randomizer, FrequencyOracle | DesignResponse | DistanceResponse):
         raise _require.fail(
             "randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response"
@@ -94,20 +98,20 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
         return np.asarray(randomizer.matrix().T[rows]), weights
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(
-            f"{len(rows)} different reports over {randomizer.domain} values are too many to be weighed one "
-            f"by one (at most {_CELLS} together). Use `consistent` on the estimate, or shorter reports."
+            f"{len(rows)} different reports times {randomizer.domain} values are more than {_CELLS} "
+            f"likelihoods. Nothing was computed. Use `consistent` on the estimate, or shorter reports."
         )
     high, low = _support_likelihoods(randomizer)
     return np.where(randomizer._supported(rows), high, low), weights
 
 
 def _support_likelihoods(oracle: FrequencyOracle) -> tuple[float, float]:
-    """Return P(report | value), up to a factor of the report's own, where the report supports the value and
-    where it does not."""
+    """Return (high, low): P(report | value), up to a factor that depends on the report only, where the report
+    supports the value and where it does not."""
     if isinstance(oracle, UnaryEncoding):
         p, q = (float(x) for x in oracle.support)
         return p / q, (1 - p) / (1 - q)
     if isinstance(oracle, LongTermResponse):
-        # `ratio` is that of the permanent answer; a report is a noisy copy of it
+        # `ratio` is that of the permanent answer; `first_ratio` is that of one report, its noisy copy
         return float(oracle.first_ratio), 1.0
     return float(oracle.ratio), 1.0

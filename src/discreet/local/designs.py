@@ -1,4 +1,5 @@
-"""Randomized response by any channel: the probability of each report given each value, as exact rationals."""
+"""Randomized response by an arbitrary channel: a table with the probability of each report given each value,
+as exact rationals."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
+from .._errors import InvalidInput
 from .._registry import described
 from ..accounting import Event
 from ..mechanisms.protocols import Release
@@ -24,10 +26,10 @@ from ._draws import Codes
 @described("local.DesignResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignResponse(LocalRandomizer):
-    """Runs any channel as a client randomizer: `design.rows[i][j]` is the probability that value i is
-    reported as j.
+    """Runs a channel as a client randomizer: `design.rows[i][j]` is the probability that value i is reported
+    as j.
 
-    Guarantee: one report is epsilon-DP, with epsilon = ln of the design's largest ratio, rounded up.
+    Guarantee: one report is epsilon-DP, where epsilon is the logarithm of `ratio`, rounded up.
     Proof:     see `mechanisms.Channel`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -54,6 +56,7 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def domain(self) -> int:
+        """Return the number of values."""
         return self.design.truths
 
     @property
@@ -62,7 +65,8 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
-        """Return the cumulated integer weights of each row."""
+        """Return the cumulative sums of each row's probabilities, as integers: each row is multiplied by the
+        common denominator of its probabilities."""
         tables = []
         for row in self.design.rows:
             exact = [Fraction(p) for p in row]
@@ -71,7 +75,7 @@ class DesignResponse(LocalRandomizer):
         return tables
 
     def matrix(self) -> Floats:
-        """Return the probabilities, one row for each value."""
+        """Return the probabilities as floats, one row per value and one column per report."""
         return np.array([[float(p) for p in row] for row in self.design.rows])
 
     def client(self) -> dict[str, Any]:
@@ -90,6 +94,10 @@ class DesignResponse(LocalRandomizer):
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.design.reports)
+        # No value leads to these; one forged report of this kind would make likelihoods zero.
+        impossible = [j for j, column in enumerate(zip(*self.design.rows, strict=True)) if not any(column)]
+        if np.isin(data, impossible).any():
+            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         counts, people = np.bincount(data, minlength=self.design.reports).tolist(), len(data)

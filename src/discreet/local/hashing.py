@@ -1,10 +1,10 @@
 """Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard
 transform.
 
-Numbers are read as vectors of bits. A mask m sends a value x to the parity of the bits that both have, <m,
-x>; for two different values and a uniform mask the parities are independent fair coins. That is a universal
-family with a collision probability of exactly one half, so the published variances hold exactly and not up to
-the quality of a hash function, and a sum over all masks is a Walsh-Hadamard transform.
+Numbers are read as vectors of bits. A *mask* m hashes a value x to <m, x>, the parity of the bits that are
+set in both. For two different values and a uniformly random mask, the two parities agree with probability
+exactly one half. So the masks are a universal family of hash functions without any assumption on the quality
+of a hash, the published variances hold exactly, and a sum over all masks is a Walsh-Hadamard transform.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ._base import Floats, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
-# The most bits of a domain that is transformed at once: 2**24 integers of 64 bits are 128 MB. Larger domains
-# are estimated for some candidates only.
+# The largest number of bits of a domain whose transform is computed: 2**24 integers of 64 bits are 128 MB. In
+# larger domains only the shares of given candidates are estimated. Not measured.
 _TRANSFORM_BITS = 24
-# Entries of the table of parities that are computed at once: 2**22 integers of 64 bits are 32 MB. No
-# measurement on record.
+# The largest table of parities that is computed at once, reports times candidates: 2**22 integers of 64 bits
+# are 32 MB. Not measured.
 _CELLS = 1 << 22
 
 
 def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is
-    a power of two.
+    """Return, for every x, the sum over y of (-1)**<x, y> values[..., y], where <x, y> is the parity of the
+    bits set in both: the Walsh-Hadamard transform along the last axis, whose length is a power of two.
 
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
@@ -46,16 +46,17 @@ def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
     step = 1
     while step < size:
         pairs = transformed.reshape(*transformed.shape[:-1], size // (2 * step), 2, step)
-        even, odd = pairs[..., 0, :], pairs[..., 1, :]
-        even += odd
-        odd *= -2
-        odd += even
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        # in place: (first, second) becomes (first + second, first - second)
+        first += second
+        second *= -2
+        second += first
         step *= 2
     return transformed
 
 
 def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return whether the number of bits set is odd."""
+    """Return 1 where the number of set bits is odd, else 0."""
     return (np.bitwise_count(words) & 1).astype(np.int64)
 
 
@@ -65,16 +66,19 @@ class LocalHashing(FrequencyOracle):
     """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
     local hashing (OLH).
 
-    `buckets` is a power of two, by default the one of least variance (the optimum over all numbers is
-    exp(epsilon) + 1). The hash is log2(buckets) random masks, drawn by the client and part of the report:
-    they tell nothing. A report takes (log2(domain) + 1) log2(buckets) bits, and all reports are added up in
-    one transform of the domain's size (*fast*: n (buckets - 1) + d log d steps, not n d).
+    `buckets` is a power of two, by default the one with the smallest variance (the optimum over all numbers
+    is exp(epsilon) + 1). The hash function is a list of log2(buckets) random masks, one per bit of the
+    bucket. The client draws the masks and sends them in the report; they do not depend on the value. A report
+    takes (log2(domain) + 1) log2(buckets) bits. All n reports over d values are added up in one transform, in
+    n (buckets - 1) + d log d steps instead of n d.
 
     Guarantee: one report is epsilon-DP.
     Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over
-               the buckets with a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); with two buckets it
-               is that of Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all
-               masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
+               the buckets, with weight a for the true bucket, weight b for any other, and a / b <=
+               exp(epsilon) (`_draws.odds`). Wang et al. 2017 (USENIX Security); with two buckets it is that
+               of Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all masks m)
+               = 1 / buckets exactly for x != y, so a report supports any other value with probability q =
+               1 / buckets.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> oracle = LocalHashing(epsilon=1, domain=128)
@@ -97,15 +101,17 @@ class LocalHashing(FrequencyOracle):
 
     @property
     def _weights(self) -> tuple[int, int]:
+        """Return (a, b): the integer weights of the true bucket and of any other."""
         return _draws.odds(self.epsilon, 1, self.buckets - 1)
 
     @property
     def _masks(self) -> int:
+        """Return the number of masks in a report, one per bit of the bucket."""
         return self.buckets.bit_length() - 1
 
     @property
     def _length(self) -> int:
-        """Return the bits of a value."""
+        """Return the number of bits of a value, and of a mask."""
         return (self.domain - 1).bit_length()
 
     @property
@@ -132,33 +138,33 @@ class LocalHashing(FrequencyOracle):
         )
 
     def _best_buckets(self) -> int:
-        e = math.exp(min(float(self.epsilon), 20.0))
-        # more buckets than values hide nothing more, and each costs a pass over all reports: at most 2**12
+        """Return the power of two g that minimizes the variance at small shares, which is proportional to
+        (exp(epsilon) - 1 + g)² / (g - 1)."""
+        # The cap at 20 avoids overflow; there, the limit on buckets decides.
+        e = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
+        # More buckets than values gain nothing, and each bucket costs a pass over all reports: at most 2**12,
+        # a convention, not measured.
         longest = min(self._length, 12)
         return min((1 << k for k in range(1, longest + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
-        """Return the buckets of values under rows of masks; the arrays are broadcast against each other."""
+        """Return the buckets of values. The last axis of `masks` numbers the masks of one report; its other
+        axes and `values` are broadcast against each other. Bit j of a bucket is the parity under mask j."""
         bits = parity(masks[..., 0] & values)
         for bit in range(1, self._masks):
             bits |= parity(masks[..., bit] & values) << bit
         return bits
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return the masks, one after the other; then whether the true bucket is reported, and if not,
-        which other one.
+        """Return rows (masks..., bucket). The order of draws: the masks, whether the true bucket is reported,
+        and if not, which other one.
         """
-        a, b = self._weights
         n = len(values)
         data = np.empty((n, self._masks + 1), np.int64)
         for bit in range(self._masks):
             data[:, bit] = _draws.below(1 << self._length, n, entropy)
         truth = self.hash(data[:, :-1], values)
-        honest = _draws.coin(a, a + (self.buckets - 1) * b, n, entropy)
-        lies = np.flatnonzero(~honest)
-        others = _draws.below(self.buckets - 1, len(lies), entropy)
-        truth[lies] = others + (others >= truth[lies])
-        data[:, -1] = truth
+        data[:, -1] = _draws.kary_response(truth, self.buckets, self._weights, entropy)
         return data
 
     def _width(self) -> int:
@@ -170,25 +176,29 @@ class LocalHashing(FrequencyOracle):
     def _counts(self, data: NDArray[Any]) -> Codes:
         """Return how many reports support each value, by one transform.
 
-        Proof: a report with masks m and bucket y supports x if <m_j, x> = y_j for all j, which is the mean
-               over all c of (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c
-               these are added up by mask first.
+        Proof: a report with masks m_0, m_1, ... and bucket y supports x if <m_j, x> = y_j for every bit j.
+               The indicator of that is the mean, over all numbers c below `buckets`, of
+               (-1)**(<c.m, x> + <c, y>), where c.m is the XOR of the masks m_j whose bit j is set in c. So
+               the counts are a transform of `weights`: weights[z] is the sum of (-1)**<c, y> over all reports
+               and all c with c.m = z, and the shift at the end divides by `buckets`.
         """
         if self._length > _TRANSFORM_BITS:
             raise InvalidInput(
-                f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, "
-                "candidates), or look for the common values with local.HeavyHitters."
+                f"a domain of {self.domain} values is too large to estimate all shares. Give candidates, "
+                f"shares_of(reports, candidates), or look for the common values with local.HeavyHitters."
             )
+        # many buckets: one pass per value is cheaper than one per bucket
         if self.buckets > self.domain:
             return self._counts_of(data, np.arange(self.domain))
         weights = np.zeros(1 << self._length, np.int64)
-        # c = 0
+        # c = 0: the XOR of no mask is 0, and every sign is +1
         weights[0] = len(data)
         masks, y = data[:, :-1], data[:, -1]
+        # c.m and <c, y> of every report, for the current c
         combined, odd = np.zeros(len(data), np.int64), np.zeros(len(data), np.int64)
         columns = [np.ascontiguousarray(masks[:, bit]) for bit in range(self._masks)]
         for number in range(1, self.buckets):
-            # in the order of a Gray code, so that two neighbors differ in one mask
+            # c runs through a Gray code: from one c to the next, only this bit changes
             bit = (number & -number).bit_length() - 1
             combined ^= columns[bit]
             odd ^= y >> bit & 1
@@ -198,12 +208,13 @@ class LocalHashing(FrequencyOracle):
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:
-        """Return how many reports support each of some candidates, one by one: for domains too large to be
-        looked at whole.
+        """Return how many reports support each candidate, computed one by one; for domains that are too large
+        for a transform.
         """
         return self._counts_of(self._collect(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
 
     def _counts_of(self, data: NDArray[Any], candidates: Codes) -> Codes:
+        """Return `counts_of` for checked reports and candidates, some rows of reports at a time."""
         counts = np.zeros(len(candidates), np.int64)
         rows = max(1, _CELLS // max(1, len(candidates)))
         for start in range(0, len(data), rows):
@@ -212,22 +223,24 @@ class LocalHashing(FrequencyOracle):
         return counts
 
     def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """Return `_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums
-        are sums of parities."""
+        """Return `_counts_of` for the candidates high[i] + low[j], i first, where high[i] and low[j] have no
+        set bit in common. Then the bucket of the sum is the XOR of both buckets, so that each bucket is
+        computed once per high and once per low."""
         counts = np.zeros((len(high), len(low)), np.int64)
         small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
         rows = max(1, _CELLS // (len(high) * len(low)))
         for start in range(0, len(data), rows):
             part = data[start : start + rows]
             masks = part[:, None, :-1]
-            low_buckets = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            counts += (
-                low_buckets[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]
-            ).sum(axis=0)
+            # the bucket that low[j] must have for the report to support high[i] + low[j]
+            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
+            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
+                axis=0
+            )
         return counts.ravel()
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
-        """Return unbiased estimates of the shares of some candidates."""
+        """Return unbiased estimates of the shares of the candidates."""
         data = self._collect(reports)[0]
         codes = codes_below(np.atleast_1d(candidates), self.domain)
         return self._from_counts(self._counts_of(data, codes), len(data))
@@ -239,17 +252,20 @@ class LocalHashing(FrequencyOracle):
 @described("local.HadamardResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
-    """Reports one of at most about 2 * domain numbers, more likely from the half that the value's Hadamard
-    row marks: Hadamard response.
+    """Reports one of at most 4 * domain numbers, more likely one that the value marks: Hadamard
+    response.
 
-    With `blocks` = 1 it tells one bit (the high-privacy form); more blocks, a power of two, suit a larger
-    epsilon. By default the best number.
+    The numbers are divided into `blocks` blocks of equal size, and so are the values. A value marks half of
+    the numbers of its own block: those where its row of a Hadamard matrix is +1. One block is the form for
+    high privacy; more blocks suit a larger epsilon. `blocks` is a power of two, by default the best one.
 
     Guarantee: one report is epsilon-DP.
     Proof:     each value marks equally many numbers; these have weight a and all others weight b, so that the
                total is the same for all values, and a / b <= exp(epsilon). Acharya, Sun & Zhang 2019,
-               arXiv:1802.04705. The estimate is 2 (marked) - (block), which has mean zero for other values:
-               within the block because rows are orthogonal, outside because all its numbers weigh alike.
+               arXiv:1802.04705. The estimate counts, for each value, reports that it marks minus reports of
+               its block that it does not mark. For senders of other values this has mean zero: within the
+               block because rows are orthogonal, from other blocks because all numbers of this block then
+               have the same weight.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(HadamardResponse(epsilon=1, domain=128, blocks=1).mean_squared_error(20_000), 6)
@@ -277,13 +293,14 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def _block(self) -> int:
-        """Return how many numbers are in a block: a power of two, one row of which (all ones) stands for no
-        value.
+        """Return how many numbers a block has: a power of two. It has one value fewer, because row 0 of the
+        Hadamard matrix, which is constant, stands for no value.
         """
         return _block_size(self.domain, self.blocks)
 
     @property
     def _weights(self) -> tuple[int, int]:
+        """Return (a, b): the integer weights of a marked number and of any other."""
         half = self._block // 2
         return _draws.odds(self.epsilon, half, self.blocks * self._block - half)
 
@@ -292,9 +309,9 @@ class HadamardResponse(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def _block_chances(self) -> tuple[Fraction, Fraction, Fraction]:
-        """Return (the mean of a sender's own summand before scaling, the chance of the sender's block, that
-        of any other block).
+    def _block_probabilities(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Return (P(marked) - P(not marked, but in the sender's block), P(the sender's block), P(any one
+        other block)); the first is the mean of a sender's own summand before it is scaled to 1.
         """
         a, b = self._weights
         half = self._block // 2
@@ -303,11 +320,12 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """Return, for one block, the chance of a marked number and one half; more blocks have no single q."""
+        """Return (p, q) for one block: the probability of a marked number, and one half. With more blocks, no
+        single q holds for all other values."""
         if self.blocks > 1:
             raise InvalidInput(
-                "Hadamard response with several blocks supports values of one block at a time: see "
-                "`variance`."
+                "Hadamard response with several blocks has no single probability q of support for other "
+                "values. Use `variance`."
             )
         a, b = self._weights
         return Fraction(a, a + b), Fraction(1, 2)
@@ -317,17 +335,19 @@ class HadamardResponse(FrequencyOracle):
         return (self.blocks * self._block - 1).bit_length()
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """Return the variance of each estimated share, if the true ones are `shares` (by default all alike).
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all equal).
 
-        Proof: a term is +1 or -1 where the report falls into the value's block, else 0, divided by its mean
-               for the value itself; so its square has the probability of the block.
+        Proof: a summand is +1 or -1 if the report is in the value's block, else 0, divided by `scale`, its
+               mean for senders of the value itself. So the mean of its square is the probability of the block
+               divided by scale².
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
-        scale, own, other = (float(x) for x in self._block_chances)
+        scale, own, other = (float(x) for x in self._block_probabilities)
         rows = self._block - 1
         padded = np.zeros(self.blocks * rows)
         padded[: self.domain] = f
+        # for each value, the share of people whose value is in its block
         mass = np.repeat(padded.reshape(self.blocks, rows).sum(axis=1), rows)[: self.domain]
         return np.asarray(((mass * own + (1 - mass) * other) / scale**2 - f) / people)
 
@@ -345,7 +365,9 @@ class HadamardResponse(FrequencyOracle):
         return float(self.variance(people, shares).mean())
 
     def _best_blocks(self) -> int:
-        e = math.exp(min(float(self.epsilon), 20.0))
+        """Return the number of blocks, a power of two up to about 2 exp(epsilon), that minimizes the variance
+        where all values are equally common. Beyond epsilon 20, `largest` is the domain anyway."""
+        e = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
         largest = min(2 * self.domain, max(2.0, 2 * e))
 
         def unit_variance(blocks: int) -> float:
@@ -358,12 +380,12 @@ class HadamardResponse(FrequencyOracle):
 
     def _moments(self) -> tuple[float, float]:
         """Return the range of one person's summand, and a bound on its variance."""
-        scale, own, other = self._block_chances
+        scale, own, other = self._block_probabilities
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return whether the report is marked; then which of the marked, or which of all others, the block's
-        other half first.
+        """Return one number per value. The order of draws: whether the number is marked; then which of the
+        marked numbers, or which of all others, where the other half of the own block comes first.
         """
         a, b = self._weights
         block, half, n = self._block, self._block // 2, len(values)
@@ -373,16 +395,20 @@ class HadamardResponse(FrequencyOracle):
         position = np.empty(n, np.int64)
         position[marked] = _draws.below(half, int(marked.sum()), entropy)
         position[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
+        # The number within the own block, where `position` is below `half`; elsewhere it is not used.
         inside = self._with_parity(np.minimum(position, half - 1), row, (~marked).astype(np.int64))
+        # The number in another block: those before the own block keep their number, the others skip it.
         beyond = position - half
         beyond = beyond + np.where(beyond >= own * block, block, 0)
         return np.where(position < half, own * block + inside, beyond)
 
     def _with_parity(self, position: Codes, row: Codes, wanted: Codes) -> Codes:
-        """Return the number with `position` as its bits but one, and in the row's lowest bit what makes the
-        parity `wanted`.
+        """Return the numbers of a block whose parity <number, row> is `wanted`, by their `position` among all
+        such numbers: the bits of `position` fill all bits but one, and the lowest set bit of `row` is chosen
+        to make the parity right.
         """
         low = row & -row
+        # `position` with a zero bit inserted at the bit `low`
         spread = (position & (low - 1)) | ((position & -low) << 1)
         return spread | np.where(parity(spread & row) != wanted, low, 0)
 
@@ -390,20 +416,23 @@ class HadamardResponse(FrequencyOracle):
         check_range(data, self.blocks * self._block)
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        """Return, for each value, how often it was marked less how often not, within its block: a
-        Walsh-Hadamard transform of the numbers in each block."""
+        """Return, for each value, the number of reports that it marks minus the number of reports of its
+        block that it does not mark: the Walsh-Hadamard transform of each block, without row 0."""
         table = np.bincount(data, minlength=self.blocks * self._block).reshape(self.blocks, self._block)
         return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
-        return np.asarray(counts / (people * float(self._block_chances[0])))
+        return np.asarray(counts / (people * float(self._block_probabilities[0])))
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
         values = np.arange(self.domain)
         own, row = values // (self._block - 1), 1 + values % (self._block - 1)
-        same = (data[:, None] // self._block) == own
-        return np.asarray(same & (parity(row & (data[:, None] % self._block)) == 0))
+        # int64, because a block of 256 numbers does not fit into reports of 8 bits
+        numbers = data.astype(np.int64)[:, None]
+        is_own_block = numbers // self._block == own
+        return np.asarray(is_own_block & (parity(row & (numbers % self._block)) == 0))
 
 
 def _block_size(domain: int, blocks: int) -> int:
+    """Return the smallest power of two above the number of values per block."""
     return 1 << (-(-domain // blocks)).bit_length()

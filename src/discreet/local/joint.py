@@ -1,5 +1,5 @@
-"""Marginals of several attributes, from groups of people; and heavy hitters of huge domains, by growing
-prefixes.
+"""Marginals of several attributes, where each person reports one marginal; and heavy hitters of huge domains,
+by extending common prefixes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from .sets import oracle_named
 @described("local.MarginalResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalResponse(LocalRandomizer):
-    """Collects all `ways`-way marginals of several attributes: each person draws one of them, and reports its
-    cell with the whole epsilon.
+    """Collects all `ways`-way marginals of several attributes: each person draws one marginal at random, and
+    reports its cell with the whole epsilon.
 
-    A value is a list of codes, one for each attribute, of `sizes[i]` values each. Dividing people loses less
-    than dividing epsilon: the variance grows with the number of marginals instead of its square. The release
-    maps each tuple of attributes to a table of shares; `consistent` makes the tables agree.
+    A value is a list of codes, one per attribute; attribute i has codes from 0 to sizes[i] - 1. `oracle` is a
+    name in `choice.ORACLES`, or "best". Dividing people among the marginals is better than dividing epsilon:
+    the variance grows with the number of marginals instead of its square. The release maps each tuple of
+    attributes to a table of shares; `consistent` makes the tables agree.
 
     Guarantee: one report is epsilon-DP.
     Proof:     which marginal is drawn does not depend on the value; given it, the oracle's report is
@@ -63,7 +64,7 @@ class MarginalResponse(LocalRandomizer):
 
     @property
     def marginals(self) -> tuple[tuple[int, ...], ...]:
-        """Return the attributes of each marginal."""
+        """Return the attributes of each marginal; a report names a marginal by its index in this tuple."""
         return tuple(combinations(range(len(self.sizes)), self.ways))
 
     def client(self) -> dict[str, Any]:
@@ -72,9 +73,11 @@ class MarginalResponse(LocalRandomizer):
         return spec("marginals", self, sizes=list(self.sizes), marginals=marginals, oracles=oracles)
 
     def _cells(self, attributes: tuple[int, ...]) -> int:
+        """Return the number of cells of a marginal."""
         return math.prod(self.sizes[i] for i in attributes)
 
     def _oracles(self) -> list[FrequencyOracle]:
+        """Return the frequency oracle of each marginal."""
         return [
             oracle_named(self.oracle, self.epsilon, self._cells(attributes)) for attributes in self.marginals
         ]
@@ -93,7 +96,7 @@ class MarginalResponse(LocalRandomizer):
         return array.astype(np.int64)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return rows (marginal, the oracle's report, filled up with -1)."""
+        """Return rows (index of the marginal, the oracle's report..., padding of -1)."""
         which = _draws.below(len(self.marginals), len(values), entropy)
         data = np.full((len(values), self._width()), -1, np.int64)
         data[:, 0] = which
@@ -111,10 +114,11 @@ class MarginalResponse(LocalRandomizer):
         return 1 + max(oracle._width() or 1 for oracle in self._oracles())
 
     def _rows(self, data: NDArray[Any], number: int, oracle: FrequencyOracle) -> NDArray[Any]:
+        """Return the oracle's reports of one marginal, without index and padding."""
         width = oracle._width()
         rows = data[data[:, 0] == number, 1:]
         if (rows[:, width or 1 :] != -1).any():
-            raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
         return rows[:, 0] if width is None else rows[:, :width]
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -128,15 +132,16 @@ class MarginalResponse(LocalRandomizer):
             rows = self._rows(data, number, oracle)
             if not len(rows):
                 raise InvalidInput(
-                    f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask "
-                    "more people."
+                    f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. "
+                    f"Collect more reports."
                 )
             tables[attributes] = oracle.estimate(rows).value.reshape([self.sizes[i] for i in attributes])
             people[attributes] = len(rows)
 
         def error(confidence: float) -> dict[tuple[int, ...], float]:
-            """Return the error around the shares among those who reported a marginal, who are a random sample
-            of all."""
+            """Return the error bound of each marginal; with probability `confidence` all hold at once. Half
+            of the failure probability is for the oracles, and half for the sampling: those who report a
+            marginal are a random sample of all people (Hoeffding, a union over the cells)."""
             each = 1 - (1 - confidence) / (2 * len(tables))
             return {
                 attributes: oracle.error(people[attributes], each)
@@ -147,8 +152,9 @@ class MarginalResponse(LocalRandomizer):
         return released(tables, event, error)
 
     def consistent(self, release: Release, people: int) -> dict[tuple[int, ...], NDArray[Any]]:
-        """Return the tables of a release, made to agree on all sums that they share, by least squares;
-        `people` reported.
+        """Return the tables of a release, changed by least squares so that they agree on all marginals that
+        they share. `people` is the number of reports behind the release; each table counts as if it had an
+        equal part of them.
         """
         share = max(1, people // len(self.marginals))
         measured = [
@@ -167,13 +173,14 @@ class MarginalResponse(LocalRandomizer):
 @described("local.HeavyHitters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyHitters(LocalRandomizer):
-    """Finds the common values of a huge domain (words, addresses, numbers of `length` bits) by the prefix
-    extending method (PEM).
+    """Finds the common values among numbers of `length` bits (which may encode words or addresses) by the
+    prefix extending method (PEM).
 
-    Each person draws one of the levels and reports that prefix of the value, `first` bits at the lowest level
-    and `step` more at each, by local hashing with the whole epsilon. The collector keeps the `keep` most
-    common prefixes, extends them by all `2**step` ways, and counts those at the next level. The release maps
-    the values found to their estimated shares, most common first.
+    Each person draws one level at random, and reports the prefix of the value at that level by local hashing
+    with the whole epsilon. Prefixes have `first` bits at the lowest level, and `step` bits more at each
+    further level. At each level the collector keeps the `keep` most common prefixes, extends them in all
+    2**step ways, and estimates the extended prefixes at the next level. The release maps the `keep` values of
+    the last level to their estimated shares, most common first.
 
     Guarantee: one report is epsilon-DP.
     Proof:     the level does not depend on the value; given it, the report is `LocalHashing`'s. Wang, Li &
@@ -197,8 +204,8 @@ class HeavyHitters(LocalRandomizer):
             or self.keep > 4096
         ):
             raise InvalidInput(
-                "length must be at most 52, first at most 16 and length, step at most 12, keep at most "
-                f"4096; got {self.length}, {self.first}, {self.step}, {self.keep}. Nothing was drawn."
+                "length must be at most 52, first at most 16 and at most length, step at most 12, keep at "
+                f"most 4096; got {self.length}, {self.first}, {self.step}, {self.keep}. Nothing was drawn."
             )
         self._oracle(0)
 
@@ -213,8 +220,8 @@ class HeavyHitters(LocalRandomizer):
         return spec("prefixes", self, length=self.length, levels=list(self.levels), oracles=oracles)
 
     def _oracle(self, level: int) -> LocalHashing:
-        """Return the oracle of a level; all levels have the buckets that suit complete values, so that all
-        reports are of one length."""
+        """Return the oracle of a level. All levels have the number of buckets that is best for complete
+        values, so that all reports have one length."""
         buckets = LocalHashing(epsilon=self.epsilon, domain=1 << self.length).buckets
         return LocalHashing(epsilon=self.epsilon, domain=1 << self.levels[level], buckets=buckets)
 
@@ -226,7 +233,7 @@ class HeavyHitters(LocalRandomizer):
         return codes_below(array, 1 << self.length)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return rows (level, the oracle's report)."""
+        """Return rows (level, the oracle's report...)."""
         levels = _draws.below(len(self.levels), len(values), entropy)
         data = np.empty((len(values), self._width()), np.int64)
         data[:, 0] = levels
@@ -248,15 +255,19 @@ class HeavyHitters(LocalRandomizer):
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         prefixes, shares, people = np.arange(1 << self.first), np.zeros(0), 0
+        # Each candidate prefix is high[i] + low[j]: a prefix that was kept, shifted, plus the new bits.
         high, low = prefixes, np.zeros(1, np.int64)
         for level, bits in enumerate(self.levels):
             rows, oracle = data[data[:, 0] == level, 1:], self._oracle(level)
             if not len(rows):
-                raise InvalidInput(f"nobody reported {bits} bits. Nothing was estimated. Ask more people.")
+                raise InvalidInput(
+                    f"nobody reported a prefix of {bits} bits. Nothing was estimated. Collect more reports."
+                )
             if level:
                 added = bits - self.levels[level - 1]
                 high, low = prefixes << added, np.arange(1 << added)
                 prefixes = (high[:, None] | low).ravel()
+            # up to 2**16 prefixes one transform is used; a convention, not measured
             if bits <= 16:
                 counts = oracle._counts(rows)[prefixes]
             else:
@@ -267,8 +278,9 @@ class HeavyHitters(LocalRandomizer):
         last = self._oracle(len(self.levels) - 1)
 
         def error(confidence: float) -> float:
-            """Return the error for the shares of any values named beforehand; those that came out on top by
-            luck are overestimated, as all maxima are."""
+            """Return the error bound of the shares at the last level. It holds for all values of the domain
+            at once; the values in the release are those with the largest estimates, which are overestimated
+            on average."""
             half = 1 - (1 - confidence) / 2
             sampling_error = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
             return last.error(people, half) + sampling_error

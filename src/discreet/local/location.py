@@ -1,5 +1,5 @@
-"""Where people are: a report is a place near the true one, the nearer the likelier (the exponential
-mechanism with a distance score).
+"""Reports of locations: the nearer a place is to the true one, the more likely it is reported (the
+exponential mechanism with the distance as its score).
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 
-# The exact ratio looks at every place for every report: at most 160,000 weights. No measurement on record.
+# The largest number of places. The exact ratio reads the weight of every report for every place, at most
+# 160,000 weights. Not measured.
 _MAX_PLACES = 400
-# Bits of the largest weight: a report that is rarer gets weight 1, which is its share rounded up. Rows of at
-# most 400 weights stay below the 2**52 of `_draws.LIMIT`.
+# The bits of the largest weight. Weights that would be rounded to 0 become 1, so that no report has
+# probability zero. The sum of 400 such weights stays below the 2**52 of `_draws.LIMIT`.
 _WEIGHT_BITS = 36
 
 
 @described("local.DistanceResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceResponse(LocalRandomizer):
-    """Reports place y for place x with a weight of exp(-rate * distance(x, y)): distance response, an
-    exponential mechanism.
+    """Reports place j for the true place i with probability proportional to exp(-rate * distance(i, j)):
+    distance response, an exponential mechanism.
 
-    `places` are points as tuples of coordinates, (x, y) or (x,) on a line, numbered in order. The rate is
-    nearly the largest at which the mechanism is epsilon-DP: with few places it is up to twice the textbook's
-    epsilon / (2 diameter), because rows that are normalized differ by less.
+    `places` are points as tuples of coordinates, such as (x, y), or (x,) on a line. Values and reports are
+    indices in `places`. The rate is nearly the largest at which the mechanism is epsilon-DP. It is up to
+    twice the textbook's epsilon / (2 diameter), which allows for the largest possible change of the
+    normalizing sums; here the actual sums are used.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     weights are integers; the largest ratio of two places' probabilities of one report is computed
-               over all reports and pairs, as a fraction, and compared with exp(epsilon). (Without
-               rounding, epsilon / (2 diameter) always is epsilon-DP: McSherry & Talwar 2007.)
+    Proof:     weights are integers. The largest ratio of the probabilities of one report from two places is
+               computed over all reports and pairs of places, as an exact fraction, and compared with
+               exp(epsilon). (Without rounding to integers, the rate epsilon / (2 diameter) is always
+               epsilon-DP: McSherry & Talwar 2007.)
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> response = DistanceResponse(epsilon=1, places=grid_places(3))
@@ -92,12 +95,12 @@ class DistanceResponse(LocalRandomizer):
 
     @property
     def rate(self) -> float:
-        """Return how fast weights fall with distance."""
+        """Return the rate at which weights fall with distance, per unit of distance."""
         return float(_table(self.places, _require.exact(self.epsilon, "epsilon"))[0])
 
     @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """Return the integer weights of every report, one row for each place."""
+        """Return the integer weights of all reports, one row per true place."""
         return _table(self.places, _require.exact(self.epsilon, "epsilon"))[1]
 
     @property
@@ -105,12 +108,12 @@ class DistanceResponse(LocalRandomizer):
         return _ratio(self.weights)
 
     def matrix(self) -> Floats:
-        """Return the probabilities, one row for each place."""
+        """Return the probabilities of all reports, one row per true place."""
         table = np.array(self.weights, dtype=np.float64)
         return np.asarray(table / table.sum(axis=1, keepdims=True))
 
     def expected_distance(self) -> Floats:
-        """Return, for each place, how far from it its reports are on average."""
+        """Return, for each true place, the mean distance of its reports."""
         return np.asarray((self.matrix() * _distances(self.places)).sum(axis=1))
 
     def client(self) -> dict[str, Any]:
@@ -118,6 +121,7 @@ class DistanceResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
+        """Return the cumulative sums of each row of weights."""
         return [list(accumulate(row)) for row in self.weights]
 
     def _values(self, array: NDArray[Any]) -> Codes:
@@ -135,17 +139,19 @@ class DistanceResponse(LocalRandomizer):
         check_range(data, self.domain)
 
     def _inverse(self) -> Floats:
-        """Return the matrix that turns shares of reports to unbiased shares of places."""
+        """Return the matrix that maps shares of reports to unbiased estimates of the shares of places. Beyond
+        a condition number of 1e12, floats would leave few digits."""
         matrix = self.matrix()
         if np.linalg.cond(matrix) > 1e12:
             raise InvalidInput(
-                "at this epsilon nearby places cannot be told apart without bias. Use "
-                "expectation_maximization(randomizer, reports), or fewer places."
+                "at this epsilon, reports of nearby places are too similar for unbiased estimates. Nothing "
+                "was estimated. Use expectation_maximization(randomizer, reports), or fewer places."
             )
         return np.asarray(np.linalg.inv(matrix.T))
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """Return the variance of each estimated share, for these true shares (by default all alike)."""
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all
+        equal)."""
         _require.integer(people=people, at_least=1)
         f = np.full(self.domain, 1 / self.domain) if shares is None else np.asarray(shares, dtype=np.float64)
         inverse = self._inverse()
@@ -157,7 +163,8 @@ class DistanceResponse(LocalRandomizer):
         widths = inverse.max(axis=1) - inverse.min(axis=1)
 
         def error(confidence: float) -> float:
-            """Return Hoeffding's bound with a union over the places."""
+            """Return Hoeffding's bound, with a union over the places. A report adds one entry of row i of
+            `inverse` to the estimate of place i, so its summand is in an interval of width widths[i]."""
             return float(
                 widths.max() * math.sqrt(math.log(2 * self.domain / (1 - confidence)) / (2 * people))
             )
@@ -166,7 +173,8 @@ class DistanceResponse(LocalRandomizer):
 
 
 def grid_places(side: int, other: int | None = None) -> tuple[tuple[int, int], ...]:
-    """Return the cells of a grid, row by row."""
+    """Return the points (row, column) of a grid with `side` rows and `other` columns (by default as many),
+    row by row."""
     _require.integer(side=side, at_least=2)
     if other is not None:
         _require.integer(other=other, at_least=1)
@@ -174,7 +182,7 @@ def grid_places(side: int, other: int | None = None) -> tuple[tuple[int, int], .
 
 
 def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
-    """Return all pairwise distances."""
+    """Return all pairwise Euclidean distances."""
     points = np.array([[float(c) for c in place] for place in places])
     return np.asarray(np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2)))
 
@@ -183,37 +191,42 @@ def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
 def _table(
     places: tuple[tuple[Real, ...], ...], epsilon: Fraction
 ) -> tuple[Fraction, tuple[tuple[int, ...], ...]]:
-    """Return (rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
-    first and then exactly."""
+    """Return (rate, weights): nearly the largest rate whose integer weights are epsilon-DP. A bisection in
+    floats finds a candidate; then the exact ratio of its integer weights is checked, and the rate lowered
+    until it passes."""
     distances = _distances(places)
-    target = float(epsilon)
+    # Weights of 36 bits have ratios below 400 * 2**36, which is exp(31), so a larger epsilon than 1e9 changes
+    # nothing.
+    target = min(_require.float_or_inf(epsilon), 1e9)
 
     def spread(rate: float) -> float:
+        """Return the logarithm of the largest ratio, in floats and without rounding weights to integers."""
         logs = -rate * distances
         logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
         return float((logs.max(axis=0) - logs.min(axis=0)).max())
 
-    # The log ratios at the two ends of the diameter D add up to 2 * rate * D: no rate above epsilon / D is
-    # private.
+    # With D the diameter: the rate epsilon / (2 D) is private. For two places at distance D, the log ratios
+    # of the reports of these two places add up to 2 * rate * D, so no rate above epsilon / D is private.
     low = target / (2 * float(distances.max()))
     high = 2 * low
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if spread(middle) <= target else (low, middle)
-    # rounding to integers may have enlarged the ratio: step back, by growing steps and as long as the rate is
-    # positive, until the exact one fits
-    for back in range(1, 45):
-        rate = Fraction(low) * (1 - Fraction(back * back, 2000))
+    # Rounding to integers may have enlarged the ratio. The rate is lowered by 1, 4, 9, ... parts in 2000,
+    # while it is positive (44² < 2000), until the exact ratio passes.
+    for attempt in range(1, 45):
+        rate = Fraction(low) * (1 - Fraction(attempt * attempt, 2000))
         weights = _weights(distances, rate)
         if _draws.within(_ratio(weights), epsilon):
             return rate, weights
     raise _require.fail(
-        "epsilon", target, f"larger: weights of {_WEIGHT_BITS} bits cannot tell these places apart at it"
+        "epsilon", target, f"larger: no weights of {_WEIGHT_BITS} bits are private for these places at it"
     )
 
 
 def _weights(distances: Floats, rate: Fraction) -> tuple[tuple[int, ...], ...]:
-    """Return the integer weights exp(-rate distance), at least 1, one row for each place."""
+    """Return the weights exp(-rate * distance) in units of 2**-36, rounded to integers of at least 1, one row
+    per true place."""
     table: dict[float, int] = {}
     for distance in np.unique(distances).tolist():
         table[distance] = max(1, exp_neg(rate * Fraction(distance), _WEIGHT_BITS)[0])
@@ -221,17 +234,16 @@ def _weights(distances: Floats, rate: Fraction) -> tuple[tuple[int, ...], ...]:
 
 
 def _ratio(weights: tuple[tuple[int, ...], ...]) -> Fraction:
-    """Return the largest ratio of two places' probabilities of one report."""
+    """Return the largest ratio of the probabilities of one report from two places, exactly."""
     totals = [sum(row) for row in weights]
     largest = Fraction(1)
     for column in zip(*weights, strict=True):
         ranked = sorted((w / t, i) for i, (w, t) in enumerate(zip(column, totals, strict=True)))
-        # floats order up to rounding: the exact extremes are among those within 1e-12 of the ends
-        ends = (
-            [i for chance, i in ranked if chance <= ranked[0][0] * (1 + 1e-12)],
-            [i for chance, i in ranked if chance >= ranked[-1][0] * (1 - 1e-12)],
-        )
-        lower = min(Fraction(column[i], totals[i]) for i in ends[0])
-        upper = max(Fraction(column[i], totals[i]) for i in ends[1])
+        # Quotients in floats have a relative error of 2**-53, so the exact extremes are among the places
+        # within 1e-12 of the smallest and of the largest.
+        smallest = [i for probability, i in ranked if probability <= ranked[0][0] * (1 + 1e-12)]
+        greatest = [i for probability, i in ranked if probability >= ranked[-1][0] * (1 - 1e-12)]
+        lower = min(Fraction(column[i], totals[i]) for i in smallest)
+        upper = max(Fraction(column[i], totals[i]) for i in greatest)
         largest = max(largest, upper / lower)
     return largest

@@ -1,15 +1,16 @@
 """Long-term collection from the same people: permanent and instantaneous randomized response, and the price
 of all reports together.
 
-A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once,
-keeps it on the device, and each time reports a noisy copy of it: whatever the number of reports, they are
-post-processing of the permanent answer, and its price is all that is ever paid.
+A report that is drawn from the value each time is paid for each time. With memoization, the device draws a
+*permanent* answer once, stores it, and each time reports a noisy copy of it, the *instantaneous* response.
+Any number of reports is post-processing of the permanent answer, so the price of the permanent answer is the
+price of all of them.
 
-The honest price. The promise above is about one value: `start` is called once for it. A device that keeps one
-permanent answer per value, and switches between them as the value changes, shows *when* it changed: no finite
-epsilon of the permanent answers covers that (docs/local.md has the two histories that tell it; tests
-enumerate them). So here a device goes on reporting its first answer until it is told to `start` again, at
-times that do not depend on values (a public calendar), and each `start` is paid in full.
+This price is about one value, for which `start` is called once. A device that stores one permanent answer per
+value, and switches between them as the value changes, reveals *when* the value changed, and no finite epsilon
+covers that (docs/local.md has two histories that show it; tests enumerate them). So here a device goes on
+reporting its first answer until the application calls `start` again, at times that do not depend on values (a
+public calendar). Each `start` is paid in full.
 """
 
 from __future__ import annotations
@@ -50,18 +51,19 @@ from .oracles import FrequencyOracle
 @described("local.LongTermResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongTermResponse(FrequencyOracle):
-    """Draws a permanent answer that costs `epsilon` for ever, and reports noisy copies of it: chained k-ary
+    """Draws a permanent answer that costs `epsilon` once, and reports noisy copies of it: chained k-ary
     randomized response.
 
-    Who sees one report only learns `first_epsilon` < epsilon.
+    Towards an observer who sees one report only, the price is `first_epsilon`, which is below epsilon.
 
     Guarantee: all reports that follow one `start`, however many, are together epsilon-DP; the first alone is
                first_epsilon-DP.
-    Proof:     the permanent answer is k-ary randomized response with a / b <= exp(epsilon), and reports
-               depend on the value through it only. One report has weight A = a a' + (k-1) b b' for the truth
-               and B = a b' + b a' + (k-2) b b' for each other value; A / B grows with a' / b', which is
-               rounded down. (Arcolezi et al. 2022, arXiv:2111.04636, L-GRR; Erlingsson et al. 2014,
-               arXiv:1407.6981, for bits.)
+    Proof:     the permanent answer is k-ary randomized response, with weight a for the truth, weight b for
+               any other of the k = domain values, and a / b <= exp(epsilon). Reports depend on the value only
+               through it. The instantaneous response has weights a' and b' in the same way. So one report has
+               weight A = a a' + (k-1) b b' for the truth and B = a b' + b a' + (k-2) b b' for each other
+               value; A / B grows with a' / b', which is rounded down. (Arcolezi et al. 2022,
+               arXiv:2111.04636, L-GRR; Erlingsson et al. 2014, arXiv:1407.6981, for bits.)
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 
@@ -79,24 +81,30 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def _permanent(self) -> tuple[int, int]:
+        """Return (a, b), the weights of the permanent answer."""
         return _draws.odds(self.epsilon, 1, self.domain - 1)
 
     @property
     def _instantaneous(self) -> tuple[int, int]:
-        """Return the odds of the instantaneous response, the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R)
-        for permanent odds r and odds R of a first report.
+        """Return (a', b'), the weights of the instantaneous response: a' / b' is at most (R (r + k - 2) - (k
+        - 1)) / (r - R), where r = a / b and R <= exp(first_epsilon) is the ratio A / B that one report may
+        have. Solving A / B = R for a' / b' gives this.
         """
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
         if not first < r:
             raise _require.fail(
-                "first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}, as integer odds"
+                "first_epsilon",
+                self.first_epsilon,
+                f"below epsilon = {self.epsilon!r} also after both are rounded to integer odds",
             )
         target_odds = (first * (r + k - 2) - (k - 1)) / (r - first)
         b = 1 << max(int(_draws.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
         a = min(int(target_odds * b), _draws.LIMIT - (k - 1) * b)
         if a <= b:
-            raise _require.fail("first_epsilon", self.first_epsilon, "larger: its odds would be even")
+            raise _require.fail(
+                "first_epsilon", self.first_epsilon, "larger: rounded to integers, its odds would be 1 : 1"
+            )
         return a, b
 
     @property
@@ -105,12 +113,13 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def first_ratio(self) -> Fraction:
-        """Return the largest ratio of the probabilities that two values give to one report alone."""
+        """Return the largest ratio P(report | value) / P(report | other value) of one report alone."""
         p, q = self.support
         return p / q
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
+        # c and d are the a' and b' of the proof
         (a, b), (c, d), k = self._permanent, self._instantaneous, self.domain
         total = (a + (k - 1) * b) * (c + (k - 1) * d)
         return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
@@ -120,18 +129,22 @@ class LongTermResponse(FrequencyOracle):
         return (self.domain - 1).bit_length()
 
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
-        """Return the permanent answer, for the device to keep secret; each call costs `epsilon`."""
+        """Return the permanent answer, which the device stores and keeps secret; each call costs
+        `epsilon`."""
         require_entropy(entropy)
-        return int(_respond(self._one(value), self.domain, self._permanent, entropy)[0])
+        return int(_draws.kary_response(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
-        """Return one more noisy copy of the permanent answer, at no further cost."""
+        """Return one more noisy copy of the permanent answer `state`, at no further cost."""
         require_entropy(entropy)
-        return int(_respond(self._one(state), self.domain, self._instantaneous, entropy)[0])
+        return int(_draws.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def _one(self, value: Any) -> Codes:
+        """Return one checked value as an array of length 1."""
         if not self.is_single(value):
-            raise InvalidInput("a permanent answer is of one value. Nothing was drawn.")
+            raise InvalidInput(
+                "give one value: each permanent answer belongs to one person. Nothing was drawn."
+            )
         return codes_below(np.asarray(value)[None], self.domain)
 
     def client(self) -> dict[str, Any]:
@@ -144,8 +157,11 @@ class LongTermResponse(FrequencyOracle):
         )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        return _respond(
-            _respond(values, self.domain, self._permanent, entropy), self.domain, self._instantaneous, entropy
+        return _draws.kary_response(
+            _draws.kary_response(values, self.domain, self._permanent, entropy),
+            self.domain,
+            self._instantaneous,
+            entropy,
         )
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -158,31 +174,22 @@ class LongTermResponse(FrequencyOracle):
         return np.asarray(data[:, None] == np.arange(self.domain))
 
 
-def _respond(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
-    """Respond by k-ary randomized response with these weights."""
-    a, b = weights
-    honest = _draws.coin(a, a + (domain - 1) * b, len(values), entropy)
-    lies = np.flatnonzero(~honest)
-    data = values.copy()
-    others = _draws.below(domain - 1, len(lies), entropy)
-    data[lies] = others + (others >= values[lies])
-    return data
-
-
 @described("local.Rappor")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rappor(LocalRandomizer):
-    """Puts words of an open vocabulary in a Bloom filter, keeps a permanent noisy copy of it, and reports
-    copies of that: RAPPOR.
+    """Puts a word of an open vocabulary into a Bloom filter, stores a permanent noisy copy of the filter, and
+    reports noisy copies of that copy: RAPPOR.
 
-    A device is in one of `cohorts`, each with hash functions of its own. Bits of the permanent copy are
-    flipped with probability f/2, set from `epsilon`: 2 hashes ln((1 - f/2) / (f/2)). A report has each bit
-    set with probability `q` where the permanent bit is set and `p` where it is not.
+    The filter has `bits` bits, of which `hashes` hash functions set one each. A device draws one of `cohorts`
+    cohorts, each with hash functions of its own. Bits of the permanent copy are flipped with probability f/2,
+    the smallest with 2 hashes ln((1 - f/2) / (f/2)) <= epsilon. In a report, a bit is set with probability
+    `q` where the permanent bit is set, and with probability `p` where it is not.
 
     Guarantee: all reports that follow one `start` are together epsilon-DP; one alone is first_epsilon-DP.
-    Proof:     two words differ in at most 2 hashes bits of the filter, whose cohort does not depend on the
-               word. Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981, in units of 2**-32 rounded towards
-               privacy; tests enumerate both claims.
+    Proof:     the cohort does not depend on the word, and in one cohort the filters of two words differ in at
+               most 2 hashes bits. Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981. f/2 is rounded up to
+               units of 2**-32, and first_epsilon is computed from the rounded f/2, p and q; tests enumerate
+               both claims.
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 
@@ -221,14 +228,16 @@ class Rappor(LocalRandomizer):
 
     @property
     def _one_report(self) -> tuple[Fraction, Fraction]:
-        """Return (q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and
-        for one that is not.
+        """Return (q*, p*), in the notation of the paper: the probabilities that a reported bit is set, for a
+        bit of the filter that is set and for one that is not.
         """
         flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
         return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
 
     @property
     def first_ratio(self) -> Fraction:
+        """Return the largest ratio P(report | word) / P(report | other word) of one report alone: that of two
+        words whose filters have no set bit in common."""
         up, down = self._one_report
         return (up * (1 - down) / (down * (1 - up))) ** self.hashes
 
@@ -238,7 +247,8 @@ class Rappor(LocalRandomizer):
         return certified.log_above(self.first_ratio)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
-        """Return the Bloom filter of a word in a cohort."""
+        """Return the Bloom filter of a word in a cohort. The text that is hashed is a contract with
+        js/discreet-local.mjs and with stored reports."""
         raw = _word(word)
         bits = np.zeros(self.bits, bool)
         for number in range(self.hashes):
@@ -247,13 +257,15 @@ class Rappor(LocalRandomizer):
         return bits
 
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
-        """Return [cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""
+        """Return the state [cohort, permanent bits], which the device stores and keeps secret; each call
+        costs `epsilon`."""
         require_entropy(entropy)
         cohorts, permanent = self._permanent([_word(value)], entropy)
         return [int(cohorts[0]), permanent[0].astype(int).tolist()]
 
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
-        """Return [cohort, bits...]: one more report of the permanent bits, at no further cost."""
+        """Return [cohort, bits...]: one more noisy copy of the permanent bits, at no further cost. `state` is
+        what `start` returned."""
         require_entropy(entropy)
         well_formed = (
             isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
@@ -279,6 +291,8 @@ class Rappor(LocalRandomizer):
         return data[0].tolist() if single else self._batch(data, entropy)
 
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
+        """Return (cohorts, permanent bits), one row per word. The order of draws: all cohorts, then all
+        bits."""
         flip = self.thresholds[0]
         cohorts = _draws.below(self.cohorts, len(words), entropy)
         cached: dict[tuple[bytes, int], NDArray[np.bool_]] = {}
@@ -290,6 +304,7 @@ class Rappor(LocalRandomizer):
         return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
 
     def _instantaneous(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
+        """Return one noisy copy of each row of permanent bits."""
         _, p, q = self.thresholds
         return _draws.coins(np.where(permanent, q, p), entropy)
 
@@ -310,8 +325,8 @@ class Rappor(LocalRandomizer):
         check_range(data, [self.cohorts] + [2] * self.bits)
 
     def bit_shares(self, reports: Any) -> tuple[Floats, NDArray[np.int64]]:
-        """Return (unbiased shares of set filter bits, one row for each cohort; how many reported in each
-        cohort)."""
+        """Return (shares, people): unbiased estimates of the share of devices that have each filter bit set,
+        one row per cohort, NaN in a cohort without reports; and the number of reports of each cohort."""
         data, _ = self._collect(reports)
         people = np.bincount(data[:, 0], minlength=self.cohorts)
         sums = np.zeros((self.cohorts, self.bits))
@@ -321,11 +336,16 @@ class Rappor(LocalRandomizer):
             return (sums / people[:, None] - down) / (up - down), people
 
     def decode(self, reports: Any, words: Any) -> dict[Any, float]:
-        """Return the shares of candidate words: the non-negative ones whose filters are nearest to the
-        estimated bits, weighted by cohort size.
+        """Return estimated shares of the candidate words: the non-negative shares for which the sum of the
+        words' filters is nearest to the estimated bits (least squares, weighted by the size of each cohort).
         """
         candidates = _require.listed(words=words)
         _require.non_empty(words=candidates)
+        if len({_word(word) for word in candidates}) < len(candidates):
+            raise InvalidInput(
+                "some words are listed twice, and their share would be divided between them. Nothing was "
+                "estimated. Give each word once."
+            )
         shares, people = self.bit_shares(reports)
         present = np.flatnonzero(people)
         rows = np.concatenate(
@@ -336,14 +356,16 @@ class Rappor(LocalRandomizer):
         return dict(zip(candidates, fitted.tolist(), strict=True))
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
-        """Return the shares of set bits, by cohort: what the reports say without a list of words; see
-        `decode`. A cohort in which nobody reported has zeros, to which the error does not apply."""
+        """Return the estimated shares of set bits, one row per cohort. This needs no list of words; `decode`
+        estimates the shares of given words. A cohort without reports has zeros, to which the error does not
+        apply."""
         shares, people = self.bit_shares(data)
         up, down = self._one_report
         spread = _round.up(1 / (up - down))
 
         def error(confidence: float) -> float:
-            """Return Hoeffding's bound with a union over all bits of all cohorts."""
+            """Return Hoeffding's bound for the smallest cohort that has reports, with a union over all bits
+            of all cohorts."""
             cells = 2 * self.cohorts * self.bits / (1 - confidence)
             return float(spread * math.sqrt(math.log(cells) / (2 * max(1, int(people[people > 0].min())))))
 

@@ -1,10 +1,11 @@
-"""Means in the local model: every person has a number between declared bounds, and reports it so that only
-the mean can be told.
+"""Means in the local model: every person has a number between declared bounds, and sends a noisy report from
+which only the mean over many people can be estimated well.
 
-A value is put on a grid of `steps` equal steps first (rounded up or down at random, so that its mean stays),
-and everything after that is integers: the ratio of probabilities is the ratio of two integers, after the
-discretization and not before it. Each estimate is unbiased for what the grid can hold, and says its error.
-Bounds are public: a value outside is clamped to them.
+A value is first rounded to a grid with the numbers 0, 1, ..., `steps` (up or down at random, so that its mean
+is unchanged, up to 2**-32 of a step). Everything after that is integers, so that the ratio of the
+probabilities of a report is a ratio of two integers, and the guarantee holds for what is really drawn. Each
+estimate is unbiased, apart from that 2**-32, and has an error bound. Bounds are public; a value outside is
+clamped to them. In the proofs, a and b are the integer weights of `_draws.odds`, a / b <= exp(epsilon).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from ._mean_base import ROUNDING, MeanRandomizer
 @described("local.DuchiMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuchiMean(MeanRandomizer):
-    """Reports one bit, "high" more likely the higher the value is: Duchi's mechanism, the best there is for a
-    small epsilon.
+    """Reports one bit, which is 1 with a probability that grows with the value: Duchi's mechanism, the best
+    for a small epsilon.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     at the grid's number i of s, "high" has probability ((s - i) b + i a) / (s (a + b)), between b
-               and a over a + b; so both answers have a ratio of at most a / b <= exp(epsilon), attained at
-               the two ends. Duchi, Jordan & Wainwright 2018, arXiv:1604.02390; Wang et al. 2019,
-               arXiv:1907.00782, Algorithm 1.
+    Proof:     at the grid number i, with s = `steps`, the bit is 1 with probability ((s - i) b + i a) / (s (a
+               + b)). This is between b / (a + b) and a / (a + b), so the ratio of the probabilities of either
+               bit is at most a / b <= exp(epsilon), which is attained at the two ends of the grid. Duchi,
+               Jordan & Wainwright 2018, arXiv:1604.02390; Wang et al. 2019, arXiv:1907.00782, Algorithm 1.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -87,8 +88,12 @@ class DuchiMean(MeanRandomizer):
 
     def _unit_variance(self, x: float) -> float:
         a, b = self._weights
-        chance = ((self.steps - x) * b + x * a) / (self.steps * (a + b))
-        return chance * (1 - chance) * self._spread() ** 2
+        # Rounding is included: the bit is 1 with the same probability, linear in x, between grid numbers.
+        probability = ((self.steps - x) * b + x * a) / (self.steps * (a + b))
+        return probability * (1 - probability) * self._spread() ** 2
+
+    def _largest_rounded_variance(self) -> float:
+        return self._largest_variance()
 
     def _largest_variance(self) -> float:
         return self._spread() ** 2 / 4
@@ -101,16 +106,17 @@ class DuchiMean(MeanRandomizer):
 @described("local.PiecewiseMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseMean(MeanRandomizer):
-    """Reports a number that is within a window around the value much more often than outside: the piecewise
+    """Reports a number that is more often inside a window around the value than outside: the piecewise
     mechanism.
 
-    The report is one of steps + window numbers. Those from i to i + window - 1 are likely for the grid's
-    number i; the window's share of the steps is exp(-epsilon / 2), the continuous mechanism's.
+    The report is one of steps + window numbers. For the grid number i, those from i to i + window - 1 are the
+    likely ones. `window` is steps * exp(-epsilon / 2), rounded, as in the continuous mechanism.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     for every i exactly `window` of the numbers have weight a and the others b, of one total; a / b
-               <= exp(epsilon). Wang et al. 2019, arXiv:1907.00782, Algorithm 2 and Lemma 1, on a grid. The
-               mean of the report is linear in i, as the window moves with i.
+    Proof:     for every i, exactly `window` of the numbers have weight a and all others weight b, so the
+               total is the same for every i; a / b <= exp(epsilon). Wang et al. 2019, arXiv:1907.00782,
+               Algorithm 2 and Lemma 1, on a grid. The mean of the report is linear in i, as the window moves
+               with i.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -125,7 +131,8 @@ class PiecewiseMean(MeanRandomizer):
 
     @property
     def window(self) -> int:
-        return max(1, round(self.steps * math.exp(-float(self.epsilon) / 2)))
+        """Return how many numbers are likely."""
+        return max(1, round(self.steps * math.exp(-_require.float_or_inf(self.epsilon) / 2)))
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -150,22 +157,27 @@ class PiecewiseMean(MeanRandomizer):
         return self._report(self._on_grid(values, entropy), entropy)
 
     def _report(self, grid: Codes, entropy: Entropy) -> Codes:
+        """Return one report per grid number. The order of draws: whether the report is in the window, then
+        which number of the window, then which number outside."""
         a, b = self._weights
         window = self.window
-        near = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
-        position = np.empty(len(grid), np.int64)
-        position[near] = grid[near] + _draws.below(window, int(near.sum()), entropy)
-        far = _draws.below(self.steps, len(grid) - int(near.sum()), entropy)
-        position[~near] = far + np.where(far >= grid[~near], window, 0)
-        return position
+        inside = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
+        reports = np.empty(len(grid), np.int64)
+        reports[inside] = grid[inside] + _draws.below(window, int(inside.sum()), entropy)
+        outside = _draws.below(self.steps, len(grid) - int(inside.sum()), entropy)
+        # numbers from the window on skip it
+        reports[~inside] = outside + np.where(outside >= grid[~inside], window, 0)
+        return reports
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.steps + self.window)
 
     @property
     def _line(self) -> tuple[Fraction, Fraction]:
-        """Return (slope, offset): a report of mean m has the grid's number slope * m + offset."""
+        """Return (slope, offset): the unbiased estimate of the grid number from a report r is slope * r +
+        offset. It solves the linear relation between the grid number and the mean report."""
         a, b = self._weights
+        # m is the number of possible reports
         w, m = self.window, self.steps + self.window
         total = w * a + self.steps * b
         slope = Fraction(total, (a - b) * w)
@@ -176,10 +188,16 @@ class PiecewiseMean(MeanRandomizer):
         return np.asarray(float(slope) * data + float(offset))
 
     def _unit_variance(self, x: float) -> float:
+        i = min(int(x), self.steps - 1)
+        up = x - i
+        # i + 1 with probability `up`, else i: the mean of the two variances, and the variance of the rounding
+        return (1 - up) * self._variance_at(i) + up * self._variance_at(i + 1) + up * (1 - up)
+
+    def _variance_at(self, i: int) -> float:
+        """Return the variance of one summand at the grid number i."""
         a, b = self._weights
         w, m = self.window, self.steps + self.window
         numbers = np.arange(m, dtype=np.float64)
-        i = min(int(x), self.steps)
         weights = np.full(m, float(b))
         weights[i : i + w] = float(a)
         weights /= weights.sum()
@@ -187,9 +205,9 @@ class PiecewiseMean(MeanRandomizer):
         return float(self._line[0]) ** 2 * float(weights @ (numbers - mean) ** 2)
 
     def _largest_variance(self) -> float:
-        """Return the variance at an end of the range, the largest: the second moment about any point is
-        smallest for a window in the middle, by symmetry and convexity."""
-        return max(self._unit_variance(0), self._unit_variance(self.steps)) * (1 + 1e-9)
+        """Return the variance at an end of the grid, which is the largest: by symmetry and convexity, the
+        variance is smallest for a window in the middle."""
+        return max(self._variance_at(0), self._variance_at(self.steps)) * (1 + 1e-9)
 
     def _spread(self) -> float:
         return _round.up(self._line[0] * (self.steps + self.window - 1))
@@ -198,8 +216,8 @@ class PiecewiseMean(MeanRandomizer):
 @described("local.HybridMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridMean(MeanRandomizer):
-    """Reports by the piecewise mechanism with chance 1 - exp(-epsilon / 2), else by Duchi's bit: the hybrid
-    mechanism. Below epsilon 0.61 it is Duchi's bit only.
+    """Reports by the piecewise mechanism with probability 1 - exp(-epsilon / 2), else by Duchi's mechanism:
+    the hybrid mechanism. For epsilon up to 0.61 it is Duchi's mechanism only, as in the paper.
 
     Guarantee: one report is epsilon-DP.
     Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al.
@@ -218,6 +236,7 @@ class HybridMean(MeanRandomizer):
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
+        """Return the two mechanisms, with the same parameters."""
         options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "low": self.low,
@@ -228,8 +247,8 @@ class HybridMean(MeanRandomizer):
 
     @property
     def piecewise_share(self) -> int:
-        """Return the chance of the piecewise report, in units of 2**-32."""
-        e = float(self.epsilon)
+        """Return the probability of a piecewise report, in units of 2**-32."""
+        e = _require.float_or_inf(self.epsilon)
         return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * ROUNDING)
 
     @property
@@ -244,13 +263,14 @@ class HybridMean(MeanRandomizer):
         )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        """Return rows (0, bit) or (1, number)."""
+        """Return rows (0, Duchi's bit) or (1, piecewise number). The order of draws: which of the two, then
+        all piecewise numbers, then all bits."""
         duchi, piecewise = self._parts
-        second = _draws.coin(self.piecewise_share, ROUNDING, len(values), entropy)
+        is_piecewise = _draws.coin(self.piecewise_share, ROUNDING, len(values), entropy)
         data = np.empty((len(values), 2), np.int64)
-        data[:, 0] = second
-        data[second, 1] = piecewise._draw(values[second], entropy)
-        data[~second, 1] = duchi._draw(values[~second], entropy)
+        data[:, 0] = is_piecewise
+        data[is_piecewise, 1] = piecewise._draw(values[is_piecewise], entropy)
+        data[~is_piecewise, 1] = duchi._draw(values[~is_piecewise], entropy)
         return data
 
     def _width(self) -> int:
@@ -274,6 +294,20 @@ class HybridMean(MeanRandomizer):
         duchi, piecewise = self._parts
         return share * piecewise._largest_variance() + (1 - share) * duchi._largest_variance()
 
+    def _largest_rounded_variance(self) -> float:
+        """Return an upper bound on the variance of one summand, rounding included.
+
+        Proof: at grid numbers both variances are parabolas with the same axis, so that their mixture is
+               largest at an end or in the middle. Between grid numbers the piecewise variance is
+               interpolated, at most an eighth of its second difference above the parabola, and rounding adds
+               up to 1/4.
+        """
+        share, piecewise = self.piecewise_share / ROUNDING, self._parts[1]
+        at = [piecewise._variance_at(i) for i in (0, 1, min(2, self.steps))]
+        second_difference = max(at[0] - 2 * at[1] + at[2], 0.0)
+        largest = max(self._unit_variance(x) for x in (0.0, self.steps / 2, float(self.steps)))
+        return largest + share * (second_difference / 8 + 0.25)
+
     def _spread(self) -> float:
         duchi, piecewise = self._parts
         ends = [0.0, float(duchi.steps + piecewise.window - 1)] if self.piecewise_share else []
@@ -284,13 +318,13 @@ class HybridMean(MeanRandomizer):
 @described("local.LaplaceMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceMean(MeanRandomizer):
-    """Adds discrete Laplace noise of scale steps / epsilon to the value's number on the grid: each reports a
-    noisy number of its own.
+    """Adds discrete Laplace noise of scale steps / epsilon to the grid number of the value, and reports the
+    sum.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     two numbers of the grid differ by at most `steps`, and discrete Laplace noise of scale steps /
-               epsilon has ratios of at most exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh,
-               Roughgarden & Sundararajan 2009, arXiv:0811.2841).
+    Proof:     two grid numbers differ by at most `steps`, and discrete Laplace noise has probability ratios
+               of at most exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh, Roughgarden &
+               Sundararajan 2009, arXiv:0811.2841).
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -312,38 +346,43 @@ class LaplaceMean(MeanRandomizer):
 
     @property
     def ratio(self) -> Fraction:
-        raise InvalidInput("the ratio of Laplace noise is exp(epsilon) itself, which is no fraction.")
+        raise InvalidInput(
+            "the largest ratio of Laplace noise is exp(epsilon), which is not a rational number."
+        )
 
     def client(self) -> dict[str, Any]:
-        """Return the description for the browser, with the rate as two whole numbers in text: they may be
-        longer than a browser's numbers."""
+        """Return the description for the browser. The rate 1 / scale is a numerator and a denominator as
+        texts, because they may be longer than a browser's numbers."""
         rate = 1 / self.scale
-        parts = [str(rate.numerator), str(rate.denominator)]
-        return spec("laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=parts)
+        fraction = [str(rate.numerator), str(rate.denominator)]
+        return spec(
+            "laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=fraction
+        )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         grid = self._on_grid(values, entropy)
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
-        """Refuse forged reports: any integer is possible, but not one that an honest sender gives with a
-        probability below exp(-700)."""
+        """Refuse forged reports. Any integer is possible, but honest senders report beyond this limit with a
+        probability below exp(-700) only."""
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
-            raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
 
     def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
         return data.astype(np.float64)
 
     def _unit_variance(self, x: float) -> float:
-        rate, part = 1 / float(self.scale), x - math.floor(x)
-        return 2 * math.exp(-rate) / math.expm1(-rate) ** 2 + part * (1 - part)
+        # the variance of discrete Laplace noise, and that of rounding up with probability `up`
+        rate, up = 1 / float(self.scale), x - math.floor(x)
+        return 2 * math.exp(-rate) / math.expm1(-rate) ** 2 + up * (1 - up)
 
     def _largest_variance(self) -> float:
         return self._unit_variance(0.0)
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """Return how far the estimated mean is at most from the true one, with probability `confidence`:
-        Chebyshev's inequality, for the noise and the rounding to the grid."""
+        """Return a bound on the distance of the estimated mean from the true mean that holds with probability
+        `confidence`: Chebyshev's inequality, for the noise and the rounding to the grid."""
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         unit = float((self._exact("high") - self._exact("low")) / self.steps)
@@ -351,4 +390,5 @@ class LaplaceMean(MeanRandomizer):
         return math.sqrt(variance / (1 - confidence)) * (1 + 1e-12)
 
     def _spread(self) -> float:
+        # Laplace noise is unbounded; `error` uses the variance only.
         return math.inf

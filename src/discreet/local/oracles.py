@@ -1,9 +1,11 @@
-"""Frequency oracles: how common is each value, from reports that tell next to nothing about anyone.
+"""Frequency oracles: they estimate the share of each value among many people from one private report per
+person.
 
-Every person has one of `domain` values, numbered from 0. Every oracle here is a pure protocol (Wang et al.
-2017): a report *supports* some values, the true one with probability p and any other with probability q, so
-that (support / n - q) / (p - q) is an unbiased estimate of a value's share, with a variance that is known
-beforehand. `choice.best` compares them.
+Every person has one of `domain` values, numbered from 0. Every oracle of this module is a pure protocol (Wang
+et al. 2017): a report *supports* some values, the sender's own with probability p and any other one with
+probability q. So (c / n - q) / (p - q) is an unbiased estimate of the share of a value that c of n reports
+support, and its variance is known beforehand. `choice.best` compares the oracles. In the proofs, a and b are
+the integer weights of `_draws.odds`, a / b <= exp(epsilon).
 """
 
 from __future__ import annotations
@@ -27,15 +29,13 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
-# Entries of a table of coins that is drawn at once: 2**22 integers of 64 bits are 32 MB. No measurement on
-# record.
+# The largest table that is drawn at once, reports times values: 2**22 integers are 32 MB. Not measured.
 _CELLS = 1 << 22
 
 
 class FrequencyOracle(LocalRandomizer):
-    """Shares what frequency oracles need: unbiased estimates of shares, their variances, and how far off they
-    may be.
-    """
+    """Estimates shares without bias, with their variances and error bounds; the base class of frequency
+    oracles."""
 
     __slots__ = ()
     domain: int
@@ -43,8 +43,7 @@ class FrequencyOracle(LocalRandomizer):
     @property
     def support(self) -> tuple[Fraction, Fraction]:
         """Return (p, q): the probability that a report supports the sender's value, and that it supports any
-        one other value.
-        """
+        one other value."""
         raise NotImplementedError
 
     @property
@@ -57,14 +56,14 @@ class FrequencyOracle(LocalRandomizer):
         return self._counts(self._collect(reports)[0])
 
     def supported(self, reports: Any) -> NDArray[np.bool_]:
-        """Return which values each report supports: one row for each report, one column for each value."""
+        """Return which values each report supports: one row per report, one column per value."""
         return self._supported(self._collect(reports)[0])
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """Return the variance of each estimated share, if the true ones are `shares` (by default all alike).
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all equal).
 
-        Proof: a report supports a value with probability p or q, independently; (f p (1-p) + (1-f) q (1-q)) /
-               (n (p-q)²).
+        Proof: of n independent reports, the share f with this value support it with probability p, the others
+               with probability q. So the variance is (f p (1-p) + (1-f) q (1-q)) / (n (p-q)²).
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
@@ -72,8 +71,8 @@ class FrequencyOracle(LocalRandomizer):
         return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2))
 
     def mean_squared_error(self, people: int, shares: Any = None) -> float:
-        """Return the variance of an estimated share, averaged over all values; it needs no array of the
-        domain's size."""
+        """Return the variance of an estimated share, averaged over all values."""
+        _require.integer(people=people, at_least=1)
         if shares is None and self.domain > 1 << 20:
             p, q = (float(x) for x in self.support)
             f = 1 / self.domain
@@ -81,17 +80,17 @@ class FrequencyOracle(LocalRandomizer):
         return float(self.variance(people, shares).mean())
 
     def standard_errors(self, release: Release, people: int) -> Floats:
-        """Return the standard deviations of the estimated shares, the estimates themselves put in for the
-        true ones.
-        """
+        """Return estimated standard deviations of the shares in a release: their variance with the estimated
+        shares in place of the true ones."""
         return np.sqrt(self.variance(people, np.clip(release.value, 0.0, 1.0)))
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """Return how far any estimated share is at most from the true one, with probability `confidence`.
+        """Return a bound on the distance of all estimated shares from the true ones; with probability
+        `confidence` it holds for all values at once.
 
-        Proof: an estimate is the mean of independent terms, each in an interval of width `spread` and of
-               variance at most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a
-               union over the domain.
+        Proof: an estimate is the mean of independent summands, each in an interval of width `spread` and with
+               a variance of at most `unit_variance`. The bound is the smaller of Hoeffding's and Bernstein's,
+               with a union over the domain.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -103,6 +102,7 @@ class FrequencyOracle(LocalRandomizer):
         return min(hoeffding, bernstein) / people * (1 + 1e-12)
 
     def _moments(self) -> tuple[float, float]:
+        """Return (width of the interval of one person's summand, upper bound on its variance), rounded up."""
         p, q = self.support
         return _round.up(1 / (p - q)), _round.up(max(p * (1 - p), q * (1 - q)) / (p - q) ** 2)
 
@@ -112,10 +112,12 @@ class FrequencyOracle(LocalRandomizer):
         return released(value, event, lambda confidence: self.error(people, confidence))
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
+        """Return the estimated shares from the number of reports that support each value."""
         p, q = (float(x) for x in self.support)
         return np.asarray((counts / people - q) / (p - q))
 
     def _shares(self, shares: Any) -> Floats:
+        """Return checked shares, one per value; equal ones for None."""
         if shares is None:
             return np.full(self.domain, 1 / self.domain)
         f = np.asarray(shares, dtype=np.float64)
@@ -136,12 +138,12 @@ class FrequencyOracle(LocalRandomizer):
 @described("local.KaryResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaryResponse(FrequencyOracle):
-    """Reports the true value, or any other one: k-ary randomized response (generalized randomized response,
-    direct encoding).
+    """Reports the true value, or another one that is drawn uniformly: k-ary randomized response (generalized
+    randomized response, direct encoding).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the truth has weight a and every other report weight b of a total that is the same for all
-               values; a / b <= exp(epsilon) (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016,
+    Proof:     the true value has weight a and every other report weight b, of a total that is the same for
+               all values; a / b <= exp(epsilon) (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016,
                arXiv:1602.07387; for two values Warner 1965.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -178,13 +180,7 @@ class KaryResponse(FrequencyOracle):
         return spec("kary", self, domain=self.domain, weights=list(self._weights))
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        a, b = self._weights
-        honest = _draws.coin(a, a + (self.domain - 1) * b, len(values), entropy)
-        lies = np.flatnonzero(~honest)
-        data = values.copy()
-        others = _draws.below(self.domain - 1, len(lies), entropy)
-        data[lies] = others + (others >= values[lies])
-        return data
+        return _draws.kary_response(values, self.domain, self._weights, entropy)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
@@ -197,22 +193,23 @@ class KaryResponse(FrequencyOracle):
 
 
 class UnaryEncoding(FrequencyOracle):
-    """Reports one bit for each value: the true one's is set with probability p, each other one with
-    probability q.
-    """
+    """Reports one bit per value: the bit of the true value is set with probability p, each other bit with
+    probability q."""
 
     __slots__ = ()
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        """Return (p, q) in units of 2**-32."""
+        """Return (p, q) in units of 2**-32; q is rounded up, towards privacy."""
         raise NotImplementedError
 
     def _check(self) -> None:
         require_parameters(self.epsilon, self.domain)
         if self.domain > 1 << 20:
             raise _require.fail(
-                "domain", self.domain, "at most 2**20 for a bit each; LocalHashing has no such limit"
+                "domain",
+                self.domain,
+                "at most 2**20, as reports have one bit per value; LocalHashing has no such limit",
             )
         self.thresholds  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
@@ -260,13 +257,13 @@ class UnaryEncoding(FrequencyOracle):
 @described("local.SymmetricUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricUnary(UnaryEncoding):
-    """Reports one bit for each value, all flipped with the same probability: symmetric unary encoding (SUE,
-    basic one-time RAPPOR).
+    """Reports one bit per value, all flipped with the same probability: symmetric unary encoding (SUE, basic
+    one-time RAPPOR).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     two values differ in two bits, and each is flipped with probability q, (1 - q) / q <=
-               exp(epsilon / 2). Wang et al. 2017 (USENIX Security); Erlingsson, Pihur & Korolova 2014,
-               arXiv:1407.6981.
+    Proof:     the encodings of two values differ in two bits, and each bit is flipped with probability q,
+               where (1 - q) / q <= exp(epsilon / 2). Wang et al. 2017 (USENIX Security); Erlingsson, Pihur &
+               Korolova 2014, arXiv:1407.6981.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -285,12 +282,14 @@ class SymmetricUnary(UnaryEncoding):
 @described("local.OptimalUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalUnary(UnaryEncoding):
-    """Reports one bit for each value: optimized unary encoding (OUE). The true bit is a fair coin, the others
-    are set with probability 1 / (exp(epsilon) + 1).
+    """Reports one bit per value: optimized unary encoding (OUE). The bit of the true value is a fair coin,
+    the others are set with probability 1 / (exp(epsilon) + 1).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     with p = 1/2 the two bits in which two values differ have ratios at most 1 and (1 - q) / q <=
-               exp(epsilon) one way, and their inverses the other. Wang et al. 2017 (USENIX Security):
+    Proof:     two values differ in the distribution of two bits, which are set with probability (p, q) for
+               one value and (q, p) for the other. With p = 1/2 the ratio of the probabilities of both bits is
+               largest where the first is set and the second is not: p (1 - q) / ((1 - p) q) = (1 - q) / q <=
+               exp(epsilon). Wang et al. 2017 (USENIX Security):
                variance 4 exp(epsilon) / (n (exp(epsilon) - 1)²).
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -312,10 +311,11 @@ class OptimalUnary(UnaryEncoding):
 @described("local.SubsetSelection")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetSelection(FrequencyOracle):
-    """Reports a set of `size` values, which contains the true one more often than not: subset selection.
+    """Reports a set of `size` values, which contains the true value more often than a uniform set would:
+    subset selection.
 
-    The size that makes the variance smallest is about domain / (exp(epsilon) + 1); with size 1 this is k-ary
-    randomized response.
+    The size with the smallest variance, the default, is about domain / (exp(epsilon) + 1); with size 1 this
+    is k-ary randomized response.
 
     Guarantee: one report is epsilon-DP.
     Proof:     every set that contains the true value has weight a, every other set weight b, of a total that
@@ -354,6 +354,7 @@ class SubsetSelection(FrequencyOracle):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
+        # q: a set has k - 1 of the d - 1 other values if it contains the true one, else k of them.
         a, b = self._weights
         k, d = self.size, self.domain
         p = Fraction(a * k, a * k + b * (d - k))
@@ -367,7 +368,9 @@ class SubsetSelection(FrequencyOracle):
         return spec("subset", self, domain=self.domain, size=self.size, weights=list(self._weights))
 
     def _best_size(self) -> int:
-        d, e = self.domain, math.exp(min(float(self.epsilon), 60.0))
+        """Return the size with the smallest variance where all values are equally common, among 1 and the
+        sizes next to domain / (exp(epsilon) + 1). Beyond epsilon 60, the size is 1."""
+        d, e = self.domain, math.exp(min(_require.float_or_inf(self.epsilon), 60.0))
         middle = round(d / (e + 1))
         sizes = {min(max(k, 1), d - 1) for k in (1, middle - 1, middle, middle + 1)}
 
@@ -379,8 +382,8 @@ class SubsetSelection(FrequencyOracle):
         return min(sorted(sizes), key=unit_variance)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Draw whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
-        shuffle of all other values."""
+        """Return one sorted set per value. The order of draws: whether the true value is in the set, then the
+        other values, by the first steps of a Fisher-Yates shuffle of all other values."""
         a, b = self._weights
         k, d = self.size, self.domain
         data = np.empty((len(values), k), np.int64)
@@ -393,16 +396,18 @@ class SubsetSelection(FrequencyOracle):
         return data
 
     def _others(self, values: Codes, inside: NDArray[np.bool_], entropy: Entropy) -> Codes:
-        """Draw, for each value, a uniform set of `size` values: one of them the value itself where it is
-        `inside`, else none."""
+        """Draw, for each value, a uniform set of `size` values that contains the value itself where `inside`
+        is True, and does not contain it elsewhere."""
         k, n = self.size, len(values)
         if n == 1:
             return self._others_of_one(int(values[0]), bool(inside[0]), entropy)
+        # All values but the own one, as 0 to domain - 2: numbers from the own value on are raised by one
+        # below.
         urn = np.broadcast_to(np.arange(self.domain - 1), (n, self.domain - 1)).copy()
         rows = np.arange(n)
         for step in range(k):
             if step == k - 1:
-                # those whose last position is not taken by the true value
+                # the last position is drawn only where the true value does not take it
                 rows = np.flatnonzero(~inside)
             swapped = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
             urn[rows, step], urn[rows, swapped] = urn[rows, swapped], urn[rows, step].copy()
@@ -412,8 +417,9 @@ class SubsetSelection(FrequencyOracle):
         return subset
 
     def _others_of_one(self, value: int, inside: bool, entropy: Entropy) -> Codes:
-        """Draw `_others` for a single value, from the same words: one report of a domain of 10**6 at epsilon
-        1 takes 269,000 draws, each of which as an array took 90 microseconds."""
+        """Draw `_others` for a single value: the same set from the same random words, but faster. One report
+        over 10**6 values at epsilon 1 takes 269,000 draws; measured, each took 90 microseconds as an
+        array."""
         k, d = self.size, self.domain
         drawn = k - 1 if inside else k
         urn = list(range(d - 1))
@@ -429,10 +435,9 @@ class SubsetSelection(FrequencyOracle):
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
-        if (np.diff(data, axis=1) <= 0).any():
-            raise InvalidInput(
-                "a report of subset selection lists different values in order. Nothing was estimated."
-            )
+        # compared, not subtracted: differences of unsigned integers are never negative
+        if (data[:, 1:] <= data[:, :-1]).any():
+            raise InvalidInput("each report must list different values in order. Nothing was estimated.")
 
     def _counts(self, data: NDArray[Any]) -> Codes:
         return np.bincount(data.ravel(), minlength=self.domain)

@@ -1,9 +1,10 @@
-"""Sets and key-values: people with several items each report one of them, padded so that the number of items
-stays private.
+"""Sets and key-values: people with several items each report one of them, after padding that hides how many
+items they have.
 
-Padding and sampling: a set is filled up with "nothing" to `largest` positions, one position is drawn,
-and its content goes through a frequency oracle. Whoever has more items than that is counted for less: choose
-`largest` by what is publicly known, never by looking.
+Padding and sampling: a set is padded with the item "nothing" to `largest` positions, one position is drawn
+uniformly, and the item there is reported through a frequency oracle. A person with more than `largest` items
+reports a uniform one of all their items, so that these count less. Choose `largest` from public knowledge,
+never from the data.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from .oracles import FrequencyOracle
 
 
 def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
-    """Return a frequency oracle by its name, or the best one."""
+    """Return a frequency oracle by its name in `choice.ORACLES`, or for "best" the one with the smallest
+    predicted error. (The order of predicted errors does not depend on the number of people.)"""
     _require.one_of(("best", *ORACLES), oracle=name)
     return (
         best(epsilon=epsilon, domain=domain, people=1)
@@ -51,14 +53,15 @@ def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
 
 
 class _PaddedRandomizer(LocalRandomizer):
-    """Samples one of `largest` positions of each person's collection, and reports it through a frequency
-    oracle."""
+    """Samples one of `largest` positions of each person's collection (a set or a mapping), and reports its
+    content through a frequency oracle."""
 
     __slots__ = ()
     largest: int
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
+        """Return the oracle over all contents of a position; the last code is "nothing"."""
         raise NotImplementedError
 
     @property
@@ -66,8 +69,8 @@ class _PaddedRandomizer(LocalRandomizer):
         return self.frequency_oracle.ratio
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """Return the report of one collection; or a `ReportBatch` for a list of collections, each of another
-        person.
+        """Return the report of one collection; or a `ReportBatch` for a list with the collections of several
+        people.
         """
         require_entropy(entropy)
         single = self.is_single(value)
@@ -78,16 +81,19 @@ class _PaddedRandomizer(LocalRandomizer):
         return plain(data[0]) if single else self._batch(data, entropy)
 
     def _sampled_position(self, items: int, entropy: Entropy) -> int:
-        """Return the position that is reported; `items` or beyond is an empty one."""
+        """Return the position that is reported, for a collection of so many items; a position of `items` or
+        more holds "nothing"."""
         return int(_draws.below(max(self.largest, items), 1, entropy)[0])
 
     def is_single(self, value: Any) -> bool:
         raise NotImplementedError
 
     def _check_value(self, value: Any) -> Any:
+        """Return the items of one checked collection as a sorted list; the error message shows no item."""
         raise NotImplementedError
 
     def _sample_code(self, value: Any, entropy: Entropy) -> int:
+        """Return the oracle's code of the content of one sampled position."""
         raise NotImplementedError
 
     def _width(self) -> int | None:
@@ -100,15 +106,16 @@ class _PaddedRandomizer(LocalRandomizer):
 @described("local.SetResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetResponse(_PaddedRandomizer):
-    """Counts how many people have each item, from one report per person: padding and sampling, then a
-    frequency oracle.
+    """Estimates the share of people who have each item, from one report per person: padding and sampling,
+    then a frequency oracle.
 
-    A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
+    A value is a set of items, numbered from 0 to domain - 1. `oracle` is a name in `choice.ORACLES`, or
+    "best".
 
     Guarantee: one report is epsilon-DP, for any two sets.
-    Proof:     whatever is in the position that is drawn, the oracle's report has probabilities within a
-               factor exp(epsilon) of those for any other content, and so has any mixture over contents; how
-               positions are drawn does not enter. (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018, S&P.)
+    Proof:     for any two contents of the sampled position, the probabilities of the oracle's report differ
+               by at most the factor exp(epsilon). The same holds for any two mixtures over contents, so it
+               does not matter how positions are drawn. (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018, S&P.)
     Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than
                `largest` items.
     """
@@ -124,7 +131,7 @@ class SetResponse(_PaddedRandomizer):
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """Return the oracle over all items and "nothing"."""
+        """Return the oracle over all items and "nothing", whose code is `domain`."""
         return oracle_named(self.oracle, self.epsilon, self.domain + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -165,18 +172,19 @@ class SetResponse(_PaddedRandomizer):
 @described("local.KeyValueResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueResponse(_PaddedRandomizer):
-    """Counts how many people have each key, and estimates the mean of the numbers they have for it: key and
-    sign are reported together.
+    """Estimates the share of people who have each key, and the mean of their numbers for it; key and number
+    are reported together.
 
-    A value is a mapping from keys (0 to keys - 1) to numbers between `low` and `high`. The number is rounded
-    to one of the two bounds at random so that its mean stays, and the pair is one of 2 keys + 1 values of a
-    frequency oracle. The release is the pair (shares of people, means).
+    A value is a mapping from keys (0 to keys - 1) to numbers, which are clamped to `low` and `high`. The
+    number of the sampled key is rounded to one of the two bounds at random, so that its mean is unchanged,
+    and the pair of key and bound is one of the 2 keys + 1 values of a frequency oracle. The release is the
+    pair (shares of people, means). `oracle` is a name in `choice.ORACLES`, or "best".
 
     Guarantee: one report is epsilon-DP, for any two mappings.
     Proof:     as `SetResponse`; the rounding is part of the mixture. (Joint perturbation of key and value: Gu
                et al. 2020, arXiv:1911.12834.)
     Assumes:   `entropy` yields independent uniform bits. Shares are unbiased if nobody has more than
-               `largest` keys; means are ratios.
+               `largest` keys. Means are quotients of two unbiased estimates, and not unbiased themselves.
     """
 
     epsilon: Real
@@ -194,7 +202,8 @@ class KeyValueResponse(_PaddedRandomizer):
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """Return the oracle over (key, low), (key, high), ..., "nothing"."""
+        """Return the oracle over (0, low), (0, high), (1, low), ..., "nothing": code 2 key + 1 is (key,
+        high)."""
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -227,7 +236,7 @@ class KeyValueResponse(_PaddedRandomizer):
         position = self._sampled_position(len(value), entropy)
         key, number = value[position] if position < len(value) else (self.keys, float(self.low))
         level = (number - float(self.low)) / (float(self.high) - float(self.low))
-        # also for nothing: one draw for all
+        # Drawn for "nothing" too, so that the number of draws is the same for all values.
         up = bool(_draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0])
         return 2 * self.keys if position >= len(value) else 2 * key + up
 
@@ -240,15 +249,19 @@ class KeyValueResponse(_PaddedRandomizer):
         people = len(data)
 
         def error(confidence: float) -> tuple[float, Floats]:
-            """Return the errors (of the shares, of each mean): with this confidence all hold at once; a mean
-            is at most off by its range."""
+            """Return the error bounds (of all shares, of each mean); with probability `confidence` all hold
+            at once. The error of a mean is at most high - low."""
+            # Half of the failure probability is for the oracle, half for the sampling of positions
+            # (Hoeffding, a union over the 2 keys pairs).
             half = 1 - (1 - confidence) / 2
             sampling_error = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
-            part = self.largest * self.frequency_oracle.error(people, half) + sampling_error
+            # of the share of one pair; the share of a key is the sum of two
+            pair_error = self.largest * self.frequency_oracle.error(people, half) + sampling_error
             span = float(self.high) - float(self.low)
-            # a / (a + c) with both known to within `part`: it moves by at most part / (a + c)
+            # The level is a / (a + c), with a and c each estimated to within pair_error: its error is at most
+            # pair_error divided by the estimated a + c.
             with np.errstate(divide="ignore", invalid="ignore"):
-                spread = np.where(total > 0, part / total, 1.0)
-            return 2 * part, np.minimum(spread, 1.0) * span
+                level_error = np.where(total > 0, pair_error / total, 1.0)
+            return 2 * pair_error, np.minimum(level_error, 1.0) * span
 
         return released((total, means), event, error)

@@ -1,5 +1,5 @@
-"""Between the local and the central model: a shuffler that hides who sent what, and people who trust the
-curator beside those who do not.
+"""Between the local and the central model: a shuffler, which hides who sent which report; and estimates from
+a population of which some people trust the curator and others report locally.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from .._public import REPLACE
 from ..accounting import Event, NonPrivate, Shuffled
 from ..inference import Estimate, combine
 from ..sampling import Entropy
-from ._base import LocalRandomizer, ReportBatch, require_entropy
+from ._base import Floats, LocalRandomizer, ReportBatch, require_entropy
 
 
 class Shuffler:
-    """Collects reports of one randomizer, and lets them out only all together, in uniformly random order.
+    """Collects reports of one randomizer, and returns them only all together, in uniformly random order.
 
-    Guarantee: who sees only what comes out of `flush` learns (epsilon, delta)-DP about each sender with the
-               far smaller epsilon of `event` (`accounting.Shuffled`), and never more than the local epsilon.
-    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, for any epsilon-DP local randomizers.
+    `least` is the smallest number of reports that are returned together; the price assumes this number.
+
+    Guarantee: towards an observer who sees only what `flush` returns, each sender has (epsilon, delta)-DP at
+               the price `event` (`accounting.Shuffled`), which is far smaller than that of a local report,
+               and never above the local epsilon.
+    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, for any epsilon-DP local randomizers. More
+               reports than `least` only lower the price.
     Assumes:   the shuffler is trusted to forget the order and everything that came with a report (address,
-               time), `least` senders report honestly, and the number of reports is public. It is not trusted
-               with values: reports are private before they reach it.
+               time); at least `least` senders draw their reports honestly; each sender sends one report; the
+               number of reports is public. It is not trusted with values, because reports are private before
+               they reach it.
     """
 
     def __init__(self, randomizer: LocalRandomizer, *, least: int) -> None:
@@ -42,24 +47,23 @@ class Shuffler:
 
     @property
     def event(self) -> Event:
-        """Return what each sender pays towards those who see the shuffled reports only: the price where no
-        more than `least` reports are shuffled.
+        """Return the price for each sender towards observers who see the shuffled reports only: that of
+        exactly `least` reports.
         """
         return Shuffled(epsilon=self.randomizer.epsilon, reports=self.least)
 
     def add(self, reports: Any) -> None:
-        """Take in a `ReportBatch`, or a list of plain reports."""
+        """Check and collect a `ReportBatch`, or a list of plain reports."""
         data, event = self.randomizer._collect(reports)
         self._waiting.append(ReportBatch(data=data, event=event))
 
     def flush(self, *, entropy: Entropy) -> ReportBatch:
-        """Return all reports in random order, once there are at least `least`; the shuffler is empty
-        afterwards."""
+        """Return all collected reports in random order, and forget them; refused below `least` reports."""
         require_entropy(entropy)
         if len(self) < self.least:
             raise InvalidInput(
-                f"{len(self)} reports are waiting and {self.least} are needed to hide among. Nothing was let "
-                "out. Wait for more, or price a new shuffler for fewer."
+                f"{len(self)} reports are collected, and the price assumes at least {self.least}. Nothing "
+                f"was released. Collect more, or make a new shuffler with a smaller `least`."
             )
         data = np.concatenate([batch.data for batch in self._waiting])
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)
@@ -72,35 +76,55 @@ class Shuffler:
 def blend(
     local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None
 ) -> Estimate:
-    """Combine estimates of one quantity from people who report locally, and from others who trust the curator
-    (the hybrid model).
+    """Combine estimates of the same quantities from people who report locally, and from others who trust the
+    curator (the hybrid model).
 
-    Give shares (or means) and the variances of each, *including* that of drawing each group from all people
-    if the two groups are samples. With `trusting`, the share of people who trust, the two are parts of one
-    population instead, and are added in proportion.
+    `local` and `central` are shares or means, with their variances. Without `trusting`, both groups are
+    random samples of one population: the estimates are averaged with weights 1 / variance, and the variances
+    must include that of drawing the sample. With `trusting`, the share of people who trust the curator, the
+    two groups together are the population, and the estimates are added in proportion to their sizes.
 
-    Guarantee: the privacy of each person is that of the one group they are in: who is in which is public, and
-               each person is in one.
-    Proof:     parallel composition. The estimate is unbiased; weighted by precision it has the least variance
-               (Gauss-Markov). (Avent et al. 2017, BLENDER, USENIX Security.)
+    Guarantee: the privacy of each person is that of the group they are in: each person is in one group, and
+               who is in which is public.
+    Proof:     parallel composition. Both combinations are unbiased; weights 1 / variance give the smallest
+               variance (Gauss-Markov). (Avent et al. 2017, BLENDER, USENIX Security.)
 
     >>> both = blend([0.5], [0.04], [0.3], [0.01])
     >>> both.values.round(3).tolist(), both.variances.round(4).tolist()
     ([0.34], [0.008])
     """
-    y = [np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (local, central)]
-    if y[0].shape != y[1].shape:
+    local, central = (np.atleast_1d(_numbers(x, "estimates")) for x in (local, central))
+    if local.shape != central.shape:
         raise InvalidInput(
-            f"both groups must estimate the same things, got {y[0].shape} and {y[1].shape} numbers."
+            f"both groups must estimate the same quantities, got arrays of shape {local.shape} and "
+            f"{central.shape}. Nothing was computed."
         )
-    v = [
-        np.broadcast_to(np.asarray(x, dtype=np.float64), y[0].shape)
-        for x in (local_variance, central_variance)
-    ]
+    variances = [_numbers(x, "variances") for x in (local_variance, central_variance)]
+    try:
+        local_variance, central_variance = (np.broadcast_to(v, local.shape) for v in variances)
+    except ValueError:
+        raise InvalidInput(
+            f"variances must be single numbers or arrays of shape {local.shape}. Nothing was computed."
+        ) from None
+    if (local_variance < 0).any() or (central_variance < 0).any():
+        raise InvalidInput("variances must be zero or above. Nothing was computed.")
     if trusting is None:
-        return combine(np.stack(y), np.stack(v))
+        return combine(np.stack([local, central]), np.stack([local_variance, central_variance]))
     _require.open_probability(trusting=trusting)
-    mixed = (1 - trusting) * y[0] + trusting * y[1]
-    spread = (1 - trusting) ** 2 * v[0] + trusting**2 * v[1]
-    flat = spread.ravel()
-    return Estimate(values=mixed, _covariance_product=lambda question: flat * question, _variances=spread)
+    values = (1 - trusting) * local + trusting * central
+    sum_variances = (1 - trusting) ** 2 * local_variance + trusting**2 * central_variance
+    flat = sum_variances.ravel()
+    return Estimate(
+        values=values, _covariance_product=lambda question: flat * question, _variances=sum_variances
+    )
+
+
+def _numbers(values: Any, what: str) -> Floats:
+    """Return values as an array of floats without NaN; `what` names them in the error."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        array = np.array(np.nan)
+    if np.isnan(array).any():
+        raise InvalidInput(f"{what} must be numbers or arrays of numbers. Nothing was computed.")
+    return array

@@ -35,13 +35,7 @@ from .response_designs import (
     two_coins,
     yes_fraction_variance,
 )
-from .sample_aggregate import (
-    PartMean,
-    PartMode,
-    SampleAndAggregate,
-    SubsampleAggregateStable,
-    enough_subsamples,
-)
+from .sample_aggregate import SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
 from .selection import (
     CellCounts,
     CellDistances,
@@ -77,6 +71,7 @@ from .statistics import (
     Trusted,
     implied_sensitivity,
 )
+from .table_parts import PartMean, PartMode
 from .threshold import AboveThreshold, Component, SparseVector, ThresholdAnswer
 
 # Earlier names, which README and docs had used.

@@ -71,18 +71,11 @@ class Query:
     output columns, ((name, weight), ...); equal by default, which makes the errors equal relative to what one
     unit contributes. `other`: groups that are not shown are added up in one row.
 
-<<<<<<< HEAD
-    Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_selector` and
-               `partition.show_probabilities` for choices and groups, and adaptive composition: later parts
-               look only at the data and at earlier, released results.
-=======
     Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
     Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,
-               that of choices in `price._selector`, that of selecting groups in `partition.chances`. Adaptive
-               composition adds them up: each step looks only at the data and at the released results of
-               earlier steps.
->>>>>>> w-query1
+               that of choices in `price._selector`, that of selecting groups in
+               `partition.show_probabilities`. Adaptive composition adds them up: each step looks only at the
+               data and at the released results of earlier steps.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -124,12 +117,8 @@ class Query:
         self._check_choices()
         set_field(self, "_allocation", allocate(self._shape(), self._target()))
         if self._allocation.selection is not None:
-<<<<<<< HEAD
-            # probabilities that are too small to be tabulated are refused here, before the charge
-=======
             # probabilities of showing a group that are too small to be tabulated are refused here, before the
             # charge
->>>>>>> w-query1
             partition.units_always_shown(*self._allocation.selection)
         self._try_outputs()
 

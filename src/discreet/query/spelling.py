@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import sqlglot
+
 from .._public import Public
 from .errors import QueryError
 from .parse import LONGEST
@@ -39,6 +41,19 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
     if comma is not None:
         return _with_hint(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
     return refusal
+
+
+def plain_or_quoted(name: str) -> str:
+    """Return a name as a question may write it: as it is if it is a plain word and no keyword of SQL, else in
+    double quotes.
+
+    >>> plain_or_quoted("ward"), plain_or_quoted("limit"), plain_or_quoted("two words")
+    ('ward', '"limit"', '"two words"')
+    """
+    is_word = name.isidentifier() and name.isascii()
+    if is_word and sqlglot.tokenize(name, read="duckdb")[0].token_type is sqlglot.TokenType.VAR:
+        return name
+    return quoted(name)
 
 
 def quoted(name: str) -> str:

@@ -1,7 +1,9 @@
-"""The front door: `dp.open(...)` joins a table, its public facts, its budget and its ledger into one session.
+"""The public interface: `dp.open(...)` joins a table, its public facts, its budget and its ledger into one
+session.
 
-Thin: a question becomes a mechanism and goes to the curator, which charges it and keeps the books. Everything
-a session can do can be done with the packages below it; nothing gets out but through the curator.
+The package is thin. A session builds a mechanism from each question and hands it to the curator, which
+charges it and records it in the ledger. Everything that a session does can also be done with the packages
+that it imports (`query`, `learning`, `synthetic`, `curator`); every release goes through the curator.
 """
 
 from .opening import TRIAL, open

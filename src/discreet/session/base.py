@@ -1,5 +1,5 @@
-"""The base of a session: the curator, who asks, their budget, and mechanisms that are handed over ready
-made."""
+"""The base of a session: the curator, the name of the caller, the caller's budget, and the methods that take
+a finished mechanism."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..tables import Memory, dummy
 from .terms import share_of
 
-# What a session's verbs are called elsewhere: in database clients, Tumult Analytics, scikit-learn.
+# Names that database clients, Tumult Analytics and scikit-learn have for methods of a session. An error about
+# an unknown attribute suggests the session's own name.
 SYNONYMS: Mapping[str, str] = {
     "query": "sql",
     "execute": "sql",
@@ -31,7 +32,8 @@ SYNONYMS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SessionBase(NearestNames):
-    """Holds the curator of one dataset and the name of the caller; `Session` adds the verbs."""
+    """Holds the curator of one dataset and the name of the caller; the subclasses that `Session` joins add
+    the methods."""
 
     curator: Curator
     analyst: str = STEWARD
@@ -56,53 +58,58 @@ class SessionBase(NearestNames):
 
     @property
     def spent(self) -> float:
-        """How much of that budget is gone, in its own unit (epsilon, or rho); of several periods, where most
-        is gone."""
+        """How much of `budget` is spent, in its own unit (epsilon or rho). With a budget per period: that of
+        the period with the largest spending."""
         return self.curator.account(self.analyst).used
 
     @property
     def remaining(self) -> float:
+        """How much of `budget` is left, in the same unit; with a budget per period, in the same period as
+        `spent`."""
         return self.curator.account(self.analyst).left
 
     @property
     def accounts(self) -> list[Account]:
-        """What was spent of what by the caller: one account, or with a budget per period one for each."""
+        """The caller's accounts, each with its budget and what is spent of it: one account, or one per period
+        where budgets are per period."""
         return self.curator.accounts_of(self.analyst)
 
     @check_options
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
-        """Ask any mechanism of discreet, or the steward's own."""
+        """Charge and run a mechanism of discreet, or one that the steward has written. A repeated question is
+        answered from the ledger, free, unless `fresh` is set."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
     def start(self, interactive: Interactive) -> InteractiveHandle:
-        """Start an interactive mechanism: its complete price is paid now."""
+        """Start an interactive mechanism; its complete price, for all answers, is charged now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
     def during(self, *periods: str) -> Self:
-        """Return a session on the rows of some periods only, where budgets are per period: what is asked is
-        charged to each of these.
+        """Return a session on the rows of these periods only, where budgets are per period; each question is
+        then charged to each of these periods.
 
-        A session without periods asks about the whole table, and is charged to every period, past and to
-        come.
+        A question of a session without periods is about the whole table. It is charged to every period, past
+        and future.
         """
         return replace(self, curator=self.curator.during(*periods))
 
     @check_options
     def as_analyst(self, name: str) -> Self:
-        """Return a session on the same dataset as an analyst sees it, under their own budget if they have
-        one."""
+        """Return the session of an analyst on the same dataset, under their own budget if they have one."""
+        # refuses a name that is not an analyst of this dataset
         self.curator.policy.of(name)
         return replace(self, analyst=name)
 
     @check_options
     def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
-        """Return a made-up table with the same schema, to write queries against. It says nothing about the
+        """Return a table with the same schema and random rows, to try queries on. It does not depend on the
         data."""
         return dummy(self.public, rows, seed)
 
     def _delta(self, epsilon: Any, policy: Policy) -> float:
-        """Return the delta that goes with an epsilon unless another is named: so much that deltas last as
-        long as epsilon does."""
+        """Return the default delta of a question that costs `epsilon`: the part of the budget's delta that
+        `terms.share_of` gives it, so that delta is not used up before epsilon. With two budgets, the
+        analyst's and the dataset's, the smaller part."""
         analyst_budget = policy.of(self.analyst)
         return min(
             share_of(budget, epsilon) for budget in (policy.budget, analyst_budget) if budget is not None
@@ -113,6 +120,7 @@ class SessionBase(NearestNames):
         return f"<Session of {self.public.table!r}{who}: {self._state()}>"
 
     def _state(self) -> str:
+        """Return the caller's spending in words, such as "epsilon 0.5 of 1 used"."""
         account = self.curator.account(self.analyst)
         return f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g} used"
 

@@ -1,7 +1,8 @@
 """The warning that a file was written again while its declared version is the same.
 
-It is told from public facts alone: when the file was written, and when the ledger was charged last, for which
-version.
+The warning depends on public facts alone: when the file was last written, and the time and the table version
+of the ledger's last charge. A file that keeps its version gets answers about its old contents from the
+ledger.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from ..curator import Ledger
 
 
 class TableChanged(UserWarning):
-    """Warns that a file was written after its version was last asked about."""
+    """Warns that a file was written after the last charge for its version."""
 
 
 def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
-    """Warn where a file is newer than the last charge, and says that it is the same version."""
+    """Warn if the file at `path` is newer than the last charge of the ledger, and that charge was for the
+    same version of the table."""
     if path is None or not path.is_file():
         return
     charge = ledger.last("charge")
@@ -30,15 +32,16 @@ def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
     if not isinstance(charged_public, dict) or charged_public.get("version") != public.version:
         return
     if str(mechanism.get("type")).startswith("streaming."):
-        # a stream reads a table that grows: that is no change of what was asked about
+        # A stream reads a table that grows, so a newer file is expected.
         return
     modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     if modified > datetime.fromisoformat(charge.time):
         warnings.warn(
             f"{path.name!r} was written at {modified:%Y-%m-%d %H:%M:%S} UTC, after the last charge "
             f"({charge.time[:19].replace('T', ' ')}), and its version is still {public.version!r}. If its "
-            f"rows changed, give it another, version = ... in the schema file: the budget goes on, and what "
-            f"is hidden is one person's rows in the whole history of versions.",
+            f"rows changed, give it another version, version = ... in the schema file. The same budget goes "
+            f"on, and it protects one person's rows in all versions together.",
             TableChanged,
-            stacklevel=4,
+            # The line that called `open`: between lie `_curator`, `open` and the wrapper of `check_options`.
+            stacklevel=5,
         )

@@ -1,4 +1,4 @@
-"""A check, before the charge, that a checkpoint fits the disk."""
+"""A check, before the charge, that a checkpoint fits on the disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from .._errors import InvalidInput
 
 
 def check_disk_space(checkpoint: Path, trainer: Any) -> None:
-    """Write a file as large as a checkpoint will be about, and remove it: a full disk should be noticed
-    before the charge."""
+    """Write a file about as large as a checkpoint of `trainer`, and remove it, so that a full disk is noticed
+    before the charge.
+
+    Nothing is checked where the folder does not exist, which `segments.train` refuses, or where a checkpoint
+    exists already.
+    """
     parameters = getattr(getattr(trainer, "model", None), "parameters", None)
     count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
-    # Weights, two moments of an optimizer and an average, as floats; half a megabyte for all else.
+    # Four floats of 4 bytes per parameter: the weight, two moments of an optimizer and an average. Half a
+    # megabyte for everything else: an estimate, not measured.
     size = 16 * count + (1 << 19)
     if not checkpoint.parent.is_dir() or checkpoint.exists():
         return
@@ -26,7 +31,10 @@ def check_disk_space(checkpoint: Path, trainer: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise InvalidInput(f"{trial} is in the way: take it away. Nothing was charged or trained.") from None
+        raise InvalidInput(
+            f"{trial} exists already, and a trial file is written there. Nothing was charged or trained. "
+            f"Remove it."
+        ) from None
     except OSError as error:
         trial.unlink(missing_ok=True)
         raise InvalidInput(

@@ -1,5 +1,5 @@
-"""Explanations of a session: what its ledger adds up to as its analyst may see it, and a question at any
-price."""
+"""Explanations of a session, for `Session.explain`: what the charges in its ledger mean for one person, as
+far as the caller may see them; and what one question would cost at several prices."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def explain_books(session: Questions, audience: str, delta: float | None) -> Explanation:
-    """Explain what was spent, of the accounts that the caller may see, and what the whole budget would
-    mean."""
+    """Explain what was spent of the accounts that the caller may see, and what spending the whole budget
+    would mean. `audience` and `delta` are those of `explaining.explain_spending`."""
     public = session.public
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
     title = f"What the answers about {visible(public.table)} mean for one person"
@@ -42,15 +42,15 @@ def _over_all_periods(session: Questions, accounts: list[Spending]) -> Spending 
     """Return the account of everything that was released about one person, where budgets are per period and a
     person may have rows in several periods; None where each unit belongs to one account.
 
-    Without a limit for all periods it is the sum of the periods' accounts (basic composition), which is never
-    too small: each charge is on at least one of them.
+    Without a limit for all periods together it is the sum of the accounts of the periods (basic composition).
+    That is an upper bound, because each charge is in at least one of these accounts.
     """
     policy = session.curator.policy
     per = (policy.of(session.analyst) or policy.budget).per
     if per is None or session.public.unit.column is None:
         return None
     if per.limit is not None:
-        # the last account is that of all periods together
+        # the last of `Session.accounts` is that of all periods together
         return accounts[-1]
     charged = [account for account in accounts if account.used] or accounts[:1]
     return replace(
@@ -64,9 +64,12 @@ def _over_all_periods(session: Questions, accounts: list[Spending]) -> Spending 
 
 
 def explain_sql(session: Questions, text: str, audience: str, options: dict[str, Any]) -> Explanation:
-    """Explain a planned question at its price."""
+    """Explain the cost and the error of a question that was not asked yet; `options` are those of
+    `Session.preview`."""
     if not isinstance(text, str):
-        raise _require.fail("text", type(text).__name__, "one SELECT as text; of several, preview([...])")
+        raise _require.fail(
+            "text", type(text).__name__, "the text of one SELECT; for several, use preview([...])"
+        )
     unknown = [name for name in options if name not in Terms.__dataclass_fields__]
     if unknown:
         raise UnknownOption(
@@ -85,6 +88,7 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
         raise InvalidInput("this question has no epsilon to explain. Nothing was charged.")
 
     def preview_at(price: float) -> Preview:
+        """Return the preview of the same question at another epsilon."""
         query: Any = session._query(text, replace(terms, epsilon=price, within=None))
         query_preview: Any = (
             query.preview(terms.confidence)
@@ -111,14 +115,20 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
 
 
 def _is_single_query(query: Any) -> bool:
+    """Return whether the question is a `Query`, and not a statement that became a `WorkloadQuery`."""
     return not hasattr(query, "preview_of_one")
 
 
+# The text that stands for charges of other analysts.
 _OTHERS = "(asked by somebody else)"
 
 
 def _spending(session: Questions, account: Account) -> Spending:
-    """Return the account as numbers, with the running total after each charge that the caller may see."""
+    """Return the numbers of an account, and for each charge its text and the running total after it.
+
+    To an analyst, consecutive charges of others appear as one. With budgets per period there are no such
+    steps.
+    """
     rule, policy = account.rule, session.curator.policy
     analyst = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
     steps: list[tuple[str, float]] = []
@@ -130,7 +140,8 @@ def _spending(session: Questions, account: Account) -> Spending:
             question = " ".join(str(body.get("text") or type(event).__name__).split())
             text = visible(question) if is_own else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
-                # how often others have asked in between, and for how much each, is theirs
+                # Merged, because the number of questions that others asked, and the price of each, are
+                # private to them.
                 steps.pop()
             steps.append((text, rule.used(state)))
     return Spending(
@@ -145,5 +156,6 @@ def _spending(session: Questions, account: Account) -> Spending:
 
 
 def _unit(session: Questions) -> str:
+    """Return in words who is protected."""
     column = session.public.unit.column
     return "a row" if column is None else f"all rows of one {visible(column)}"

@@ -37,10 +37,11 @@ class Models(SessionBase):
         text: str | None = None,
         progress: segments.Watch | None = None,
     ) -> Release:
-        """Train a model (`learning.Trainer`), charged first.
+        """Train a model (`learning.Trainer`); its whole price is charged first. Each call is a new run, and
+        is charged again.
 
-        With a `checkpoint`, a path, the state is saved there after every `every` steps, and `resume` goes on
-        after a crash.
+        With a `checkpoint`, a path, the state is saved there after every `every` steps, and `resume`
+        continues the run after a crash.
 
         `progress` is called after each step with public facts: the step, and the number of steps. `text`
         describes the run in the ledger.
@@ -61,7 +62,7 @@ class Models(SessionBase):
         progress: segments.Watch | None = None,
     ) -> Release:
         """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
-        trained model. Free: it was paid for at its start."""
+        trained model. Free, because the run was paid for at its start."""
         return segments.resume(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )
@@ -79,16 +80,17 @@ class Models(SessionBase):
         progress: segments.Watch | None = None,
         number: int | None = None,
     ) -> Any:
-        """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
+        """Fit an estimator to the table, charged first, and return what its `adopt` returns (the fitted
+        estimator). Classes, bounds and size are those of the schema.
 
-        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which returns a mechanism
-        with its price that has not run yet, and `adopt(release, mechanism)`, which takes over what it
-        released. `target` is left out where nothing is predicted (k-means, principal components). `features`
-        are by default all columns that can be one.
+        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which returns a priced
+        mechanism that has not run yet, and `adopt(release, mechanism)`, which takes the fitted parameters
+        from its release. `target` is left out where nothing is predicted (k-means, principal components).
+        `features` are by default all columns that the estimator can use.
 
         `checkpoint`, `every` and `progress` are those of `train`, for estimators that are trained in steps.
-        `number`, the number of its charge, continues a `PrivateSearch` that was interrupted, with exactly the
-        same candidates; free.
+        `number`, the number of its charge in the ledger, continues a `PrivateSearch` that was interrupted,
+        with exactly the same candidates; free. `text` describes the run in the ledger.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
@@ -110,15 +112,15 @@ class Models(SessionBase):
             )  # fmt: skip
         elif number is not None:
             raise InvalidInput(
-                "number= goes on with a PrivateSearch; what is trained in steps is resumed from its "
-                "checkpoint. Nothing was charged."
+                "number= continues a PrivateSearch only; other estimators that are trained in steps are "
+                "resumed from their checkpoint. Nothing was charged."
             )
         elif isinstance(mechanism, Stepped):
             release = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(
-                f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to "
-                f"watch on the way. Nothing was charged. "
+                f"{type(estimator).__name__} is fitted in one step, so there are no steps to save or to "
+                f"report. Nothing was charged. "
                 f"Leave checkpoint= and progress= out."
             )
         else:
@@ -149,16 +151,26 @@ class Models(SessionBase):
         progress: Any = None,
         number: int | None = None,
     ) -> Labeller:
-        """Train teachers on disjoint parts of the data, charged first, and return a labeller that labels up
-        to `queries` public inputs by their noisy vote (PATE, Papernot et al. 2017, arXiv:1610.05755).
+        """Train `teachers` models on parts of the data, charged first, and return a labeller that labels up
+        to `queries` public inputs by the noisy vote of these teachers (PATE, Papernot et al. 2017,
+        arXiv:1610.05755). The parts are disjoint; with "sampled" they overlap.
 
-        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `aggregator`: "gnmax",
-        "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sampled"
-        (M_samp, with `overlap`), "sparse" (M_svec, with `failures`), or one of `mechanisms.votes` with its
-        own noise. `sanitize`: the part of epsilon that pays for publishing the data-dependent cost, computed
-        at the Rényi order `order`. `classes`: their number, where the data are examples of tensors and not a
-        table. `size`: the bytes that one stored teacher may have, which are public. `number`, the number of
-        its charge, finds a labeller again after a restart.
+        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `target`, `features`:
+        the column of classes, and the columns that teachers read. `aggregator`: "gnmax", "lnmax",
+        "confident", "interactive", "stable" (M_stab), "sampled" (M_samp), "sparse" (M_svec), or an instance
+        of a class of `mechanisms.votes` or `mechanisms.stable_votes`, which has its own noise.
+
+        Options of some aggregators only. `answers`: how many questions are answered at most ("confident",
+        "interactive"). `threshold`: how many votes the most common class needs ("confident"), or by how many
+        votes a class must exceed what the student's prediction expects ("interactive"). `overlap`: to how
+        many teachers each unit is given ("sampled"). `failures`: after how many refused questions the
+        labeller halts ("sparse").
+
+        `sanitize`: the part of epsilon that pays for publishing the data-dependent cost, computed at the
+        Rényi order `order`. `classes`: their number, where the data are examples of tensors and not a table.
+        `size`: the public limit on the bytes of one stored teacher. `workers`: the processes that train
+        teachers. `progress` is called with (teachers trained so far, `teachers`). `number`, the number of its
+        charge in the ledger, returns a labeller that was started before, for example after a restart.
         """
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")
@@ -168,8 +180,8 @@ class Models(SessionBase):
         return teach(self, learner, options, number=number)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
-        """Preview the price of a labeller, by how many votes the first class must lead to win over its noise,
-        and how many more such labellers the budget pays for; with the options of `teach`. Free: no data is
+        """Preview the price of a labeller, the lead in votes that the first class needs despite the noise,
+        and how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
         read."""
         from .teaching import preview
 
@@ -196,16 +208,18 @@ class Models(SessionBase):
         progress: segments.Watch | None = None,
         fresh: bool = False,
     ) -> Any:
-        """Make a synthetic copy of the table, charged first; asking again with the same options is free,
-        unless `fresh` asks for a new one.
+        """Make a synthetic copy of the table, charged first. The same options again are answered from the
+        ledger, free, unless `fresh` is set. A call with a `checkpoint` or with `progress` is a run like that
+        of `train`: each such call is charged.
 
-        `rows`: how many to draw, by default as many as a noisy total says. `method`: "auto", "aim", "mst",
-        "mwem", "privbayes" or "independent"; `options` are the method's own (degree, cells). `bins`,
-        `missing` and `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With
-        a `checkpoint` the run is saved after each step, and `resume=True` goes on after a crash; `progress`
-        is called after each step.
-        `child`: a second private table, its name or `synthetic.ChildTable(...)`, whose rows are copied with
-        those of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
+        `rows`: how many rows to draw, by default the noisy number of rows; `seed`: that of the draw.
+        `method`: "auto", "aim", "mst", "mwem", "privbayes" or "independent"; `options` are the method's own
+        (degree, cells). `columns`: the columns to copy, by default all. `rows_per_unit`: how many rows of one
+        unit count. `bins`, `missing` and `constraints` are public facts, see `synthetic.Domain` and
+        `synthetic.Constraint`. With a `checkpoint`, a path, the run is saved after each step, and
+        `resume=True` continues it after a crash, free; `progress` is called after each step. `child`: a
+        second private table, by its name or as `synthetic.ChildTable(...)`, whose rows are copied together
+        with the rows of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
         """
         from .synthesis import SynthesisTerms, synthesize
 
@@ -227,8 +241,8 @@ class Models(SessionBase):
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
     ) -> Release:
-        """Measure, for a price, how far a synthetic copy's two-way marginals are from the table's, on
-        average."""
+        """Measure, at the price `epsilon`, how far the two-way marginals of a synthetic copy are from those
+        of the table, on average (`synthetic.quality.CopyDistance`)."""
         from .synthesis import compare_copy
 
         return compare_copy(self, copy, epsilon=epsilon, rows_per_unit=rows_per_unit)

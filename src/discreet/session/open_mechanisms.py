@@ -1,5 +1,5 @@
-"""Mechanisms of a session that stay open: thresholds, streams, online learners, and how they go on with new
-data."""
+"""Mechanisms of a session that stay open: thresholds, streams and online learners. They are charged once and
+answer many times; `feed` continues them on new data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OpenMechanisms(SessionBase):
-    """Adds the verbs that pay once and answer many times."""
+    """Adds the methods whose mechanisms are charged once and answer many times to a session."""
 
     __slots__ = ()
 
@@ -43,13 +43,15 @@ class OpenMechanisms(SessionBase):
         monotone: bool | None = None,
         split: tuple[Real, ...] | None = None,
     ) -> Watch:
-        """Ask which of many counts are above a threshold: a sparse vector, paid now, that halts after
-        `positives` that are.
+        """Start a sparse vector, which tells for each of many counts whether it is above a threshold. Its
+        price is charged now, and it halts after `positives` answers "above".
 
-        `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`,
-        `sensitivity`, `monotone` (by default that of counts) and `split` as in `mechanisms.SparseVector`.
-        With a delta the threshold is drawn anew after each, which is cheaper for many. `number` goes on with
-        one that was started before.
+        `numeric`: release a noisy value with each answer "above" too, which is part of the price. `gap`:
+        release by how much the noisy count exceeds the noisy threshold, which is free. `monotone`: by default
+        whether counts are monotone under the declared neighbors. `questions`, `sensitivity` and `split` are
+        those of `mechanisms.SparseVector`. With a `delta` above zero the threshold is drawn anew after each
+        answer "above" (`mechanisms.RedrawnSparseVector`), which is cheaper for many positives. `number`, that
+        of its charge in the ledger, continues a watch that was started before.
         """
         options: dict[str, Any] = {
             "public": self.public,
@@ -91,15 +93,17 @@ class OpenMechanisms(SessionBase):
         groups: int | None = None,
         number: int | None = None,
     ) -> Stream:
-        """Publish a count or a sum again at every tick, for one price, paid now: a continual counter.
+        """Start a continual counter, which publishes a count or a sum again at every tick. One price for all
+        ticks is charged now.
 
-        `text` is one COUNT or SUM, with GROUP BY declared columns for a vector of them; a column of declared
-        days in GROUP BY (or `clock=`) is the clock, whose ticks are closed one after the other. `epsilon`
-        (with `delta`) or `rho` is the price of all ticks together, of which there are `horizon`.
-        `participations`: in how many ticks one unit may count, needed where units are a column, at least
-        `separation` ticks apart. `rows`, `groups`: what one unit may contribute to one tick. `strategy`,
-        `window`, `decay`, `restart` and `capacity` as in `streaming.ContinualCounter`; `number` goes on with
-        a stream that was started before.
+        `text` is one SELECT of a COUNT or a SUM, or with GROUP BY declared columns a vector of them. A column
+        of declared days in GROUP BY (or named by `clock`) is the clock: each of its days is a tick, and the
+        ticks are closed in order. `epsilon` (with `delta`) or `rho` is the price of all `horizon` ticks
+        together. `participations`: in how many ticks one unit may count, at least `separation` ticks apart;
+        it must be given where the unit is a column. `rows`, `groups`: what one unit may contribute to one
+        tick. `strategy`, `window`, `decay`, `restart` and `capacity` are those of
+        `streaming.ContinualCounter`. `number`, that of its charge in the ledger, continues a stream that was
+        started before.
         """
         from .streams import open_stream
 
@@ -128,11 +132,13 @@ class OpenMechanisms(SessionBase):
         capacity: int | None = None,
         number: int | None = None,
     ) -> OnlineStream:
-        """Learn online: a decision before each round, for one price, paid now; `feed` is a round.
+        """Start an online learner, which releases a decision before each round. One price for all rounds is
+        charged now; each `feed` of the returned stream is one round.
 
         `loss`: one of `streaming.SquaredLoss`, `LogisticLoss`, `SquaredDistance`, `LinearLoss`. `learner`:
-        "leader" (follow the approximate leader), "mirror" (online mirror descent), "experts" (expert advice).
-        Options as in `streaming.learner`; `number` goes on with a learner that was started before.
+        "leader" (follow the approximate leader), "mirror" (online mirror descent), "experts" (expert advice)
+        or "auto". The other options are those of `streaming.learner`. `number`, that of its charge in the
+        ledger, continues a learner that was started before.
         """
         from .streams import open_learner
 
@@ -141,29 +147,30 @@ class OpenMechanisms(SessionBase):
 
     @_require.check_options
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
-        """Let a live mechanism go on with this session's table: the next version, or a batch of new rows.
+        """Continue an open mechanism on this session's table: the next version, or a batch of new rows. Free,
+        because the mechanism was paid for at its start.
 
-        Free: it was paid for at its start.
-
-        `live` is what `watch` or `start` gave in the session of an earlier version on the same ledger; after
-        a restart it is the mechanism, with the `number` of its charge. What has a method `feed` is given the
-        table, once for each name of a version; a sparse vector or a `Thresholdout` is asked about it from now
-        on, by the new handle. All others are refused, and so is a stream of rows without a clock, where each
-        row of a version would count again: its ticks are `Stream.feed(rows)`.
+        `live` is what `watch` or `start` returned in the session of an earlier version on the same ledger;
+        after a restart it is the mechanism, with the `number` of its charge. A mechanism with a method `feed`
+        is given the table, once per version name. A sparse vector or a `Thresholdout` answers questions about
+        this table from now on, through the returned handle. All other mechanisms are refused. A stream
+        without a clock is refused as well, because each row of a version would count again: its ticks are
+        closed by `Stream.feed(rows)`.
 
         Guarantee: that of the mechanism, for histories of versions that differ in the rows of one unit.
-        Proof:     that of `Curator.feed` and `Curator.resume`, which do all of it.
-        Assumes:   when a version arrives does not depend on the data.
+        Proof:     that of `Curator.feed` and `Curator.resume`, which do all of the work.
+        Assumes:   the times at which versions arrive do not depend on the data.
         """
         mechanism, number = self._mechanism_of(live, number)
-        goes_on = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
-        if goes_on and mechanism is not live and mechanism.public == self.public:
+        # Only answers questions about the new table; no rows are handed to a method `feed`.
+        only_resumed = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
+        if only_resumed and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
-                f"this goes on with the version {self.public.version!r} of the table already. "
+                f"this mechanism answers about version {self.public.version!r} of the table already. "
                 f"Nothing was read or released. Open the new data as "
                 f"a version of its own, dp.open(..., version=...), and feed it there."
             )
-        release = None if goes_on else self.curator.feed(mechanism, number, analyst=self.analyst)
+        release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
             handle if isinstance(live, InteractiveHandle) or mechanism is live else _handle_on(live, handle),
@@ -171,14 +178,15 @@ class OpenMechanisms(SessionBase):
         )
 
     def _mechanism_of(self, live: Any, number: int | None) -> tuple[Any, int]:
-        """Return the mechanism of a handle and the number of its charge, which must be one of this ledger."""
+        """Return a mechanism and the number of its charge in this ledger: those of a handle, or the mechanism
+        itself with the given number."""
         handle = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
         if isinstance(handle, InteractiveHandle) and number is None:
             if os.path.realpath(handle.ledger.path) != os.path.realpath(self.ledger.path):
                 raise InvalidInput(
-                    "this was started on another ledger, where its price was paid. Nothing was read "
-                    "or released. Open the new version of the "
-                    "table with that ledger, dp.open(..., ledger=...), or start a new one here."
+                    "this mechanism was started on another ledger, where its price was paid. Nothing was "
+                    "read or released. Open the new version of the table with that ledger, "
+                    "dp.open(..., ledger=...), or start a new mechanism in this session."
                 )
             return handle.mechanism, handle.number
         if handle is None and number is not None and isinstance(live, Interactive):
@@ -186,12 +194,13 @@ class OpenMechanisms(SessionBase):
         raise _require.fail(
             "live",
             type(live).__name__,
-            "what watch(...) or start(...) gave, or a live mechanism with the number= of its charge",
+            "what watch(...) or start(...) returned, or an open mechanism with the number= of its charge",
         )
 
 
 def _handle_on(handle: Any, live: InteractiveHandle) -> Any:
-    """Return a copy of a handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
+    """Return a copy of an object that holds a handle in `live` (a `Watch`, a `HoldoutScorer`), with another
+    handle there."""
     if is_dataclass(handle):
         return replace(handle, live=live)  # type: ignore[type-var]
     other = copy.copy(handle)

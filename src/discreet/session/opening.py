@@ -35,7 +35,7 @@ from ..tables.spill import TRIAL_PREFIX, PrivateFolder
 from .changes import warn_of_changes
 from .session import Session
 
-# The name of a ledger that is deleted with the session.
+# The value of `ledger` that asks for a ledger which is deleted with the session.
 TRIAL = ":memory:"
 
 
@@ -48,7 +48,7 @@ def open(
     budget: Budget | None = None,
     ledger: str | Path | None = None,
     analysts: Mapping[str, Budget | None] | None = None,
-    neighbors: Neighbors | str = ADD_REMOVE,
+    neighbors: Neighbors | str | None = None,
     size: int | None = None,
     table: str | None = None,
     version: str | None = None,
@@ -65,21 +65,30 @@ def open(
 
     `data`: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
     `tables.Database(path, table)`, a data frame, an Arrow table, a mapping of columns, a table of a
-    PostgreSQL database ("postgresql://user@host/database", with `table` and, where answers may be served
-    twice, `version`; docs/engines.md), or a Spark DataFrame of a stored table.
+    PostgreSQL database ("postgresql://user@host/database", with the name `table`; docs/engines.md), or a
+    Spark DataFrame of a stored table.
 
-    `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
-    tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
-    `dp.rows()` if nobody has two rows, or the column that tells people apart: it has no default.
-    `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the
-    books, made with `budget` if it is not there yet; for many workers and machines a PostgreSQL database,
-    "postgresql://user@host/books::name" (a file name.ledger, which points there, and its key are made in the
-    folder one is in); ":memory:" is for trying things out, and forgets. For a file of data it is that file's
-    name with `.ledger` added. `seconds`: a public limit for each of the engine's queries; one that takes
-    longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
+    Public facts. `schema`: facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()` if
+    nobody has two rows, or the column that tells people apart; it has no default. `neighbors`: by default
+    add_remove. `size`: the number of rows, if it is public. `table`: the name that queries use. `version`:
+    the name of the state of the data; answers are repeated from the ledger for the same version only. For
+    files it is by default the time at which they were last written; a PostgreSQL table without a version is
+    never answered from the ledger. What a complete schema declares is not overruled by these arguments: where
+    the two differ, nothing is opened. `related`: the data of other tables that the schema declares, by name;
+    a schema file may name the files of these tables itself.
+
+    Budget and ledger. `ledger`: the file in which charges are recorded, created with `budget` if it does not
+    exist; by default the name of the data file with `.ledger` added. ":memory:" is for trials: that ledger is
+    deleted with the session. For many workers and machines, "postgresql://user@host/books::name" keeps the
+    entries in a PostgreSQL database; the file name.ledger, which points there, and its key are created in the
+    current folder. `remote`: the same address, where `ledger` is the file that points there. `analysts`:
+    names with budgets of their own, or None. `large_delta`: accept a delta above 1e-3 where no size is
+    declared.
+
+    Engine. `seconds`: a public limit for each of the engine's queries; a query that takes longer is stopped,
+    and stays charged. `memory` ("4GB"): the memory that the engine may use before it writes to disk.
     `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark. `key`: with Spark and
-    `dp.rows()`, the column in which no two rows agree; joins need it. `remote`: the database in which the
-    entries of `ledger`, a file that points there, are kept: "postgresql://user@host/books::name".
+    `dp.rows()`, a column in which no two rows agree; joins need it.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -109,11 +118,12 @@ def open(
 def _connect_source(
     data: Any, public: Public, schema: Any, related: Mapping[str, Any] | None, limits: Mapping[str, Any]
 ) -> Any:
-    """Return the source of local data; one that is a source already stays as it is."""
+    """Return the source of local data; data that is a `Source` already is returned unchanged, or connected to
+    its related tables."""
     if not is_frame(data) and isinstance(data, Source | ExampleSource):
         if limits and not related:
             raise InvalidInput(
-                "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
+                "this source was connected already: set its limits there, tables.connect(..., seconds=...)."
             )
         source = data if not related else connect(data, public, related=related, **limits)
         if source.public != public:
@@ -135,13 +145,16 @@ def _curator(
     remote: str | None,
     large_delta: bool,
 ) -> Curator:
-    """Open the ledger of a source, or create one with the budget."""
+    """Open the ledger of a source if it exists, else create it with the budget."""
     if ledger == TRIAL:
         if remote is not None:
-            raise InvalidInput("ledger=':memory:' forgets, and is in no database: leave remote out.")
+            raise InvalidInput(
+                "ledger=':memory:' is deleted with the session, and is in no database. Leave remote out."
+            )
         return _trial(source, budget, analysts, large_delta)
     address = remote or _address(ledger)
     path = _ledger(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
+    # `attach` returns whether the database has this ledger; it then creates the local file that points there.
     if path.exists() if address is None else attach(path, address):
         curator = _open_curator(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
@@ -151,7 +164,7 @@ def _curator(
 
 
 def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None, where: str) -> Policy:
-    """Return the policy of a ledger that is to be made."""
+    """Return the policy of a new ledger; `where` completes the error "there is no ledger ..."."""
     if budget is None:
         raise LedgerError(
             f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
@@ -162,7 +175,8 @@ def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None,
 def _trial(
     source: Any, budget: Budget | None, analysts: Mapping[str, Budget | None] | None, large_delta: bool
 ) -> Curator:
-    """Create a ledger in a private folder that is removed with the ledger, or at once if none is made."""
+    """Create a ledger in a private folder, which is removed when the ledger object is no longer used, or at
+    once if creating the ledger fails."""
     policy = _policy(budget, analysts, "in memory")
     folder = PrivateFolder(TRIAL_PREFIX)
     try:
@@ -179,16 +193,18 @@ def _trial(
 def _remote(
     data: str, public: Public, table: str | None, related: Mapping[str, Any] | None, limits: dict[str, Any]
 ) -> Source:
-    """Return the engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
-    "::table" behind it."""
+    """Connect a table of a PostgreSQL database: `data` is "postgresql://user@host/database", or the same with
+    "::table" added."""
     address, _, table_name = data.partition("::")
     if "memory" in limits:
-        raise InvalidInput("memory is a limit of the embedded engine, and the server has its own.")
+        raise InvalidInput(
+            "memory limits the embedded engine, and a PostgreSQL server has its own settings. Leave it out."
+        )
     return connect_postgres(address, public, table=table_name or table, related=related, **limits)
 
 
 def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
-    """Return whether Spark answers: for its own DataFrames, and for files where it is asked for."""
+    """Return whether Spark answers the queries: for Spark DataFrames, and for files with engine='spark'."""
     if engine not in (None, "spark", "duckdb"):
         raise _require.fail("engine", engine, "'spark' or 'duckdb'")
     by_spark = is_frame(data) or engine == "spark"
@@ -217,7 +233,7 @@ def _on_spark(data: Any, public: Public, **options: Any) -> Source:
 def _open_curator(
     path: Path, source: AnySource, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
 ) -> Curator:
-    """Open a ledger that exists; refuse a budget or analysts that are not those it has."""
+    """Open an existing ledger; refuse a budget or analysts that differ from those of the ledger."""
     curator = Curator.open(path, source)
     policy = curator.policy
     if (budget is not None and budget != policy.budget) or (
@@ -236,23 +252,27 @@ def _public(
     data: Any,
     schema: Any,
     unit: Unit | str | None,
-    neighbors: Any,
+    neighbors: Neighbors | str | None,
     size: int | None,
     table: str | None,
     version: str | None,
 ) -> Public:
     """Return the public facts of the data: those of a schema, or those that the arguments declare."""
+    facts = {
+        "unit": Unit(unit) if isinstance(unit, str) else unit,
+        "neighbors": None if neighbors is None else as_neighbors(neighbors),
+        "size": size,
+    }
     if not is_frame(data) and isinstance(data, Source | ExampleSource) and schema is None:
-        return data.public
+        return _check_agreement(data.public, {**facts, "table": table, "version": version})
     path = _existing_path(data)
     if is_address(data):
-        table, version = _table_name(data, table, schema), version or UNVERSIONED
-    if isinstance(schema, Public):
-        return _without_version(data, _check_agreement(schema, unit, size, table))
-    if isinstance(schema, str | Path):
-        if not Path(schema).exists():
-            raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
-        return _without_version(data, _check_agreement(load(Path(schema)), unit, size, table))
+        table = _table_name(data, table, schema)
+    if isinstance(schema, str | Path) and not Path(schema).exists():
+        raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
+    if isinstance(schema, Public | str | Path):
+        complete = schema if isinstance(schema, Public) else load(Path(schema))
+        return _with_version(data, _check_agreement(complete, {**facts, "table": table}), version)
     if schema is None:
         raise _no_schema(path)
     if unit is None:
@@ -264,19 +284,21 @@ def _public(
     return Public(
         schema=schema,
         unit=Unit(unit) if isinstance(unit, str) else unit,
-        neighbors=as_neighbors(neighbors),
+        neighbors=as_neighbors(ADD_REMOVE if neighbors is None else neighbors),
         size=size,
         table=table or _default_table_name(data, path),
-        version=version or _version(data, path),
+        version=version or (UNVERSIONED if is_address(data) else _version(data, path)),
     )
 
 
 def _existing_path(data: Any) -> Path | None:
-    """Return the path of a file; refuse one that is not there, and an address of the network."""
+    """Return the path of the data, None where it has none; refuse a path that does not exist, and a network
+    address other than PostgreSQL's."""
     path = _path(data)
     if not is_address(data) and isinstance(data, str) and "://" in data:
         raise InvalidInput(
-            f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
+            f"{data!r} is an address, and nothing is fetched from the network. Download it, and give the "
+            f"file."
         )
     if path is not None and not os.path.exists(path) and not is_several(data):
         raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
@@ -284,67 +306,75 @@ def _existing_path(data: Any) -> Path | None:
 
 
 def _no_schema(path: Path | None) -> InvalidInput:
-    """Return the error for data without a schema; it names a schema file that lies beside the data."""
+    """Return the error for data without a schema; it names the schema file in the folder of the data, if
+    there is one."""
     schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
     if schema_path is not None and schema_path.exists():
         return InvalidInput(
-            f"declare what is public. Nothing was opened. There is a schema file beside the data: give "
+            f"declare what is public. Nothing was opened. There is a schema file in the same folder: give "
             f"schema={str(schema_path)!r}."
         )
     return InvalidInput(
         "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
         "file as `discreet init` drafts it. "
-        "Nothing is ever read off the data for that."
+        "No public fact is ever read from the data."
     )
 
 
 def _default_table_name(data: Any, path: Path | None) -> str:
-    """Return what queries call a table that was given no name."""
+    """Return the name that queries use for a table without a declared name."""
     if isinstance(data, Database):
         return data.table
     return frame_name(data) or "data" if path is None else path.name.split(".")[0]
 
 
-def _without_version(data: Any, public: Public) -> Public:
-    """Return the public facts without a version, for a table that others write to, unless one is declared."""
-    has_no_version = is_address(data) and public.version == Public().version
-    return replace(public, version=UNVERSIONED) if has_no_version else public
+def _with_version(data: Any, public: Public, version: str | None) -> Public:
+    """Return the facts of a complete schema with the version that was given beside it; without any, a table
+    of a database, which others may write to, is `UNVERSIONED`."""
+    if public.version != Public().version:
+        return _check_agreement(public, {"version": version})
+    if version is None and is_address(data):
+        version = UNVERSIONED
+    return public if version is None else replace(public, version=version)
 
 
 def _table_name(data: str, table: str | None, schema: Any) -> str | None:
-    """Return what queries call a table of a database: the last part of its name there."""
+    """Return the name that queries use for a table of a database: "visits" for "public.visits". None where
+    the schema names it."""
     name = data.partition("::")[2] or table
     if name is None and not isinstance(schema, str | Path | Public):
         raise InvalidInput("say which table of the database: table='visits'. Nothing was opened.")
     return None if name is None else name.rpartition(".")[2].strip('"')
 
 
-def _check_agreement(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
-    """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
-    which of the two is read."""
-    arguments = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
-    facts = {"unit": public.unit, "size": public.size, "table": public.table}
+def _check_agreement(public: Public, arguments: Mapping[str, Any]) -> Public:
+    """Return complete public facts, and refuse arguments of `open` that declare a fact differently: who is
+    protected must not depend on which of the two declarations is used. Arguments that are None declare
+    nothing."""
     for name, value in arguments.items():
-        agrees = value == facts[name] or (
-            isinstance(unit, str) and name == "unit" and unit == public.unit.column
-        )
-        if value is not None and not agrees:
+        declared = getattr(public, name)
+        if isinstance(value, Neighbors):
+            declared, value = str(declared), str(value)
+        # A unit that is only a column agrees with a declared unit that also limits the rows of that column.
+        same_column = name == "unit" and value == Unit(declared.column)
+        if value is not None and value != declared and not same_column:
             raise InvalidInput(
-                f"the schema says {name} = {facts[name]!r}, and {name}={value!r} was given beside it. "
+                f"the schema says {name} = {declared!r}, and {name}={value!r} was given beside it. "
                 f"Nothing was opened. Say it in one place."
             )
     return public
 
 
 def _address(ledger: str | Path | None) -> str | None:
-    """Return the address of the database in which a ledger's entries are; None for a file. A `Path` has lost
-    a slash."""
+    """Return the address of the database that holds the ledger's entries; None for a file. In a `Path`, the
+    two slashes of an address have become one."""
     text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
     return text if is_address(text) else None
 
 
 def _version(data: Any, path: Path | None) -> str:
-    """Return the version of the data, from the state of its files."""
+    """Return the version of the data, derived from its files (`tables.version_of`); "1" for data in
+    memory."""
     files = None if is_frame(data) or is_address(data) else several(data)
     if files is not None:
         return files.version
@@ -357,13 +387,14 @@ def _path(data: Any) -> Path | None:
         return Path(data.path)
     if is_address(data):
         return None
-    # the folder of a pattern, which has a name
+    # For a folder or a pattern: the path from which the table and its ledger get their names.
     if is_several(data):
         return stand_in(data)
     return Path(data) if isinstance(data, str | Path) else None
 
 
 def _ledger(data: Any, ledger: str | Path | None) -> Path:
+    """Return the path of the ledger: as given, or beside the data."""
     if ledger is not None:
         if not isinstance(ledger, str | Path) or not Path(ledger).name:
             raise _require.fail(
@@ -373,6 +404,6 @@ def _ledger(data: Any, ledger: str | Path | None) -> Path:
     path = _path(data)
     if path is None:
         raise InvalidInput(
-            "say where the books are kept: ledger='people.ledger', or ledger=':memory:' to try things out."
+            "say where the ledger is: ledger='people.ledger', or ledger=':memory:' to try things out."
         )
     return path.with_name(path.name + ".ledger")

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class BudgetPreview:
-    """What a charge would leave of the budget."""
+    """Says whether and how often a previewed charge fits the budget; `budget` is set by the subclass."""
 
     __slots__ = ()
     budget: FilterPreview
 
     @property
     def fits(self) -> int | None:
-        """How many more of these the budget buys; None for any number."""
+        """How many such charges the remaining budget pays for; None if their number is not limited."""
         return self.budget.fits
 
     @property
     def admitted(self) -> bool:
-        """Whether the budget buys one."""
+        """Whether the remaining budget pays for one such charge."""
         return self.budget.admitted
 
 
@@ -38,7 +38,7 @@ class BudgetPreview:
 class QueryPreview(BudgetPreview, NearestNames):
     """Previews what a question would cost and how good its answer would be.
 
-    `fits`: how many more of these the budget buys.
+    `query`: its price, error and plan. `budget`: the spending before and after it, and the limit.
     """
 
     query: Preview | WorkloadPreview
@@ -60,10 +60,11 @@ class QueryPreview(BudgetPreview, NearestNames):
 
 @dataclass(frozen=True, slots=True)
 class Watch(NearestNames):
-    """Asks any number of questions of the form "are there at least so many?"; only those answered with yes
-    are paid for, and beforehand.
+    """Asks any number of questions of the form "is this count above the threshold?" (a sparse vector).
 
-    `number` finds it again after a restart: `session.watch(..., number=...)` with the same terms.
+    The price, paid at the start, depends on the number of answers "yes" only; the watch halts after them.
+    `number`, that of its charge, continues it after a restart: `session.watch(..., number=...)` with the same
+    options.
     """
 
     live: InteractiveHandle
@@ -73,16 +74,16 @@ class Watch(NearestNames):
         return self.live.number
 
     def ask(self, question: Any) -> ThresholdAnswer:
-        """Ask a condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a
-        statistic from Python."""
+        """Compare one statistic with the threshold. `question` is a condition as after WHERE ("age > 60 AND
+        smoker"), whose rows are counted; one SELECT of a COUNT or a SUM; or a statistic object."""
         statistic = where(question, self.live.mechanism.public) if isinstance(question, str) else question
         answer: ThresholdAnswer = self.live.answer(statistic).value
         return answer
 
 
 class Fed(NamedTuple):
-    """Holds a live mechanism that goes on with another table: the `handle` to ask it over that one, and what
-    it released when it was fed, if anything."""
+    """Holds the result of `Session.feed`: the `handle` that asks the mechanism about the new table, and the
+    `release` that feeding it caused, or None."""
 
     handle: Any
     release: Release | None

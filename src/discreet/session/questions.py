@@ -1,4 +1,5 @@
-"""Questions of a session: SQL, workloads of counting queries, and what they would cost."""
+"""Questions of a session: SQL, workloads of counting queries, previews of their price, plans and
+explanations."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Questions(SessionBase):
-    """Adds the verbs that ask in SQL."""
+    """Adds the methods that take SQL to a session."""
 
     __slots__ = ()
 
@@ -45,15 +46,18 @@ class Questions(SessionBase):
         """Answer a SQL query privately, charged before it is computed; the same question again is answered
         from the ledger, free.
 
-        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much
-        of the budget's as `epsilon` is of its epsilon, halved. `noise`: "laplace", "gaussian" or "auto".
-        `rows`, `groups`: what one unit may contribute. `weights`: how the price is shared between output
-        columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for new noise.
+        Give one of: the price `epsilon`, the price `rho`, or the accuracy `within`, the error that is not
+        exceeded with probability `confidence`. `delta`: by default a part of the budget's delta, half of the
+        share that `epsilon` has of the budget's epsilon. `noise`: "laplace", "gaussian" or "auto". `rows`,
+        `groups`: how many rows of one unit count, and in how many groups. `weights`: how the price is divided
+        between output columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for
+        new noise instead of repeating an earlier answer.
         """
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         with terms.refusing():
             release = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
-        # Several counts of one statement are a workload, whose value is one answer for each statement.
+        # A statement with several counts may be answered as a workload of one statement, whose value is a
+        # tuple with one answer per statement.
         answer: Answer = release.value[0] if isinstance(release.value, tuple) else release.value
         return answer
 
@@ -68,11 +72,11 @@ class Questions(SessionBase):
         rows: int | None = None,
         fresh: bool = False,
     ) -> tuple[Answer, ...]:
-        """Answer several counting queries, in the order asked: one price for all, and answers that agree with
-        each other.
+        """Answer several counting queries together, at one price for all, and return their answers in the
+        same order. The answers are consistent with each other.
 
-        `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering
-        together saves.
+        `rows`: how many rows of one unit count in all queries together. `preview([...])` compares the error
+        with that of separate queries at the same total price.
         """
         workload = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
         text = "; ".join(workload.queries)
@@ -97,17 +101,17 @@ class Questions(SessionBase):
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> QueryPreview:
-        """Preview price, error and plan of a question, and how many more of these the budget buys.
+        """Preview price, error and plan of a question, and how many such questions the budget pays for.
 
-        Options as in `sql`. Free: no data is touched.
-
-        Of a list of questions: of answering them together, see `workload`.
+        Options as in `sql`. A list of questions is previewed as one `workload`, with the options of
+        `workload` and `confidence`. Free: no data is read.
         """
         query: Any
         if not isinstance(text, str):
-            if within is not None:
+            if within is not None or noise != "auto" or groups is not None or weights or other:
                 raise InvalidInput(
-                    "a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged."
+                    "a list of questions is previewed as a workload, which has the options epsilon, delta, "
+                    "rho and rows. Nothing was charged. Leave the others out."
                 )
             query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
             cost = self.curator.preview(
@@ -136,20 +140,20 @@ class Questions(SessionBase):
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Ask, for a price, how many units have more than `rows` rows, or are in more than `groups` groups of
-        `by`: whom a limit cuts off.
+        """Ask, for a price, how many units a limit on contributions affects: those with more than `rows`
+        rows, or with rows in more than `groups` groups of the column `by`.
 
-        The answer has the columns `units` and `above`; above / units is the share. `where`: a condition on
-        rows, as in the question that the limit is for. It is an ordinary question: in the ledger, and free
-        the second time.
+        The answer has the columns `units` (all units) and `above` (those above the limit). `where`: a
+        condition on rows, the same as in the query for which the limit is considered. This is an ordinary SQL
+        query: it is recorded in the ledger, and free the second time.
         """
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
-        """Split epsilon among questions and models so that the weighted error is least; free until the plan's
-        `run`. See `planning.plan`."""
+        """Split epsilon among the questions and models in `work` so that their weighted error is least. Free:
+        only the plan's `run` is charged. `together`: see `planning.plan`."""
         from ..planning import plan
 
         return plan(self, work, epsilon=epsilon, together=together)
@@ -165,10 +169,11 @@ class Questions(SessionBase):
     ) -> Explanation:
         """Explain what the budget and the ledger mean for one person, in words and pictures.
 
-        With a question in SQL and the options of `preview`: what it would cost, how good its answer would be,
-        and what would halve its error.
+        With a question in SQL (`text`) and the options of `preview`: explain what it would cost, how good its
+        answer would be, and what would halve its error. `audience` and, without a question, `delta` are those
+        of `explaining`.
 
-        Free: no data is touched.
+        Free: no data is read.
         """
         from .explanations import explain_books, explain_sql
 
@@ -179,7 +184,7 @@ class Questions(SessionBase):
         )
 
     def _priced_query(self, text: str, **options: Any) -> Query | WorkloadQuery:
-        """Return the priced question, with options as in `sql`."""
+        """Return the priced query of one statement, with the options of `sql`; used by `planning`."""
         return self._query(text, Terms(**options))
 
     def _workload(
@@ -205,6 +210,7 @@ class Questions(SessionBase):
         )
 
     def _query(self, text: str, terms: Terms) -> Query | WorkloadQuery:
-        """Return the priced query of one statement."""
+        """Return the priced query of one statement: a `WorkloadQuery` where it has several counts that are
+        better answered together, else a `Query`."""
         policy = self.curator.policy
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))

@@ -1,5 +1,5 @@
-"""The session: one dataset, one budget, and all verbs. Each makes a mechanism of a question and gives it to
-the curator, which charges it and keeps the books."""
+"""The session: one dataset, one budget, and all methods. Each method builds a mechanism and hands it to the
+curator, which charges it and records it in the ledger."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from .questions import Questions
 
 
 class Session(Questions, Models, OpenMechanisms):
-    """Answers questions about one dataset under one budget, as one person may ask them. `analyst` is who
-    asks; the steward by default.
+    """Answers the questions of one person about one dataset, under one budget. `analyst` is the name of that
+    person; the steward by default.
 
-    An analyst with a budget of their own sees that budget and what is left of it. Of what others have spent
-    they learn only whether, and in a preview how often, a question still fits the dataset's budget.
+    An analyst with a budget of their own sees that budget and how much of it is left. About the spending of
+    others they learn only whether a question still fits the dataset's budget, and in a preview how many such
+    questions fit.
     """
 
     __slots__ = ()

@@ -1,5 +1,6 @@
-"""Streams of a session: started by SQL, fed with rows, files that grow or tables of a database, and read at
-any time."""
+"""Streams of a session: continual counters that SQL describes, and online learners. They are fed with rows,
+files that grow or tables of a database, one tick or round at a time; what they have released can be read from
+the ledger at any time, free."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .._public import Public
 from .._registry import from_json, tag_of, to_json
 from .._require import Real
 from .._text import is_text
-from ..curator import Curator
+from ..curator import STEWARD, Curator
 from ..curator.charges import SPENDING
 from ..curator.ledger import Entry
 from ..curator.live import FED
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, repr=False)
 class Stream(_require.NearestNames):
-    """Holds a continual counter that was paid for; `number` finds it again after a restart:
-    `session.stream(..., number=...)` with the same terms.
+    """Holds a continual counter whose price was paid at its start.
 
-    `feed` is one tick and releases the sum so far; `value`, `error` and `history` are of what was released,
-    and cost nothing.
+    Each `feed` closes one tick and releases the sum so far. `value`, `error` and `history` describe what was
+    released, and are free. `number`, that of its charge in the ledger, continues the stream after a restart:
+    `session.stream(..., number=...)` with the same options.
     """
 
     session: SessionBase
@@ -48,9 +49,10 @@ class Stream(_require.NearestNames):
 
     @classmethod
     def begin(cls, session: SessionBase, mechanism: Any) -> Self:
-        """Pay for a counter (or a learner), and start it.
+        """Charge a counter (or a learner), and start it.
 
-        Batches that are fed are not cut into periods, so a stream of these belongs to no period.
+        A session on some periods (`Session.during`) cannot start a stream without a clock: the batches that
+        it would be fed are not divided by period.
         """
         if session.curator.periods and mechanism.clock is None:
             raise InvalidInput(
@@ -63,19 +65,21 @@ class Stream(_require.NearestNames):
 
     @_require.check_options
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
-        """Close one tick with its rows: a data frame, an Arrow table, a mapping of columns, a file, a
-        `tables.Database`, "postgresql://...::table" or a Spark DataFrame; an empty one is a tick as well.
+        """Close one tick, and return its release. `rows`, the rows of this tick, are a data frame, an Arrow
+        table, a mapping of columns, a file, a `tables.Database`, "postgresql://...::table" or a Spark
+        DataFrame; without any row it is a tick as well.
 
-        `tick` names it, by default by its number: a name that was fed before is refused, so that a batch can
-        be fed again after a crash without counting twice. With a clock the rows of the tick are taken from
-        `rows`, or else from the session's own table; files that have changed since it was opened are refused,
-        and the tick stays open.
+        `tick` is the name of the tick, by default "tick 1", "tick 2" and so on. A name that was fed before is
+        refused, so that a batch can be fed again after a crash without counting twice. With a clock, the rows
+        of the next day are selected from `rows`, or from the session's own table if `rows` is left out. If
+        the files of that table have changed since they were opened, they are refused, and the tick stays
+        open.
         """
         if self.counter.clock is not None:
             if tick is not None:
                 raise InvalidInput(
                     f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
-                    f"not count. Nothing was read or released. Leave it out."
+                    f"have no effect. Nothing was read or released. Leave it out."
                 )
             return self._advance(rows)
         if rows is None:
@@ -92,10 +96,13 @@ class Stream(_require.NearestNames):
         except InvalidInput:
             if tick is not None or before or not self._was_fed(name):
                 raise
-        # Somebody else has closed the tick of this number in the meantime: these rows are of the next one.
+        # Another process has closed the tick of this number in the meantime. These rows were not counted, and
+        # become the next tick.
         return self.feed(rows)
 
     def _feed_batch(self, rows: Any, name: str) -> Release:
+        """Feed the counter with one batch. The name of the tick is the version of its table, and the curator
+        refuses to feed the same version twice."""
         source = self._source(rows, replace(self.counter.public, version=name))
         curator = Curator.open(self.session.ledger.path, source)
         release = curator.feed(self.counter, self.number, analyst=self.session.analyst, batch=True)
@@ -103,16 +110,20 @@ class Stream(_require.NearestNames):
         return release
 
     def _next_name(self) -> str:
-        """Return the name of the next tick, by the first number from its own on that was not released (one
-        that a process died with is fed again)."""
+        """Return the default name of the next tick, "tick n": n is the number of released ticks plus one, or
+        the next number whose name is not released. A tick during which a process died has no release, so its
+        name is used again."""
         used_names = {e.body.get("table") for e in self._states()}
         return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in used_names)
 
     def _was_fed(self, tick: str) -> bool:
+        """Return whether the ledger has an entry that this tick was fed; the key of such an entry never
+        changes."""
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
 
     def _advance(self, rows: Any) -> Release:
-        """Close the next tick of a clock, over these rows or the session's own table."""
+        """Close the next tick of a clock, with its rows among `rows`, or in the session's own table if these
+        are None."""
         session = self.session
         if rows is None:
             self._check_current()
@@ -120,9 +131,9 @@ class Stream(_require.NearestNames):
             return handle.answer(Advance())
         if session.curator.periods:
             raise InvalidInput(
-                f"this stream is about {', '.join(session.curator.periods)} only, and rows that are given "
+                f"this stream is about {', '.join(session.curator.periods)} only, and the rows of feed(rows) "
                 f"may be of any period. Nothing was read or released. Leave them out: feed() closes the tick "
-                f"over the session's own table."
+                f"with the rows of the session's own table."
             )
         version = f"tick {self.steps + 1}"
         source = self._source(rows, replace(self.counter.public, version=version))
@@ -130,20 +141,20 @@ class Stream(_require.NearestNames):
         return curator.resume(self.counter, self.number, analyst=session.analyst).answer(Advance())
 
     def _check_current(self) -> None:
-        """Refuse to close a tick over files that are not those that were opened: its rows may be in the new
-        ones, and a day is closed once."""
+        """Refuse to close a tick if the files of the session's table have changed since they were opened:
+        rows of the tick may be in the new files only, and a tick is closed once."""
         check = getattr(self.session.curator.source, "current", None)
         try:
             if check is not None:
                 check()
         except EngineError as error:
             raise InvalidInput(
-                f"{error} Go on with session.stream(..., number={self.number}) there, or give the rows: "
-                f"feed('the file')."
+                f"{error} Continue with session.stream(..., number={self.number}) in the new session, or "
+                f"give the rows: feed('the file')."
             ) from None
 
     def _source(self, rows: Any, public: Public) -> Source:
-        """Connect the rows of a tick, whatever form they have."""
+        """Return a source of the rows of a tick, in any of the forms that `feed` accepts."""
         if is_frame(rows):
             from ..tables.engines.spark import connect as connect_spark
 
@@ -160,7 +171,7 @@ class Stream(_require.NearestNames):
 
     @property
     def steps(self) -> int:
-        """How many ticks were released."""
+        """The number of ticks that were released."""
         return len(self._released_values())
 
     @property
@@ -177,21 +188,24 @@ class Stream(_require.NearestNames):
         return [self._by_group(value) for value in self._released_values()]
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the newest release may be."""
+        """Return the error that the newest release does not exceed with probability `confidence`; before the
+        first release, that of the first tick."""
         return float(self.counter.error(confidence, max(1, self.steps)))
 
     def _released_values(self) -> list[Any]:
+        """Return the values of all releases, in order, as they stand in the ledger."""
         return [decode(e.body["value"]) for e in self._states()]
 
     def _states(self) -> list[Entry]:
-        """Return the entries of the ledger that have a new release of this stream, and not an old one
-        again."""
+        """Return the entries of the ledger with the releases of this stream, one per tick. Entries of the
+        question `Latest`, which repeats the newest release, are left out."""
         entries = self.session.ledger.entries(kind=STATE)
         own_entries = (e for e in entries if e.body["charge"] == self.number and "value" in e.body)
         latest_question = to_json(Latest())
         return [e for e in own_entries if e.body.get("question") != latest_question]
 
     def _by_group(self, value: Any) -> Any:
+        """Return a released value in the form that users see."""
         return value_by_group(self.counter, value)
 
     def __repr__(self) -> str:
@@ -200,7 +214,8 @@ class Stream(_require.NearestNames):
 
 
 def value_by_group(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as a number, or as a mapping from group to number."""
+    """Return a released value of a counter as a number, as a mapping from group to number for a statistic
+    with GROUP BY, or else as the array that it is."""
     array = np.asarray(value)
     if array.ndim == 0:
         return float(array)
@@ -213,8 +228,8 @@ def value_by_group(counter: Any, value: Any) -> Any:
 
 @dataclass(slots=True, repr=False)
 class OnlineStream(Stream):
-    """Holds an online learner that was paid for: `feed` is one round, and releases the decision for the
-    next."""
+    """Holds an online learner whose price was paid at its start. Each `feed` is one round, and releases the
+    decision for the next round."""
 
     @property
     def learner(self) -> OnlineLearner:
@@ -223,12 +238,12 @@ class OnlineStream(Stream):
 
     @property
     def decision(self) -> Any:
-        """The newest decision; before the first round, the one that everybody knows."""
+        """The newest decision; before the first round, the first decision, which does not depend on data."""
         values = self._released_values()
         return np.asarray(values[-1]) if values else self.learner.first_decision()
 
     def regret_bound(self) -> float:
-        """Return a bound of the expected regret over all rounds."""
+        """Return an upper bound on the expected regret over all rounds."""
         return self.learner.regret_bound()
 
     def _by_group(self, value: Any) -> Any:
@@ -241,7 +256,7 @@ class OnlineStream(Stream):
 
 
 def open_learner(session: SessionBase, loss: Any, number: int | None, **options: Any) -> OnlineStream:
-    """Start an online learner, or go on with the one whose charge has this `number`."""
+    """Start an online learner, or continue the one whose charge has this `number`."""
     mechanism = online_learner(session, loss, **options)
     if number is None:
         return OnlineStream.begin(session, mechanism)
@@ -250,7 +265,8 @@ def open_learner(session: SessionBase, loss: Any, number: int | None, **options:
 
 
 def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLearner:
-    """Return the priced learner of a loss: free, nothing is read or charged."""
+    """Return the priced learner of a loss, with the options of `Session.online`. Nothing is read or
+    charged."""
     arguments = {name: value for name, value in options.items() if value is not None}
     epsilon, rho = arguments.get("epsilon"), arguments.get("rho")
     if epsilon is None and rho is None:
@@ -265,14 +281,15 @@ def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLea
 
 
 def _participations(public: Public) -> InvalidInput:
+    """Return the error for a table of people without `participations`."""
     return InvalidInput(
-        f"one person (column {public.unit.column!r}) may come on several ticks: say on how many they may "
-        f"count, participations=... Nothing was read or charged."
+        f"one person (column {public.unit.column!r}) may have rows in several ticks. Say in how many they "
+        f"may count, participations=... Nothing was read or charged."
     )
 
 
 def open_stream(session: SessionBase, text: str, number: int | None = None, **options: Any) -> Stream:
-    """Start a stream with the options of `Session.stream`, or go on with the one whose charge has this
+    """Start a stream with the options of `Session.stream`, or continue the one whose charge has this
     `number`."""
     mechanism = stream_counter(session, text, **options)
     if number is None:
@@ -282,19 +299,23 @@ def open_stream(session: SessionBase, text: str, number: int | None = None, **op
 
 
 def find_stream(session: SessionBase, number: int | None = None) -> Stream:
-    """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
+    """Continue a stream of this ledger: the one whose charge has this number, or else the newest that the
+    caller has started (for the steward, the newest of all)."""
     tags = {tag_of(ContinualCounter), tag_of(OnlineLearner)}
     charges = [
         entry
         for entry in session.ledger.entries(kind=SPENDING)
         if (entry.body.get("mechanism") or {}).get("type") in tags
     ]
-    matching = [entry for entry in charges if number in (None, entry.seq)]
+    if number is None:
+        matching = [e for e in charges if session.analyst in (STEWARD, e.body.get("analyst"))]
+    else:
+        # `Curator.resume` refuses the stream of another analyst
+        matching = [e for e in charges if e.seq == number]
     if not matching:
         raise InvalidInput(
-            f"there is no stream {'' if number is None else number} in {session.ledger.path}. Nothing was "
-            f"read "
-            f"or charged. Start one with session.stream(...), or discreet stream start."
+            f"there is no stream{'' if number is None else f' {number}'} in {session.ledger.path}. Nothing "
+            f"was read or charged. Start one with session.stream(...), or discreet stream start."
         )
     mechanism = as_of(from_json(matching[-1].body["mechanism"]), session.public)
     session.curator.resume(mechanism, matching[-1].seq, analyst=session.analyst)
@@ -315,9 +336,8 @@ def stream_counter(
     groups: int | None = None,
     **options: Any,
 ) -> ContinualCounter:
-    """Return the priced counter of a SQL text: free, nothing is read or charged.
-
-    Options as in `Session.stream`; those that are None are left to `streaming.counter`.
+    """Return the priced counter of a SQL text, with the options of `Session.stream`. Nothing is read or
+    charged. Options that are None get the defaults of `streaming.counter`.
     """
     public = session.public
     if epsilon is None and rho is None:

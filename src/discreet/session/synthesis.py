@@ -1,4 +1,5 @@
-"""`Session.synthesize`: its options as a mechanism, and its release as a synthetic copy."""
+"""`Session.synthesize` and `Session.compare_copy`: they build a mechanism from the options, and a synthetic
+copy from its release."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisTerms:
-    """Holds the options of a synthesis, as `Session.synthesize` spells them out."""
+    """Holds the options of a synthesis that decide its mechanism; `Session.synthesize` documents them."""
 
     epsilon: Real
     delta: float | None = None
@@ -41,7 +42,7 @@ class SynthesisTerms:
     child: ChildTable | str | None = None
 
     def mechanism(self, session: Models) -> Any:
-        """Return the priced method; nothing is read."""
+        """Return the priced mechanism; no data is read."""
         public = session.public
         options = check_method_options(self.options)
         if self.child is not None:
@@ -59,12 +60,13 @@ class SynthesisTerms:
         )
 
     def _delta(self, session: Models) -> float:
+        """Return the delta: as given, or the session's default for this epsilon."""
         if self.delta is not None:
             return self.delta
         return session._delta(self.epsilon, session.curator.policy)
 
     def _linked_mechanism(self, session: Models, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
-        """Return the priced method for two linked tables."""
+        """Return the priced mechanism for two linked tables: the session's own, and `child`."""
         child = self.child
         if isinstance(child, str):
             if self.rows_per_unit is None:
@@ -74,7 +76,7 @@ class SynthesisTerms:
                 )
             child = ChildTable(name=child, rows_per_unit=self.rows_per_unit)
         elif self.rows_per_unit is not None:
-            raise InvalidInput("say rows_per_unit in ChildTable(...), once. Nothing was charged.")
+            raise InvalidInput("give rows_per_unit in ChildTable(...) only. Nothing was charged.")
         if not isinstance(child, ChildTable):
             raise _require.fail("child", child, "the name of a table, or ChildTable(...)")
         return LinkedSynthesis.for_privacy(
@@ -102,7 +104,7 @@ def synthesize(
     progress: segments.Watch | None,
     fresh: bool,
 ) -> SyntheticCopy | SyntheticPair:
-    """Pay for a synthesis, or find it in the ledger, and return its copy."""
+    """Run and charge a synthesis, or take its release from the ledger, and return a copy drawn from it."""
     check_rows_and_seed(rows, seed)
     _require.flag(resume=resume, fresh=fresh)
     if progress is not None and not callable(progress):
@@ -111,8 +113,8 @@ def synthesize(
         raise _require.fail("checkpoint", checkpoint, "the name of a file")
     mechanism = terms.mechanism(session)
     release = _run_or_resume(session, mechanism, checkpoint, resume, progress, fresh)
-    kind = SyntheticCopy if terms.child is None else SyntheticPair
-    return kind.of(release.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
+    result_type = SyntheticCopy if terms.child is None else SyntheticPair
+    return result_type.of(release.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
 
 
 def _run_or_resume(
@@ -123,12 +125,13 @@ def _run_or_resume(
     progress: segments.Watch | None,
     fresh: bool,
 ) -> Release:
-    """Ask for the synthesis, run it with a checkpoint, or go on from one."""
+    """Return the release of a synthesis: resumed from its checkpoint; asked, and free if the ledger has its
+    answer; or, with a checkpoint or `progress`, as a new run that is charged (see `Session.train`)."""
     text = f"synthetic copy by {mechanism.method}"
     if resume:
         if checkpoint is None:
             raise InvalidInput(
-                "resume needs the checkpoint to go on from: checkpoint='copy.run'. Nothing was run."
+                "resume=True needs the checkpoint to continue from: checkpoint='copy.run'. Nothing was run."
             )
         return session.resume(mechanism, checkpoint, progress=progress)
     if checkpoint is None and progress is None:
@@ -139,7 +142,8 @@ def _run_or_resume(
 def compare_copy(
     session: Models, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
 ) -> Release:
-    """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
+    """Ask, at the price `epsilon`, how far the two-way marginals of a copy are from those of the table, on
+    average."""
     check_instance(SyntheticCopy, copy=copy)
     mechanism = CopyDistance(
         public=session.public,

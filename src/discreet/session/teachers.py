@@ -1,5 +1,5 @@
-"""Builds the mechanism of `Session.teach`: checks its options, and chooses the aggregator's noise, the
-columns that teachers read and the size of a teacher."""
+"""Builds the mechanism of `Session.teach` (PATE): checks its options, and chooses the aggregator's noise, the
+columns that teachers read and the stored size of a teacher."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from .base import SessionBase
 
 
-# The names of aggregators, as `teach` takes them.
+# The names that the option `aggregator` of `teach` accepts.
 AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
 
 
-# The most questions of one labeller: noise for so many is found in 2 CPU-seconds, for 10**9 not in minutes.
+# The largest number of questions of one labeller. Measured: its noise is calibrated in 2 CPU-seconds; for
+# 10**9 questions, minutes were not enough.
 MAX_QUERIES = 10_000_000
 
-# Options of `teach` that are for some aggregators only.
+# Options of `teach` that only some aggregators have, with the names of these.
 _OPTIONS = {
     "answers": ("confident", "interactive"),
     "threshold": ("confident", "interactive"),
@@ -37,9 +38,11 @@ _OPTIONS = {
 def build_mechanism(
     session: SessionBase, learner: Any, *, teachers: int, workers: Any, progress: Any, **options: Any
 ) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
-    """Return the priced labeller, and the classes that its numbers stand for; `options` are those of
-    `Session.teach`, all of them."""
+    """Return the priced mechanism, and the values of the target that its class numbers 0, 1, ... stand for
+    (None for tensors, whose classes are the numbers themselves). `options` are all other options of
+    `Session.teach`."""
     from ..learning.pate import PrivateTeachers
+    from ..learning.pate.labeller import input_type
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
@@ -57,7 +60,7 @@ def build_mechanism(
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
     size = options["size"]
     if size is None:
-        size = _teacher_size(public, learner, teachers, shape, classes)
+        size = _teacher_size(public, learner, teachers, shape, classes, input_type(source, columns))
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
@@ -82,12 +85,15 @@ def build_mechanism(
 def _aggregator(
     teachers: int, classes: int, delta: float, options: Mapping[str, Any]
 ) -> tuple[Any, vote_cost.SanitizedCost | None]:
-    """Return the aggregator with its noise, and the release of the data-dependent cost where that is paid."""
+    """Return the aggregator with its noise, and, if `sanitize` is given, the mechanism that publishes the
+    data-dependent cost; else None."""
     aggregator, epsilon, sanitize = options["aggregator"], options["epsilon"], options["sanitize"]
     if isinstance(aggregator, str):
         vote_epsilon = None if epsilon is None else float(epsilon) - float(sanitize or 0)
-        own = {name: options[name] for name in _OPTIONS}
-        aggregator = build_aggregator(aggregator, vote_epsilon, delta, options["queries"], teachers, **own)
+        specific = {name: options[name] for name in _OPTIONS}
+        aggregator = build_aggregator(
+            aggregator, vote_epsilon, delta, options["queries"], teachers, **specific
+        )
     if sanitize is None:
         return aggregator, None
     vote_cost.check_cost_known(aggregator)
@@ -97,20 +103,24 @@ def _aggregator(
     return aggregator, vote_cost.SanitizedCost(epsilon=sanitize, order=order)
 
 
-def _teacher_size(public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int) -> int:
-    """Return the bytes that one teacher has in the vault by default, from a fit to made-up examples.
+def _teacher_size(
+    public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int, dtype: Any
+) -> int:
+    """Return the default limit on the bytes of one stored teacher, from a fit to random examples.
 
-    Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are the
-    hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
+    Some models grow with their rows, and a teacher above the limit is replaced by one that always casts a
+    default vote. So the limit is generous: random labels make the largest models, the fit has twice the rows
+    of one teacher (512 rows where no size is declared, and at most 4096), and a quarter and 16 KiB are added.
+    Conventions, not measured.
     """
     from ..learning.pate.labeller import fit_made_up
 
     rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
-    return len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+    return len(fit_made_up(learner, shape, classes, rows, dtype)) * 5 // 4 + (1 << 14)
 
 
 def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
-    """Refuse terms that mean nothing, or that this aggregator would ignore."""
+    """Refuse options outside their range, and options that this aggregator would ignore."""
     for name in ("epsilon", "delta", "sanitize", "order"):
         if options[name] is not None:
             check = _require.open_probability if name == "delta" else _require.positive
@@ -123,11 +133,13 @@ def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
         if not isinstance(aggregator, str) or aggregator not in _OPTIONS[name]:
             raise InvalidInput(
                 f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
-                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would not heed "
+                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
                 f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
             )
     if options["order"] is not None and options["sanitize"] is None:
-        raise InvalidInput("order= is for sanitize=. Nothing was charged or read. Give both, or neither.")
+        raise InvalidInput(
+            "order= is used with sanitize= only. Nothing was charged or read. Give both, or neither."
+        )
 
 
 def build_aggregator(
@@ -141,11 +153,12 @@ def build_aggregator(
     failures: int | None,
     overlap: int | None = None,
 ) -> Any:
-    """Return the aggregator of this name with the noise that epsilon and delta allow."""
+    """Return the aggregator of this name with noise for (epsilon, delta)-DP over all `queries`; the options
+    are those of `Session.teach`."""
     _require.one_of(AGGREGATORS, aggregator=name)
     if epsilon is None or not epsilon > 0:
         raise InvalidInput(
-            "give epsilon, above that of `sanitize`, or an aggregator with its noise, such as "
+            "give an epsilon, larger than `sanitize`, or an aggregator with its own noise, such as "
             "GNMax(variance=1600, queries=286). Nothing was charged."
         )
     if name == "gnmax":
@@ -155,15 +168,17 @@ def build_aggregator(
     if name == "stable":
         return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
     if name == "sampled":
-        # By default a tenth of the teachers share a unit.
+        # By default each unit is given to a tenth of the teachers. Convention, not measured.
         unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
         if unit_teachers > teachers:
             raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
         return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
     if name == "sparse":
+        # 5 refused questions by default: convention, not measured.
         refusals = 5 if failures is None else failures
         return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
-    # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
+    # By default, "confident": 4 of 5 teachers must agree, as in Papernot et al. 2018, arXiv:1802.08908;
+    # "interactive": votes must differ from the student's prediction by 3 of 10 teachers, not measured.
     votes_needed = (
         threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
     )
@@ -176,17 +191,18 @@ def build_aggregator(
 def _columns(
     public: Any, source: Any, target: str | None, features: Sequence[str] | None, classes: int | None
 ) -> tuple[Any, int, tuple[Any, ...] | None]:
-    """Return the columns that teachers read, the number of classes, and their values; None for examples."""
+    """Return (the columns that teachers read, the number of classes, the values of the target); for tensors,
+    columns and values are None."""
     if isinstance(source, ExampleSource):
         if classes is None:
             raise InvalidInput(
-                "say how many classes there are, classes=10: it is public, and never read off the data. "
-                "Nothing was charged or read."
+                "say how many classes there are, classes=10: their number is public, and is never read from "
+                "the data. Nothing was charged or read."
             )
         if target is not None or features is not None:
             raise InvalidInput(
-                "target= and features= name columns of a table, and these are examples, which have inputs "
-                "and targets already. Nothing was charged or read. Leave them out."
+                "target= and features= name columns of a table, but these data are examples of tensors, "
+                "which have inputs and targets already. Nothing was charged or read. Leave them out."
             )
         return None, classes, None
     from ..learning import Tabular
@@ -196,7 +212,7 @@ def _columns(
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"column {target!r} is no class: declare Categories or Boolean for it. Nothing was "
+            f"column {target!r} has no declared classes. Declare Categories or Boolean for it. Nothing was "
             f"charged or read."
         )
     names = features
@@ -220,8 +236,8 @@ def _schema(public: Any) -> list[tuple[str, Any]]:
 
 
 def _delta(session: SessionBase, epsilon: float | None, delta: float | None) -> float:
-    """Return the delta of the labeller: as asked, or the share of the budget's delta that goes with epsilon;
-    1e-6 where that is zero."""
+    """Return the delta of the labeller: as given, or the session's default for this epsilon (for epsilon 1
+    where the aggregator has its own noise); 1e-6 where that default is zero. 1e-6 is a convention."""
     if delta is not None:
         return delta
     return session._delta(1 if epsilon is None else epsilon, session.curator.policy) or 1e-6

@@ -1,8 +1,10 @@
-"""`people.teach`: a labeller over teachers on this session's data (PATE), its preview and its report."""
+"""The labeller that `Session.teach` returns (PATE: teachers on private data label public inputs), its preview
+and its report."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellerReport:
-    """Reports what a labeller did and cost. Every figure is public: a function of settings and released
+    """Reports what a labeller did and cost. Every number is public: a function of options and released
     answers.
 
-    `epsilon` at `delta` is what was charged, data-independent, and `per_answer` its share of each answer.
-    `agreement` is the mean share of teachers behind an answer, from noisy counts (None where the aggregator
-    releases none). `sanitized` is the data-dependent epsilon, published with noise of its own, where it was
-    asked for.
+    `asked` = `answered` + `refused` + questions that failed; `left` is the number of questions that may still
+    be asked. `epsilon` at `delta` is the data-independent price, charged at the start, and `per_answer` is
+    epsilon divided by the answers so far (by the largest number of answers before the first). `agreement` is
+    the mean share of teachers that voted for an answer, from noisy counts, and `agreement_error` its error
+    with 95% confidence; both are None where the aggregator releases no counts. `sanitized` is the
+    data-dependent epsilon, published with noise of its own, or None if `publish_cost` was not called.
     """
 
     teachers: int
@@ -67,8 +71,11 @@ class LabellerReport:
 
 
 class Labeller(_require.NearestNames):
-    """Labels public inputs by the votes of teachers: `label` costs nothing more, as all was paid at the
-    start, and is refused beyond the quota."""
+    """Labels public inputs by the votes of teachers. `label` is free, because all questions were paid for at
+    the start; questions beyond their number are refused.
+
+    `values` are the values of the target by class number, or None if classes are the numbers themselves.
+    """
 
     def __init__(self, live: InteractiveHandle, values: tuple[Any, ...] | None) -> None:
         self.live = live
@@ -81,7 +88,7 @@ class Labeller(_require.NearestNames):
 
     @property
     def number(self) -> int:
-        """The number of the charge in the ledger, which finds this labeller again."""
+        """The number of the charge in the ledger; `teach(..., number=...)` continues the labeller with it."""
         return self.live.number
 
     @property
@@ -89,10 +96,11 @@ class Labeller(_require.NearestNames):
         return self.mechanism.event
 
     def label(self, x: Any, *, predictions: Any = None) -> list[Any]:
-        """Return the teachers' answers for public inputs: a class, or None where the question was refused.
+        """Return one answer per public input: a class, or None where the question was refused.
 
-        x is a batch: an array or tensor of inputs as the teachers', or for a table a data frame or mapping of
-        the feature columns. `predictions` are the student's probabilities, for an interactive aggregator.
+        `x` is a batch of inputs: an array or tensor in the format of the teachers' inputs, or for a table a
+        data frame or mapping of the feature columns. `predictions` are the student's class probabilities, one
+        row per input; only an interactive aggregator uses them.
         """
         from ..learning.pate import PublicInputs
 
@@ -101,17 +109,18 @@ class Labeller(_require.NearestNames):
         return [None if n is None else self._value(n) for n in value.labels]
 
     def publish_cost(self) -> Any:
-        """Publish the data-dependent cost of all answers, sanitized: once, and it ends the labeller.
+        """Publish the data-dependent cost of all answers, with noise. It can be published once, and ends the
+        labeller.
 
-        Was paid for at the start, with `sanitize`.
+        It was paid for at the start, by the option `sanitize`.
         """
         from ..learning.pate import CostQuestion
 
         return self.live.answer(CostQuestion()).value
 
     def report(self) -> LabellerReport:
-        """Report what was asked and answered since the start, also before a restart and by others, at what
-        price, and how far teachers agree: from the ledger, which has every answer."""
+        """Report all questions and answers since the start, their price, and how far teachers agree. The
+        report is computed from the ledger, so it includes answers before a restart and to other processes."""
         from ..learning.pate import Labels
 
         mechanism, aggregator = self.mechanism, self.mechanism.aggregator
@@ -122,6 +131,7 @@ class Labeller(_require.NearestNames):
         answered = sum(n is not None for n in labels)
         sanitized = [value for value in values if isinstance(value, vote_cost.SanitizedFigure)]
         price = tightest_epsilon(mechanism.event, mechanism.delta)
+        # the largest number of answers that the price pays for
         limit = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
@@ -132,16 +142,19 @@ class Labeller(_require.NearestNames):
             left=0 if sanitized else _remaining_questions(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
-            per_answer=price / max(answered, 1) if answered else price / limit,
+            per_answer=price / (answered or limit),
             agreement=agreement,
             agreement_error=error,
             sanitized=sanitized[-1] if sanitized else None,
         )
 
     def _agreement(self, counts: Sequence[int]) -> tuple[float | None, float | None]:
+        """Return (mean share of teachers behind an answer, 1.96 standard deviations of its noise), from the
+        noisy vote counts of the answers; (None, None) without counts."""
         aggregator: Any = self.mechanism.aggregator
         if not counts:
             return None, None
+        # Gaussian aggregators have a variance; the others add Laplace noise, of variance 2 scale².
         variance = getattr(aggregator, "variance", None)
         noise_variance = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
         share = float(np.mean(counts)) / self.mechanism.teachers
@@ -149,12 +162,14 @@ class Labeller(_require.NearestNames):
         return min(max(share, 0.0), 1.0), error
 
     def _inputs(self, x: Any) -> Any:
+        """Return the inputs as an array of features: an array as it is, feature columns encoded."""
         columns = self.mechanism.columns
         if columns is None or isinstance(x, np.ndarray):
             return x
         return columns.inputs(x, self.mechanism.public)
 
     def _value(self, number: int) -> Any:
+        """Return the class of a class number."""
         return number if self.values is None else self.values[number]
 
     def __repr__(self) -> str:
@@ -162,7 +177,8 @@ class Labeller(_require.NearestNames):
 
 
 def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
-    """Return how many questions may still be asked; 0 where it has halted."""
+    """Return how many questions may still be asked; 0 if the aggregator has given all its answers, or has
+    refused as often as it may."""
     limit = getattr(aggregator, "answers", None)
     failures = getattr(aggregator, "failures", None)
     halted = (limit is not None and answered >= limit) or (
@@ -172,17 +188,20 @@ def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
 
 
 def tightest_epsilon(event: Event, delta: float) -> float:
-    """Return the tightest epsilon of an event at delta; that of basic composition where there is none."""
+    """Return the tightest epsilon of an event at `delta` that an accountant computes. Where none can, return
+    that of basic composition, or infinity if basic composition needs a larger delta."""
     try:
         return epsilon_of(event, delta=delta)
     except Exception:
-        return float(basic(event)[0])
+        basic_epsilon, basic_delta = basic(event)
+        return float(basic_epsilon) if basic_delta <= delta else math.inf
 
 
 def teach(
     session: SessionBase, learner: Any, options: Mapping[str, Any], *, number: int | None = None
 ) -> Labeller:
-    """Build the mechanism, charge it and train the teachers; or find one again by its `number`."""
+    """Build the mechanism, charge it and train the teachers; or, with the `number` of an earlier charge,
+    continue that labeller."""
     mechanism, values = build_mechanism(session, learner, **options)
     curator = session.curator
     if number is not None:
@@ -192,10 +211,10 @@ def teach(
 
 @dataclass(frozen=True, slots=True)
 class TeachingPreview(BudgetPreview):
-    """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is touched.
+    """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is read.
 
-    `lead`: where one class has so many votes more than any other, the answer is that class (or it is answered
-    at all, where answers are exact) in 95 of 100 questions. `fits`: how many more of these the budget buys.
+    `lead`: if one class has at least this many votes more than every other, the answer is that class in 95 of
+    100 questions; for aggregators that answer exactly or refuse, it is answered in 95 of 100 questions.
     """
 
     mechanism: PrivateTeachers
@@ -214,7 +233,7 @@ class TeachingPreview(BudgetPreview):
 
 
 def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> TeachingPreview:
-    """Price a labeller, and return the lead in votes that its noise asks for."""
+    """Return the preview of a labeller, with the options of `Session.teach`; no data is read."""
     from .models import Models
 
     parameters = inspect.signature(Models.teach).parameters

@@ -1,4 +1,4 @@
-"""The options of a question, and the part of a budget's delta that goes with its epsilon."""
+"""The options of a question in SQL, and the part of a budget's delta that it gets by default."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from ..query import Query, ask, several_counts
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
 
-# A query under a budget in rho gets this part of its delta, unless it names its own. Not tuned: a hundred
-# such queries fit, and a smaller part means a little more noise for each.
+# Under a budget in rho, a query without a delta of its own gets the budget's delta divided by this number, so
+# that a hundred such queries fit. Convention, not measured: a larger number means slightly more noise per
+# query.
 _QUERIES_PER_DELTA = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Holds the options of a question, as `Session.sql` and `Session.preview` spell them out."""
+    """Holds the options of a question in SQL; `Session.sql` documents them."""
 
     epsilon: Real | None = None
     rho: Real | None = None
@@ -40,8 +41,8 @@ class Terms:
     other: bool = False
 
     def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
-        """Return the query of an SQL text; `delta` computes the delta that goes with an epsilon (`share_of`),
-        unless the question names one."""
+        """Return the priced query of a SQL text. `delta` maps an epsilon to the default delta of a question
+        at that epsilon (`SessionBase._delta`); it is used unless these options have a delta."""
         if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
                 "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
@@ -77,8 +78,8 @@ class Terms:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Rewrite the advice of `BudgetExceeded` where the question names an accuracy (`within`): there is no
-        epsilon to lower, only an error to raise."""
+        """Rewrite the advice of a `BudgetExceeded` raised inside, where the question is asked by accuracy
+        (`within`): such a question has no epsilon to lower, only an error to raise."""
         try:
             yield
         except BudgetExceeded as error:
@@ -91,10 +92,11 @@ class Terms:
             ) from None
 
     def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
-        """Return the statement as a workload where that is better, or the only possibility; see
-        `query.together`."""
+        """Return a statement with several counts as a workload if that is better than separate counts, or the
+        only way to answer it; else None. See `query.together`, which decides."""
         from ..query import together
 
+        # Options that a workload does not have, with their defaults; `together` decides what each means.
         unsupported = {
             "noise": (self.noise, "auto"),
             "groups": (self.groups, None),
@@ -109,8 +111,8 @@ class Terms:
 
 
 def share_of(budget: Budget, epsilon: Any) -> float:
-    """Return the part of a budget's delta that a query with this epsilon gets: in proportion to epsilon where
-    the budget is an epsilon, else a hundredth."""
+    """Return the part of a budget's delta that a query with this epsilon gets by default: for a budget in
+    epsilon, in proportion to epsilon (`accounting.caps.share`); for a budget in rho, a hundredth."""
     if budget.epsilon is None:
         return budget.delta / _QUERIES_PER_DELTA
     rule = budget.filter()

@@ -1,7 +1,7 @@
 """Synthetic copies of a table: tables of counts are chosen and measured with noise, a graphical model is
 fitted to them, and rows are drawn from it.
 
-Everything after the noise is post-processing: a copy may be asked, shared and joined as often as one likes.
+Everything after the noise is post-processing: a copy may be queried, shared and joined without limit.
 """
 
 from .aim import AIM

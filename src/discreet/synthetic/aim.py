@@ -22,29 +22,36 @@ from .junction import Clique, junction_tree_cells
 from .model import GraphicalModel
 from .synthesizer import GRID, State, Synthesizer
 
-# Of the budget of a round, the part for measuring its table; the rest is for selecting it (McKenna et al.,
-# Section 5).
+# The share of a round's price that is for measuring its table; the rest is for selecting that table (McKenna
+# et al. 2022, Section 5).
 _MEASUREMENT_SHARE = Fraction(9, 10)
-# Of rho, the part for the one-way marginals, at first: every larger table errs at least as much as these. A
-# third in MST, a sixteenth in the paper's AIM; chosen for columns of up to 100 codes, not tuned.
+# The share of rho for the one-way marginals, which are measured first: a table by several columns can hardly
+# be more accurate than they are. It is a third in MST and a sixteenth in the paper's AIM; this value was
+# chosen for columns of up to 100 codes, and is not tuned.
 _ONE_WAY_SHARE = Fraction(1, 6)
-# Codes of a column are grouped if there are more of them than this. Adult's bins of capital (4) and ages (15)
-# were looked at when it was chosen; larger values leave more noise in tables of fine columns.
+# The codes of a column are grouped if there are more of them than this. Chosen with the Adult dataset in
+# view, where capital has 4 codes and age 15; with a larger value, tables of columns with many codes are
+# noisier.
 _MAX_UNGROUPED_CODES = 20
-# Groups have at least so many rows, in standard deviations of a table that gets an equal share of rho among
-# all columns. To split a group of m rows costs a table with k other codes noise of about 0.4 k deviations,
-# and gains m / 2 times the distance of the two halves: at k = 10 and distances of 0.08, m is 100 deviations.
-# On a simulated table 60, 100 and 150 gave pairs of 0.073, 0.064 and 0.064. Codes without an order are
-# grouped less, as the group of rare ones says nothing of each; with 10 instead of 30 pairs with the countries
-# of Adult were worse (0.030 against 0.027) and all pairs no worse, by two runs each: not decided.
+# The least number of rows of a group of ordered, and of unordered, codes. The unit is the standard deviation
+# of the noise of a table that gets rho / (number of columns). To split a group of m rows in two adds noise of
+# about 0.4 k deviations to its table with a column of k codes, and mends an error of m / 2 times the total
+# variation between the two halves: at k = 10 and a total variation of 0.08, both are equal for m = 100
+# deviations. On a simulated table 60, 100 and 150 gave a mean total variation of pairs of 0.073, 0.064 and
+# 0.064. Unordered codes are grouped less, because one group of all rare codes says little about each of them.
+# With 10 instead of 30, pairs with the country of Adult were worse (0.030 against 0.027) and all pairs no
+# worse, in two runs each: not decided.
 _MIN_ORDERED_GROUP, _MIN_UNORDERED_GROUP = 100.0, 30.0
-# Rounds that the budget would be enough for if it were never annealed, for each column (the paper's 16 d).
+# How many rounds for each column the budget would pay if it were never annealed: the paper's T = 16 d for d
+# columns.
 _ROUNDS_PER_COLUMN = 16
-# Iterations of mirror descent after each round, from where the last one stopped. A fit that has not come far
-# looks as if its round had taught nothing, and the budget is annealed early. With 50 five runs on Adult lay
-# between 0.0177 and 0.0199 in pairs; more iterations cost time and no privacy.
+# Iterations of mirror descent after each round, from the fit of the round before. With too few, the model has
+# not yet moved to the new table, the round seems to have taught nothing, and the budget is annealed too
+# early. With 50, five runs on Adult had a mean total variation of pairs between 0.0177 and 0.0199; more
+# iterations cost time and no privacy.
 _ITERATIONS = 50
-# What is subtracted from a score for noise, at most: scores stay within 64 bits however small the budget is.
+# The largest penalty for noise that is subtracted from a score, in units of 1 / GRID of a row: scores stay
+# within 64 bits however small the budget is.
 _MAX_PENALTY = 1 << 42
 
 
@@ -54,20 +61,23 @@ class AIM(Synthesizer):
     """Selects and measures, round after round, the table that the model gets most wrong (McKenna, Mullins,
     Sheldon & Miklau 2022, arXiv:2201.12677, Algorithm 2).
 
-    The workload are all tables by `degree` columns, the candidates those and all smaller ones. A candidate is
-    open if the model's junction tree with it has at most `cells` cells, times the part of the budget that is
-    spent. Where a round has taught less than its noise, the next ones get four times the budget.
+    The workload consists of all tables by `degree` columns; the candidates are these and all tables by fewer
+    columns. A candidate can be selected if the junction tree of the model with it has at most `cells` cells,
+    times the share of rho that is spent so far. Where a round has changed the model by less than its noise,
+    the later rounds get four times the price (annealing).
 
-    Other than in the paper, one-way marginals get a larger part of the budget, by their number of codes, and
-    codes of a column that has many are grouped by their noisy counts (`coarsening.group_codes`) before tables
-    by several columns are measured. Columns of constraints keep their codes.
+    Two things differ from the paper. One-way marginals get a larger share of the budget, divided among them
+    by their number of codes. Where a column has many codes, these are grouped by their noisy counts
+    (`coarsening.group_codes`) before tables by several columns are measured; columns of constraints keep
+    their codes.
 
-    Guarantee: rho-zCDP, the event, although how many rounds there are and what each costs depends on earlier
-               ones.
-    Proof:     a round costs what is decided before it from released values, table and choice together; none
-               begins unless the sum stays within rho, a filter for zCDP (Feldman & Zrnic 2021,
-               arXiv:2008.11193, Theorem 3.1; Whitehouse et al. 2023, arXiv:2203.05481, Theorem 1). Steps that
-               a crash has taken are counted at the most that they can have cost (`forfeit`).
+    Guarantee: rho-zCDP, as `event` says, although the number of rounds and their prices depend on what
+               earlier rounds released.
+    Proof:     the price of a round, for its choice and its table together, is decided from released values
+               before the round begins, and no round begins unless the sum of prices stays within rho: a
+               filter for zCDP (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1; Whitehouse et al. 2023,
+               arXiv:2203.05481, Theorem 1). Steps that were lost in a crash are counted at the most that they
+               can have cost (`forfeit`).
     """
 
     method: ClassVar[str] = "aim"
@@ -84,7 +94,8 @@ class AIM(Synthesizer):
 
     @property
     def length(self) -> int:
-        """The step of the one-way marginals, and the most rounds there can be."""
+        """One step for the one-way marginals, and as many as there can be rounds; those for which nothing is
+        left of rho do nothing."""
         return 1 + _ROUNDS_PER_COLUMN * len(self.domain.columns)
 
     @property
@@ -94,9 +105,10 @@ class AIM(Synthesizer):
 
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         if step == 0:
+            # Counted before anything is drawn: after an interruption the later steps must not spend it again.
+            self._spend(state, self._one_way_price)
             for column, price in enumerate(self._prices_of_columns()):
                 self.measure(state, cells, (column,), self.noise(price), entropy)
-            self._spend(state, self._one_way_price)
             state.groups = self._group_columns(state)
             return
         price = self._next_price(state)
@@ -106,13 +118,18 @@ class AIM(Synthesizer):
         self._take_round(state, cells.regroup(group_arrays(state.groups, len(self.sizes))), price, entropy)
 
     def _prices_of_columns(self) -> list[Fraction]:
-        """Return what each one-way marginal costs: the sum over columns of the expected l1 error, codes times
-        standard deviation, is least where rho goes with the 2/3rd power of the number of codes."""
+        """Return the price of each one-way marginal, in proportion to its number of codes to the power 2/3.
+
+        This minimizes the sum over columns of the expected l1 error, which is the number of codes times the
+        standard deviation, and so in proportion to codes / sqrt(price).
+        """
+        # Whole numbers, so that prices are exact fractions; the factor 64 keeps their rounding small.
         weights = [max(1, round(64 * size ** (2 / 3))) for size in self.sizes]
         return [self._one_way_price * Fraction(weight, sum(weights)) for weight in weights]
 
     def _group_columns(self, state: State) -> list[Groups]:
-        """Return which codes of each column are grouped, from the released one-way marginals."""
+        """Return the groups of each column's codes, chosen from the released one-way marginals; an empty list
+        where no column is grouped."""
         deviation = self.noise(self.exact_rho / len(self.sizes)).standard_deviation
         constrained = {name for fact in self.constraints for name in (fact.left, fact.right)}
         groups: list[Groups] = []
@@ -129,18 +146,20 @@ class AIM(Synthesizer):
         return groups if any(groups) else []
 
     def _next_price(self, state: State) -> Fraction:
-        """Return what the next round costs: the rest of rho if that is not enough for two rounds; 0 when
-        nothing is left."""
-        rest = self.exact_rho - _spent(state)
+        """Return the price of the next round: all that is left of rho if it does not pay for more than two
+        rounds, and 0 when nothing is left."""
+        remaining = self.exact_rho - _spent(state)
         rounds = _ROUNDS_PER_COLUMN * len(self.domain.columns)
         price: Fraction = self.exact_rho / rounds * 4 ** int(state.facts.get("level", 0))
-        return max(Fraction(0), rest) if rest <= 2 * price else price
+        return max(Fraction(0), remaining) if remaining <= 2 * price else price
 
     def _spend(self, state: State, price: Fraction) -> None:
+        # The names of facts ("used", and "level" in `_anneal`) stand in checkpoints: they must not change.
         state.facts["used"] = str(_spent(state) + price)
 
     def forfeit(self, state: State, steps: int) -> None:
-        """Count steps that were begun and lost at the most they can have cost: as if each had annealed."""
+        """Count steps that were begun and lost in a crash at the most that they can have cost: as if the
+        budget had been annealed after each of them."""
         for _ in range(steps):
             if not state.facts.get("used"):
                 self._spend(state, self._one_way_price)
@@ -149,7 +168,8 @@ class AIM(Synthesizer):
             _anneal(state)
 
     def _take_round(self, state: State, cells: OccurringCells, price: Fraction, entropy: Entropy) -> None:
-        """Select one table by the exponential mechanism, measure it, and anneal if it taught too little."""
+        """Select one table by the exponential mechanism, measure it, and anneal if the model has changed by
+        no more than the expected noise."""
         model = self._fit(state).model
         noise = self.noise(_MEASUREMENT_SHARE * price)
         candidates = self._candidates(state, model)
@@ -167,7 +187,7 @@ class AIM(Synthesizer):
             _anneal(state)
 
     def _fit(self, state: State) -> FittedModel:
-        """Return the model of what was measured so far; cached until more is."""
+        """Return the model that is fitted to the tables measured so far, cached until another is measured."""
         if "estimate" not in state.cache:
             tables = [t.noisy_by_group(self.sizes, state.groups) for t in state.tables]
             sizes = grouped_sizes(state.groups, self.sizes)
@@ -178,14 +198,14 @@ class AIM(Synthesizer):
         return estimate
 
     def _candidates(self, state: State, model: GraphicalModel) -> list[Clique]:
-        """Return all tables of the workload's downward closure for which the model has room; those that one
-        of its cliques holds already need none."""
+        """Return all tables by at most `degree` columns (the workload's downward closure) with which the
+        junction tree stays below its limit of cells, and those that a clique of the model holds already."""
         limit = float(_spent(state) / self.exact_rho) * self.cells
         sizes = model.tree.sizes
         measured = list(dict.fromkeys(t.clique for t in state.tables))
 
         def has_room(clique: Clique) -> bool:
-            # A table larger than the limit needs no triangulation.
+            # A table that is by itself larger than the limit is refused without the costly triangulation.
             small = math.prod(sizes[a] for a in clique) <= limit
             return small and junction_tree_cells(sizes, [*measured, clique]) <= limit
 
@@ -197,7 +217,8 @@ class AIM(Synthesizer):
         ]
 
     def _weight(self, clique: Clique) -> int:
-        """Return how many columns a clique shares with the tables of the workload, summed over these."""
+        """Return the paper's weight of a candidate: how many columns it shares with each table of the
+        workload, summed over these tables."""
         columns = len(self.domain.columns)
         degree = min(self.degree, columns)
         return sum(
@@ -208,23 +229,25 @@ class AIM(Synthesizer):
     def _score(
         self, cells: OccurringCells, model: GraphicalModel, clique: Clique, noise: IntegerGaussian
     ) -> int:
-        """Return the quality score of a candidate: the model's l1 error less the expected noise, weighted."""
+        """Return the quality score of a candidate, in units of 1 / GRID of a row: its weight times the
+        difference between the l1 error of the model and the expected l1 norm of the noise."""
         table = cells.table(clique)
         penalty = min(_MAX_PENALTY, math.ceil(GRID * _mean_absolute_noise(noise) * table.size))
         return self._weight(clique) * (self.distance(table, model.project(clique)) - penalty)
 
 
 def _anneal(state: State) -> None:
-    """Give the next rounds four times the budget."""
+    """Let all later rounds cost four times as much."""
     state.facts["level"] = int(state.facts.get("level", 0)) + 1
 
 
 def _spent(state: State) -> Fraction:
+    """Return the part of rho that is spent so far, a sum of exact fractions."""
     return Fraction(state.facts.get("used", "0"))
 
 
 def _mean_absolute_noise(noise: IntegerGaussian) -> float:
-    """Return the expected absolute noise of one cell."""
+    """Return the expected absolute noise of one cell, as if it were a continuous Gaussian."""
     return math.sqrt(2 / math.pi) * noise.standard_deviation
 
 

@@ -1,5 +1,5 @@
-"""Checks of arguments that all modules of this package share: every refusal is a `DiscreetError`, before any
-charge."""
+"""Checks of arguments that the modules of this package share. Each refusal is a `DiscreetError`, raised
+before anything is charged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import Any
 from .. import _require
 from .._errors import InvalidInput
 
-# Rows that are drawn at once, at most: 8 GB for each column. A noisy total can be larger, of a tiny budget.
+# The most rows that can be asked for: 8 GB for each column.
 MAX_DRAWN_ROWS = 10**9
-# Where nobody said how many: of a small epsilon the noisy number of rows is mostly noise, and what nobody
-# asked for must not fill the memory.
+# The most rows of a copy where the caller gives no number. The default is the noisy number of rows, which is
+# mostly noise where epsilon is small, and must not fill the memory.
 MAX_DEFAULT_ROWS = 10**7
 
+# Arguments of `Session.synthesize` that determine the mechanism; its other arguments, such as `seed`, are
+# refused as unknown options of the method.
 _SYNTHESIZE_ARGUMENTS = {
     *("epsilon", "delta", "method", "columns", "bins", "missing"),
     *("rows_per_unit", "constraints", "child", "options"),
 }
-# Arguments that a session itself passes to a method.
+# Arguments that the session itself passes to the class of a method, so that they are no options.
 _RESERVED_ARGUMENTS = {"public", "domain", "name", "rho"}
 
 
 def check_mapping(**named: Any) -> dict[str, Any]:
-    """Return the argument as a dictionary with texts as keys, an empty one for None."""
+    """Return the one named argument as a dictionary whose keys are strings; None becomes an empty one."""
     ((name, value),) = named.items()
     if value is None:
         return {}
@@ -36,7 +38,7 @@ def check_mapping(**named: Any) -> dict[str, Any]:
 
 
 def check_method_options(options: Any) -> dict[str, Any]:
-    """Return the options that only one method has; arguments of `synthesize` itself are refused."""
+    """Return the options of the chosen method; `_SYNTHESIZE_ARGUMENTS` are refused."""
     named = check_mapping(options=options)
     if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(named)):
         raise InvalidInput(
@@ -56,14 +58,15 @@ def check_instance(kind: type, **named: Any) -> None:
 
 
 def check_epsilon(epsilon: Any) -> None:
-    """Refuse an epsilon that is not positive, or of a size for which no price can be computed."""
+    """Refuse an epsilon that is not positive, or so small or large that no price can be computed for it."""
     _require.positive(epsilon=epsilon)
     if not 1e-9 <= _require.float_or_inf(epsilon) <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-9 and 1e6")
 
 
 def check_rows_and_seed(rows: Any, seed: Any) -> None:
-    """Refuse a number of rows that cannot be drawn, and a seed that is none; either may be None."""
+    """Refuse a number of rows that cannot be drawn, and a seed that is no whole number from 0 on; either may
+    be None."""
     if rows is not None:
         _require.integer(rows=rows, at_least=1)
         if rows > MAX_DRAWN_ROWS:
@@ -75,8 +78,9 @@ def check_rows_and_seed(rows: Any, seed: Any) -> None:
 def check_writable(path: Any, *, overwrite: bool) -> Path:
     """Return the path of a file to write.
 
-    Refused where its folder is missing, where it is a folder itself, and, without `overwrite`, where the file
-    exists: a copy bears the name of the table that it was made from, and must not replace that by accident.
+    It is refused where its folder is missing, where it is a folder itself, and, without `overwrite`, where
+    the file exists: a copy is often saved under the name of the table that it was made from, and must not
+    replace the file of that table by accident.
     """
     _require.flag(overwrite=overwrite)
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):

@@ -1,4 +1,4 @@
-"""A baseline: MWEM over a graphical model."""
+"""MWEM (multiplicative weights with the exponential mechanism) over a graphical model: a baseline for AIM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .synthesizer import GRID, State, Synthesizer
 
 # Iterations of mirror descent after each round, as in AIM: more cost time and no privacy.
 _ITERATIONS = 50
-# Of rho, the part for one-way marginals, which tell the number of rows; not tuned.
+# The share of rho for one-way marginals, from which the number of rows is estimated; not tuned.
 _ONE_WAY_SHARE = Fraction(1, 10)
 
 
@@ -33,12 +33,13 @@ class MWEM(Synthesizer):
     & McSherry 2012, arXiv:1012.4763, over a graphical model as in McKenna, Sheldon & Miklau 2019,
     arXiv:1901.09136).
 
-    The score is the l1 distance less the number of cells, as there. One-way marginals are measured first for
-    a tenth of rho, so that the total is known; each round halves its price between choice and table. A pair
-    is open if the junction tree with it has at most `cells` cells.
+    The score of a pair is the l1 distance of its counts from the model's, less its number of cells, as in the
+    second paper. One-way marginals are measured first, for a tenth of rho, so that the number of rows is
+    known. Each round spends half of its price on the choice and half on the table. A pair can be chosen if
+    the junction tree with it has at most `cells` cells.
 
-    Guarantee: the event, fixed beforehand.
-    Proof:     adaptive composition, as for `MST`.
+    Guarantee: `event`, which is fixed before the run.
+    Proof:     adaptive composition, as for `marginal_trees.MST`.
     """
 
     method: ClassVar[str] = "mwem"
@@ -51,6 +52,7 @@ class MWEM(Synthesizer):
 
     @property
     def _round_price(self) -> Fraction:
+        """The rho of one round."""
         return self.exact_rho * (1 - _ONE_WAY_SHARE) / self.rounds
 
     @property
@@ -88,6 +90,8 @@ class MWEM(Synthesizer):
         state.choices.append(clique)
 
     def _score(self, cells: OccurringCells, model: GraphicalModel, clique: Clique) -> int:
+        """Return the l1 distance of a table from the model's, less its number of cells, in units of 1 / GRID
+        of a row."""
         table = cells.table(clique)
         return self.distance(table, model.project(clique)) - GRID * table.size
 
@@ -97,12 +101,12 @@ class MWEM(Synthesizer):
         pairs = all_pairs(columns) if columns > 1 else [(0,)]
         measured = [table.clique for table in state.tables]
         fitting = [pair for pair in pairs if junction_tree_cells(self.sizes, [*measured, pair]) <= self.cells]
-        # Where no pair fits, a table that the model holds is measured again: a single column, if a crash took
-        # all of them.
+        # Where no pair is small enough, a table that was measured before is measured again; if a crash lost
+        # all tables, the first column.
         return fitting or measured or [(0,)]
 
     def _fit(self, state: State) -> GraphicalModel:
-        """Fit the model to all tables measured so far, from the last fit on."""
+        """Fit the model to all tables measured so far, beginning with the last fit."""
         tables = [table.noisy(self.sizes) for table in state.tables]
         fit = MeasuredTree(self.sizes, tables, estimate_total(tables))
         estimate = mirror_descent(fit, initial=state.cache.get("estimate"), iterations=_ITERATIONS)

@@ -1,8 +1,8 @@
-"""Groups of codes that few rows have, chosen by released counts alone.
+"""Groups of rare codes, chosen from released counts alone.
 
-A table by several columns carries noise in each of its cells, also in those that hardly any row is in. Fewer
-codes are fewer cells. What is lost is how rows of one group depend on other columns; within a group they get
-their codes back by the released shares.
+A table by several columns has noise in each of its cells, also in cells with hardly any row; with fewer codes
+it has fewer cells. What is lost is how the codes within one group depend on other columns. In the copy, a row
+of a group gets one of its codes with the probability that the released one-way counts give it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from .model import Floats
 
-# For each code the number of its group, from 0 on; empty where every code stays alone.
+# For each code of a column the number of its group, from 0 on; empty where every code is its own group.
 Groups = tuple[int, ...]
 
 
 def group_codes(counts: Sequence[float] | Floats, min_rows: float, *, ordered: bool, missing: bool) -> Groups:
     """Return groups of codes that have, where possible, about `min_rows` rows or more by their noisy counts.
 
-    Where codes are `ordered`, neighbors are joined, and codes that have enough rows by themselves stay alone;
-    otherwise all rare codes become one group. With `missing` (of ordered codes), the last code is NULL, which
-    is next to no other: if rare, it joins the group with the fewest rows, even a single frequent code.
+    Where codes are `ordered`, adjacent ones are joined, and codes that have enough rows by themselves stay
+    alone; otherwise all rare codes become one group. With `missing` (used for ordered codes only), the last
+    code is NULL, which is adjacent to no other: if it is rare, it joins the group with the fewest rows, even
+    if that is a single frequent code.
 
     >>> group_codes([5, 2, 3, 90, 1, 1, 8], 9, ordered=True, missing=False)
     (0, 0, 0, 1, 2, 2, 2)
@@ -50,7 +51,7 @@ def _group_rare(counts: Floats, min_rows: float) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _CodeRange:
-    """A run of neighboring codes, and how many rows they seem to have."""
+    """Holds a range of adjacent codes, and the sum of their noisy counts."""
 
     codes: list[int]
     rows: float = 0.0
@@ -60,10 +61,11 @@ class _CodeRange:
 
 
 def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[list[int]]:
-    """Return runs of neighboring codes that have enough rows together."""
+    """Return ranges of adjacent codes that have enough rows together, and the code of NULL in one of them or
+    alone."""
     runs: list[_CodeRange] = []
     for code, count in enumerate(counts[: len(counts) - missing]):
-        # A new run begins after a full one, and at a code that needs no others.
+        # A new range begins after one with enough rows, and at a code that has enough rows by itself.
         if not runs or runs[-1].rows >= min_rows or count >= min_rows:
             runs.append(_CodeRange([]))
         runs[-1].codes.append(code)
@@ -80,8 +82,8 @@ def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[lis
 
 
 def _join_small(runs: Sequence[_CodeRange], min_rows: float) -> list[_CodeRange]:
-    """Join a run that stayed too small to the one before it, unless one of the two is a single frequent code:
-    the value of such a code (0 for a gain, 40 for hours) is worth keeping."""
+    """Join two adjacent ranges if one of them has too few rows, unless one is a single frequent code: such a
+    code (a capital gain of 0, 40 hours per week) is worth keeping apart."""
     joined: list[_CodeRange] = []
     for run in runs:
         pair = [*joined[-1:], run]

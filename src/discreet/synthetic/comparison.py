@@ -1,7 +1,7 @@
 """A copy compared with the data, in many ways: NOT private, for the steward's eyes or for public data.
 
-Nothing here passes the curator, and nothing of it may be shown to anybody who may not see the data. What may
-be shown is paid for: `quality.CopyDistance`.
+Nothing here goes through the curator, so nothing of it may be shown to anybody who may not see the data. The
+comparison whose result may be shown has a price: `quality.CopyDistance`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from scipy.optimize import minimize
 
 from .. import _require
 from .._errors import InvalidInput
+from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
 from .arguments import check_instance
 from .copy import SyntheticCopy
-from .counting import OccurringCells, count_domain_cells
+from .counting import OccurringCells, count_domain_cells, count_sensitivity
 from .counting import rows_per_unit as bounded_rows
 from .drawing import Drawing, MarginalShares, marginal
 from .junction import Clique
 
-# Rows of the copy whose nearest real row is looked for, and ten times as many for the propensity score: a
-# sample, as both take time with rows times rows, or rows times codes.
+# The most rows of the copy whose nearest real row is looked for, which takes time in proportion to rows of
+# the copy times rows of the data; and the most rows for the propensity score, which takes rows times codes.
+# Of more rows a random sample is taken. Round numbers, not measured.
 _MAX_NEAREST_ROWS = 1000
 _MAX_PROPENSITY_ROWS = 10_000
-# Triples are many: beyond this number a sample of them is compared.
+# The most triples of columns that are compared; of more, a random sample.
 _MAX_TRIPLES = 200
 
 
@@ -39,13 +41,14 @@ _MAX_TRIPLES = 200
 class CopyComparison:
     """Says how a copy compares with its data. Not private: computed from the rows, without noise.
 
-    `pairs`, `triples`: mean and largest total variation of tables by two and three columns. `direct`: the
-    mean total variation that pairs would have if each were measured by itself with Gaussian noise of the same
-    rho (None where the price has no rho). `propensity`: the mean squared distance from 1/2 of a logistic
-    regression's probability that a row is made up: 0 if it cannot tell, 1/4 if it always can. `accuracy`: of
-    a logistic regression for `target`, trained on the copy and on half of the data, both on the other half.
-    `nearest`: the median number of columns in which a made-up row differs from the nearest real one, and the
-    share that equals one; that is no evidence of privacy, in either direction.
+    `pairs`, `triples`: mean and largest total variation between copy and data of tables by two and by three
+    columns. `direct`: the mean total variation that pairs would have if each were measured by itself with
+    Gaussian noise, all of them together for the given rho (None where no rho was given). `propensity`: the
+    mean squared distance from 1/2 of a logistic regression's probability that a row is synthetic: 0 if it
+    cannot tell, 1/4 if it always can. `accuracy`: two accuracies of a logistic regression that predicts the
+    column `target`, trained on the copy and trained on half of the data; both are tested on the other half.
+    `nearest`: the median number of columns in which a synthetic row differs from the nearest real row, and
+    the share of synthetic rows that equal a real row; neither is evidence for or against privacy.
     """
 
     pairs: tuple[float, float]
@@ -99,7 +102,8 @@ def compare(
 ) -> CopyComparison:
     """Compare a copy with the data it was made from, or with other rows of the same schema. Not private.
 
-    `rows_per_unit`: how many rows of one unit count, as they did for the copy. Without it as many as the unit
+    `target` is the column that is predicted for `CopyComparison.accuracy`, `rho` the price for `direct`.
+    `rows_per_unit`: how many rows of one unit count, as they did for the copy; by default as many as the unit
     declares, or one.
     """
     _check_arguments(copy, source, target, rho, seed)
@@ -123,7 +127,9 @@ def compare(
         triples=_mean_and_largest([_total_variation(data, synthetic, t) for t in triples])
         if triples
         else None,
-        direct=None if rho is None else _direct_error(data, float(rho)),
+        direct=None
+        if rho is None
+        else _direct_error(data, float(rho), count_sensitivity(source.public, rows)),
         propensity=_propensity(real_rows, copy.codes, sizes, random),
         accuracy=None
         if target is None
@@ -133,7 +139,7 @@ def compare(
 
 
 def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -> None:
-    """Refuse what cannot be compared, before anything is computed."""
+    """Refuse arguments for which there is no comparison, before anything is computed."""
     check_instance(SyntheticCopy, copy=copy)
     if not isinstance(source, Source):
         raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")
@@ -142,7 +148,7 @@ def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -
     if rho is not None:
         _require.positive(rho=rho)
         if not 1e-300 < rho < 1e300:
-            raise _require.fail("rho", rho, "a price that some release had")
+            raise _require.fail("rho", rho, "between 1e-300 and 1e300")
     _require.integer(seed=seed, at_least=0)
     if len(copy.columns) < 2:
         raise InvalidInput("a copy with one column has no pairs to compare.")
@@ -161,6 +167,7 @@ def _cliques(columns: int, random: np.random.Generator) -> tuple[list[Clique], l
 
 
 def _total_variation(data: OccurringCells, copy: OccurringCells, clique: Clique) -> float:
+    """Return half the l1 distance of the shares of cells, in a table by the columns of a clique."""
     shares = [cells.table(clique) / cells.counts.sum() for cells in (data, copy)]
     return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
 
@@ -169,23 +176,26 @@ def _mean_and_largest(distances: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(distances)), float(np.max(distances))
 
 
-def _direct_error(data: OccurringCells, rho: float) -> float:
-    """Return the expected total variation of all pairs that share rho, each with its own Gaussian noise."""
+def _direct_error(data: OccurringCells, rho: float, sensitivity: Sensitivity) -> float:
+    """Return the mean expected total variation of all pairs, each measured with Gaussian noise for an equal
+    share of rho; `sensitivity` is that of one table."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
-    deviation = math.sqrt(len(pairs) / (2 * rho))
+    # Gaussian noise of variance l2^2 / (2 rho') is rho'-zCDP.
+    deviation = math.sqrt(float(sensitivity.l2_squared or 0) * len(pairs) / (2 * rho))
     noise = deviation * math.sqrt(2 / math.pi) / data.counts.sum()
     errors = [0.5 * math.prod(data.sizes[a] for a in pair) * noise for pair in pairs]
     return float(np.mean(np.minimum(errors, 1.0)))
 
 
 def _one_hot(rows: Sequence[Any], sizes: Sequence[int], skip: int | None = None) -> NDArray[np.float64]:
-    """Return rows of codes as indicators, without the column `skip`, and a constant."""
+    """Return rows of codes, one array for each column, as a matrix of indicators without the column `skip`;
+    its last column is constant."""
     blocks = [np.eye(n)[np.asarray(c)] for a, (c, n) in enumerate(zip(rows, sizes, strict=True)) if a != skip]
     return np.hstack([*blocks, np.ones((len(rows[0]), 1))])
 
 
 def _fit_logistic(x: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the weights of a logistic regression with a small ridge."""
+    """Return the weights of a logistic regression with an l2 penalty of |weights|^2 / 2."""
 
     def loss_and_gradient(weights: Any) -> tuple[float, Any]:
         margins = x @ weights
@@ -201,6 +211,7 @@ def _sigmoid(margins: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _subsample(rows: Sequence[Any], size: int, random: np.random.Generator) -> list[Any]:
+    """Return at most `size` rows in random order."""
     index = random.permutation(len(rows[0]))[:size]
     return [np.asarray(column)[index] for column in rows]
 
@@ -219,8 +230,9 @@ def _propensity(
 def _accuracies(
     data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], target: int, random: np.random.Generator
 ) -> tuple[float, float]:
-    """Return the accuracies of classifiers for one column (one against the rest), trained on the copy and on
-    half of the data, both tested on the other half."""
+    """Return two accuracies for the column `target`: of a classifier trained on the copy, and of one trained
+    on half of the data, both tested on the other half. Each is a logistic regression for every code against
+    all others."""
     shuffled = _subsample(data, len(data[0]), random)
     half = len(shuffled[0]) // 2
     train, test = [c[:half] for c in shuffled], [c[half:] for c in shuffled]
@@ -237,8 +249,8 @@ def _accuracies(
 
 
 def _nearest(data: Sequence[Any], copy: Sequence[Any], random: np.random.Generator) -> tuple[float, float]:
-    """Return in how many columns a synthetic row differs from the nearest real one (median), and the share of
-    those that equal one."""
+    """Return the median number of columns in which a synthetic row differs from the nearest real row, and the
+    share of synthetic rows that equal a real row."""
     synthetic = np.stack(_subsample(copy, _MAX_NEAREST_ROWS, random), axis=1)
     real = np.unique(np.stack([np.asarray(c) for c in data], axis=1), axis=0)
     differences = np.array([(real != row).sum(axis=1).min() for row in synthetic])

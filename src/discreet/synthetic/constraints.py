@@ -1,8 +1,8 @@
 """Constraints that are public facts: nobody's age is below the years of their education.
 
-A constraint compares two numeric columns. Cells in which it can never hold have no place in the model, and
-numbers drawn within bins are drawn again until it holds. Being public, it costs nothing; declared wrongly it
-spoils the copy, and tells nobody anything.
+A constraint compares two numeric columns. Cells in which it can never hold have probability 0 in the model,
+and numbers drawn within bins are drawn again until it holds. Because it is public, it costs nothing. A wrong
+constraint makes the copy worse, but reveals nothing about the data.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from .synthesizer import Fitted
 
 _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-# Times that numbers are drawn again within their bins, before they are drawn in the order of columns: enough
-# for all but bins that hardly overlap as they must.
+# How often numbers are drawn again within their bins, before they are drawn column by column
+# (`orders.draw_in_order`). Not measured: enough unless few pairs of numbers from the two bins satisfy the
+# constraint.
 _MAX_REDRAWS = 50
 _ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
 
@@ -40,8 +41,8 @@ _ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">
 @described("synthetic.Constraint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """States how `left` compares with `right`: two columns of numbers, or of dates. Rows in which one is
-    missing satisfy it.
+    """States how `left` compares with `right`: two columns of numbers, or of dates. Rows in which one of the
+    two is missing satisfy it.
 
     >>> str(Constraint.parse("age >= education_num"))
     'age >= education_num'
@@ -75,7 +76,7 @@ class Constraint:
         return f"{self.left} {self.comparison} {self.right}"
 
     def check(self, public: Public, domain: Domain) -> None:
-        """Refuse columns that are not in the copy, or are not numbers both, or dates both."""
+        """Refuse columns that are not in the copy, and pairs that are neither two numbers nor two dates."""
         for name in (self.left, self.right):
             if name not in domain.names:
                 raise InvalidInput(
@@ -89,12 +90,13 @@ class Constraint:
             )
 
     def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
-        """Return the pair of attributes in ascending order, and 0 for cells where the constraint can hold,
-        `LOG_ZERO` for the others."""
+        """Return the positions of the two columns in the domain, ascending, and a table by their codes: 0 in
+        cells where the constraint can hold, `LOG_ZERO` in the others. The code of NULL always can."""
         codings = {coding.column: coding for coding in domain.codings(public)}
         left, right = codings[self.left], codings[self.right]
         (left_low, left_high), (right_low, right_high) = comparable_bin_ends(left), comparable_bin_ends(right)
-        # A cell is possible if the ends of its two bins that suit the constraint best satisfy it.
+        # A cell is possible if the constraint holds for those ends of its two bins for which it holds most
+        # easily.
         ends = (left_high, right_low) if self.comparison in (">", ">=") else (left_low, right_high)
         possible = _OPERATORS[self.comparison](ends[0][:, None], ends[1][None, :])
         table = np.zeros((left.size, right.size))
@@ -106,7 +108,8 @@ class Constraint:
 
 
 def constraint_potentials(fitted: Fitted) -> dict[Clique, Floats]:
-    """Return the log-potentials of all constraints, by pair of attributes, in the codes of the model."""
+    """Return the log-potentials of all constraints, by pair of columns, in the codes of the model (groups of
+    codes where a column is grouped)."""
     potentials: dict[Clique, Floats] = {}
     for constraint in fitted.constraints:
         pair, table = constraint.log_potential(fitted.public, fitted.domain)
@@ -118,7 +121,8 @@ def constraint_potentials(fitted: Fitted) -> dict[Clique, Floats]:
 
 
 def _potential_of_groups(table: Floats, axis: int, groups: Any) -> Floats:
-    """Return the table by groups of codes along one axis: a group can have what any of its codes can have."""
+    """Return the log-potential by groups of codes along one axis: a cell of a group is possible if it is
+    possible for any code of the group."""
     shape = [int(groups.max()) + 1 if k == axis else size for k, size in enumerate(table.shape)]
     by_group = np.full(shape, LOG_ZERO)
     np.maximum.at(np.moveaxis(by_group, axis, 0), groups, np.moveaxis(table, axis, 0))
@@ -129,10 +133,12 @@ def repair_rows(
     table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.random.Generator
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """Draw numbers within bins again where they break a constraint, until all constraints hold in every row;
-    return the rows, and which of the given ones each of them is.
+    return the table, and for each of its rows the position of the given row that it comes from.
 
-    First all columns concerned, some times, which leaves the draw uniform; then lower columns first. Rows
-    whose bins allow no such numbers (each pair does, but not all together) become copies of others.
+    First all columns of constraints are drawn again, up to `_MAX_REDRAWS` times: what satisfies the
+    constraints is then uniform within its bins. Rows that still break one are drawn column by column, lower
+    columns first. Rows whose bins have no such numbers (each constraint can hold, but not all together) are
+    replaced by copies of other rows.
     """
     rows = np.arange(table.num_rows)
     if not fitted.constraints:
@@ -157,7 +163,7 @@ def repair_rows(
     satisfying = np.flatnonzero(~violating)
     if not len(satisfying):
         raise InvalidInput(
-            "no row under these conditions satisfies the constraints. The copy itself is as it was: ask for "
+            "no row under these conditions satisfies the constraints. The copy itself is unchanged: ask for "
             "other conditions, or for more rows."
         )
     rows[violating] = random.choice(satisfying, int(violating.sum()))
@@ -165,7 +171,7 @@ def repair_rows(
 
 
 def _replace_values(table: pa.Table, name: str, rows: Any, values: pa.Array) -> pa.Table:
-    """Return the table with other values of a column in the rows of a mask."""
+    """Return the table with `values` in a column, in the rows where the mask `rows` is true."""
     column = pc.if_else(pa.array(rows), values, table.column(name).combine_chunks())
     return table.set_column(table.column_names.index(name), name, column)
 

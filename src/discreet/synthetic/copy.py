@@ -1,7 +1,7 @@
 """A synthetic copy: rows drawn from a released model, which may be kept, shared and queried without limit.
 
-Everything here is post-processing of what was paid for. The copy says what it is: a card goes with it, and
-answers from it carry no interval around the truth.
+Everything here is post-processing of values that were released and paid for. A copy is always saved with its
+card, a JSON description of how it was made. Answers from it have no confidence interval.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class SyntheticCopy:
-    """Holds `rows` synthetic rows (by default as many as the noisy total), the same ones for the same `seed`.
+    """Holds `rows` synthetic rows; the same `seed` gives the same rows.
 
-    `asked` is the epsilon and delta that the copy was asked for.
+    `fitted` is the release that they are drawn from, `event` its price. `asked` is the epsilon and delta that
+    the caller asked for, None where the price was given as rho.
     """
 
     fitted: Fitted
@@ -64,7 +65,8 @@ class SyntheticCopy:
         seed: int | None = None,
         asked: tuple[Real, float] | None = None,
     ) -> SyntheticCopy:
-        """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
+        """Return the copy of a release: by default with the noisy number of rows, and with a random seed,
+        which the card states."""
         check_instance(Fitted, fitted=fitted)
         check_instance(Event, event=event)
         check_rows_and_seed(rows, seed)
@@ -92,12 +94,13 @@ class SyntheticCopy:
 
     @cached_property
     def model(self) -> GraphicalModel:
-        """The graphical model of what was released."""
+        """The graphical model that is fitted to the released tables."""
         return fit_model(self.fitted)
 
     @cached_property
     def _drawn(self) -> tuple[pa.Table, list[Any]]:
-        """The rows as a table, and as codes."""
+        """The rows as a table of values, and as one array of codes for each column."""
+        # `quality.CopyDistance` draws the same rows again: the two generators must stay as they are.
         codes = sample_rows(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
         table, rows = self._decode(codes, np.random.default_rng([self.seed, 1]))
         return table, [column[rows] for column in codes]
@@ -115,9 +118,10 @@ class SyntheticCopy:
     def sample(
         self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
     ) -> pa.Table:
-        """Draw any number of rows from the model; with `given`, of those that have these values.
+        """Draw any number of rows from the model; with `given`, only rows that have these values in the named
+        columns.
 
-        Free: the model was paid for.
+        This is free: the model is already released.
         """
         if rows is None:
             raise _require.fail("rows", rows, "how many rows to draw")
@@ -141,7 +145,8 @@ class SyntheticCopy:
         return conditions
 
     def _decode(self, codes: list[Any], random: np.random.Generator) -> tuple[pa.Table, Any]:
-        """Return the values of codes, and which of the given rows each row is (`repair_rows`)."""
+        """Return the table that codes stand for, and the position in `codes` that each of its rows comes from
+        (`repair_rows`)."""
         table = self.fitted.domain.decode(self.public, codes, random)
         return repair_rows(table, self.fitted, codes, random)
 
@@ -170,11 +175,11 @@ class SyntheticCopy:
         card_path.write_text(json.dumps(self.card(), indent=2) + "\n")
 
     def sql(self, text: str) -> SyntheticAnswer:
-        """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
+        """Ask the copy in full SQL, free; the table has the name of the private table it was made from."""
         return SyntheticAnswer(ask_open_rows({self.public.table: self.table}, text))
 
     def card(self) -> dict[str, Any]:
-        """Return what this copy is, for whoever gets it: public facts and released values only."""
+        """Return a description of this copy for whoever gets it: public facts and released values only."""
         asked = None if self.asked is None else {"epsilon": float(self.asked[0]), "delta": self.asked[1]}
         return {
             "what": "synthetic copy: made-up rows, drawn from noisy tables of counts",
@@ -196,9 +201,10 @@ class SyntheticCopy:
         }
 
     def report(self, confidence: float = 0.95) -> QualityReport:
-        """Return what the release promises of its own quality, free: see `quality.bound_errors`.
+        """Return bounds on the error of each measured table, free (`quality.bound_errors`).
 
-        What compares with the data is paid (`Session.compare_copy`), or not private (`comparison.compare`).
+        A comparison with the data has a price (`Session.compare_copy`), or is not private
+        (`comparison.compare`).
         """
         return bound_errors(self.fitted, self.model, self.codes, confidence)
 
@@ -209,7 +215,7 @@ class SyntheticCopy:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticAnswer:
-    """Holds the answer of a query to a copy; `note` says what it does not tell."""
+    """Holds the answer to a query of a copy; `note` says that it is no answer about the true table."""
 
     table: pa.Table
     note: str = NOTE
@@ -221,7 +227,7 @@ class SyntheticAnswer:
         return self.table
 
     def interval(self, confidence: float = 0.95) -> Any:
-        """Refuse: how far the copy is from the truth is not known for this question."""
+        """Refuse: for this query it is not known how far the copy is from the true table."""
         raise InvalidInput(
             f"{self.note} Ask the table itself for an answer with an interval: people.sql(..., epsilon=0.1)."
         )
@@ -269,13 +275,14 @@ class OpenedPair:
 
 
 def file_names(first: str, second: str) -> tuple[str, str]:
-    """Return the names of the files of two tables, without suffix."""
+    """Return the names of the files of two tables, without suffix: other characters than letters, digits and
+    "_.-" become "_", and the two names differ also where case does not count."""
     a, b = (re.sub(r"[^\w.-]", "_", name) for name in (first, second))
     return a, b + "_child" if a.lower() == b.lower() else b
 
 
 def _open_pair(folder: Path) -> OpenedPair:
-    """Open a saved copy of two related tables."""
+    """Open the folder of a saved copy of two linked tables."""
     try:
         card = json.loads((folder / "card.json").read_text())
         names = (str(card["table"]), str(card["child"]["table"]))
@@ -296,10 +303,12 @@ def _open_pair(folder: Path) -> OpenedPair:
 
 
 def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
-    """Open a copy that `to_parquet` or `to_csv` wrote, like any table; a folder is that of two linked tables.
-    What has no card is refused: it may be data."""
+    """Open a copy that `to_parquet` or `to_csv` wrote: a file, or the folder of a copy of two linked tables.
+
+    A file without the card of a copy is refused, because it may hold private data.
+    """
     if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).exists():
-        raise _require.fail("path", path, "the file of a copy, or the folder of two")
+        raise _require.fail("path", path, "the file of a copy, or the folder of a copy of two tables")
     source, card = Path(path), None
     if source.is_dir():
         return _open_pair(source)
@@ -345,7 +354,8 @@ def check_privacy_parameters(asked: Any) -> tuple[Real, Real]:
 
 
 def encode_value(coding: Coding, value: Any) -> int:
-    """Return the code of a public value, for conditions; a value that the column cannot have is refused."""
+    """Return the code of a value in a column, for conditions of `sample`; a value that the column cannot have
+    is refused."""
     fact = coding.fact
     if value is None:
         if not coding.missing:

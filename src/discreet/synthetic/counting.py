@@ -1,4 +1,5 @@
-"""Marginals: exact tables of counts by some columns of a domain, counted by the engine; their sensitivity."""
+"""Marginals, which are exact tables of counts by some columns of a domain, counted by the engine; and their
+sensitivity. Columns of a domain are also called attributes, and are named by their position."""
 
 from __future__ import annotations
 
@@ -24,14 +25,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OccurringCells:
-    """Holds the cells of a table that occur, with their counts; every marginal is a sum of these."""
+    """Holds the non-empty cells of the table by all columns of a domain; every marginal is a sum of these.
+
+    `sizes` has the number of codes of each column. Cell number i has the code `codes[a][i]` in column a, and
+    `counts[i]` rows. Exact, so private: nothing of it may be released without noise.
+    """
 
     sizes: tuple[int, ...]
     codes: tuple[Integers, ...]
     counts: Integers
 
     def table(self, attributes: Sequence[int]) -> Integers:
-        """Return the exact counts by some attributes, in this order."""
+        """Return the exact counts by some attributes, as an array with one axis for each, in this order."""
         shape = tuple(self.sizes[a] for a in attributes)
         index = np.zeros(len(self.counts), np.int64)
         for a, size in zip(attributes, shape, strict=True):
@@ -41,22 +46,24 @@ class OccurringCells:
         return np.rint(flat).astype(np.int64).reshape(shape)
 
     def regroup(self, groups: Sequence[Integers | None]) -> OccurringCells:
-        """Return the same rows in coarser codes: `groups` has the new code of each code."""
+        """Return the same rows in coarser codes: `groups[a]` has the new code of each code of attribute a,
+        and is None where it keeps its codes."""
         codes = [c if g is None else g[c] for c, g in zip(self.codes, groups, strict=True)]
         sizes = [n if g is None else int(g.max()) + 1 for n, g in zip(self.sizes, groups, strict=True)]
         return OccurringCells(tuple(sizes), tuple(codes), self.counts)
 
 
 def count_domain_cells(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> OccurringCells:
-    """Count the cells of a table in its engine; of each unit at most `rows` rows, chosen under a fresh secret
-    key."""
+    """Count the cells of a table in its engine. Of each unit at most `rows` rows count, chosen by a hash
+    under a fresh secret key."""
     key = entropy.integer(63)
     coded = count_cells(source, domain.codings(source.public), rows=rows, key=key)
     return OccurringCells(domain.sizes(source.public), coded.codes, coded.counts)
 
 
 def rows_per_unit(public: Public, rows: int | None) -> int:
-    """Return how many rows of one unit count; 1 where a row is the unit."""
+    """Return how many rows of one unit count: the given number, or the one that the unit declares; 1 where a
+    row is the unit."""
     if public.unit.column is None:
         if rows is not None:
             _require.integer(rows_per_unit=rows, at_least=1)
@@ -76,11 +83,12 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
 def count_sensitivity(public: Public, rows: int) -> Sensitivity:
     """Return the sensitivity of the table by any attributes, when at most `rows` rows of a unit count.
 
-    Guarantee: add_remove: at most `rows` in l1 and l2. replace and zero_out: `rows` counts leave and as many
-               come, which is 2 rows in l1, and 2 rows^2 in squared l2.
+    Guarantee: under add_remove the table changes by at most `rows` in l1 and in l2. Under replace and
+               zero_out, `rows` rows leave and as many come: at most 2 * `rows` in l1, and 2 * `rows`^2 in
+               squared l2.
     Proof:     every row is in exactly one cell, NULL being a code. The largest l2 distance is reached when
-               all rows of a unit are in one cell. A blank row of zero_out may be stored, and then lies in the
-               cell of NULLs: it is charged as a replacement.
+               all rows of a unit are in one cell. Under zero_out a unit's rows may be stored blank, and then
+               lie in the cell of NULLs, so zero_out is charged like replace.
     """
     if public.neighbors is ADD_REMOVE:
         return Sensitivity(linf=rows, l0=rows, l1=rows, l2_squared=rows**2)
@@ -92,7 +100,9 @@ def count_sensitivity(public: Public, rows: int) -> Sensitivity:
 class MarginalCounts:
     """Counts the rows that have each combination of codes of some columns of a domain: a statistic.
 
-    Guarantee: that of `count_sensitivity`, for a fixed choice of which rows of a unit count.
+    At most `rows` rows of a unit count, chosen by a hash under `key`.
+
+    Guarantee: that of `count_sensitivity`, for a fixed `key`.
     Proof:     that of `count_sensitivity` and of `tables.cells.count_cells`.
     """
 

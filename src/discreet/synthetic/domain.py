@@ -1,8 +1,9 @@
 """The domain of a table: for every column a public list of codes, from the schema and never from the data.
 
-Categories and booleans are their declared values, numbers and dates are cut at public edges, and NULL is a
-code of its own where a column can be missing. Rows are coded by the engine (`tables.cells`), and codes of a
-copy become values again by a uniform draw within their bin.
+A code is a number from 0 on. Categories and booleans have one code for each declared value; numbers and dates
+are cut into bins at public edges, with one code for each bin; where a column can be NULL, the last code
+stands for NULL and for values that are not declared. Rows are coded by the engine (`tables.cells`). For a
+copy, the code of a bin becomes a value that is drawn uniformly from the bin.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from ..mechanisms.arrow_columns import require_public
 from ..tables.cells import Coding
 from .arguments import check_mapping
 
-# A whole number, or a day, of up to so many values has one code for each; others get so many bins of equal
-# width: a round number, not tuned. `bins=` says another.
+# A column of whole numbers, or days, with up to this many values has one code for each; other columns of
+# numbers and dates get this many bins of equal width, unless `bins=` gives another number. A round number,
+# not tuned.
 DEFAULT_BINS = 20
-# Codes of one column, at most: pairs of two such columns still fit into memory.
+# The most codes of one column: the table by two such columns (16.8 million cells) still fits into memory.
 MAX_CODES = 4096
 _INT64 = np.iinfo(np.int64)
 _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
@@ -42,8 +44,8 @@ _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 class DomainColumn:
     """Describes a column of the domain.
 
-    `edges` cut a number, or the days after a date's lower bound, into bins; `missing` says whether NULL has a
-    code.
+    `edges` cut numbers into bins, or dates, which are counted in days after the column's lower bound; they
+    are empty for categories and booleans. `missing` says whether NULL has a code.
     """
 
     column: str
@@ -61,14 +63,14 @@ class DomainColumn:
         floats = [float(edge) for edge in edges]
         if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
             raise _require.fail(
-                f"the edges of {self.column!r}", edges, "two or more numbers that grow, and differ as floats"
+                f"the edges of {self.column!r}", edges, "two or more ascending numbers that differ as floats"
             )
 
 
 @described("synthetic.Domain")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Lists the columns of a synthetic copy, in order, with their public codes."""
+    """Lists the columns of a synthetic copy, in order. Their codes follow from the schema (`codings`)."""
 
     columns: tuple[DomainColumn, ...]
 
@@ -93,11 +95,12 @@ class Domain:
         bins: Mapping[str, int | Sequence[Any]] | None = None,
         missing: Mapping[str, bool] | None = None,
     ) -> Domain:
-        """Return the domain of a table: all columns with a finite set of values, or those named.
+        """Return the domain of a table: the named columns, or all but the unit's key and text without
+        declared values.
 
-        `bins`: for a number or date the number of bins of equal width, or their edges. `missing`: whether a
-        column has a code for NULL, where that is to differ from what the schema says; without one, NULL
-        counts as the first code.
+        `bins`: for a column of numbers or dates the number of bins of equal width, or their edges. `missing`:
+        whether a column has a code for NULL, where that is to differ from the schema; in a column without
+        such a code, a NULL counts as the first code.
         """
         require_public(public)
         bins, missing = check_mapping(bins=bins), check_mapping(missing=missing)
@@ -159,12 +162,12 @@ class Domain:
 
 
 def _build_column(public: Public, name: str, bins: Any, missing: bool | None) -> DomainColumn:
-    """Return how a column takes part in a domain: its bins, and whether it may be missing."""
+    """Return the description of a column for the domain: its bins, and whether NULL has a code."""
     fact = public.fact(name)
     if name == public.unit.column:
         raise InvalidInput(
-            f"column {name!r} says who is who, and a copy has no such people. Nothing was charged. Leave it "
-            f"out."
+            f"column {name!r} names the unit that a row belongs to, and the rows of a copy belong to nobody. "
+            f"Nothing was charged. Leave it out."
         )
     if isinstance(fact, Text):
         raise InvalidInput(
@@ -176,24 +179,27 @@ def _build_column(public: Public, name: str, bins: Any, missing: bool | None) ->
     if isinstance(fact, Bounds | Dates):
         return DomainColumn(column=name, edges=_bin_edges(name, fact, bins), missing=nullable)
     if bins is not None:
-        raise InvalidInput(f"column {name!r} has values, not bounds: it takes no bins. Nothing was charged.")
+        raise InvalidInput(
+            f"column {name!r} has declared values, not bounds: it takes no bins. Nothing was charged."
+        )
     return DomainColumn(column=name, missing=nullable)
 
 
 def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
-    """Return the edges of a column's bins: those that are listed, or of this many bins of equal width."""
+    """Return the edges of a column's bins. `bins` is a list of edges, or a number of bins of equal width, or
+    None for the default number."""
     low, high, integral = _range(fact)
     if bins is not None and not isinstance(bins, Integral):
         edges = tuple(_edge_number(fact, edge) for edge in _require.listed(bins=bins))
         if len(edges) < 2 or any(b <= a for a, b in itertools.pairwise(edges)):
             raise _require.fail(
-                f"the bins of {name!r}", bins, "two or more edges that grow, or a number of bins"
+                f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins"
             )
         if edges[-1] <= low or edges[0] > high:
             raise _require.fail(
                 f"the bins of {name!r}",
                 bins,
-                f"bins of which one or more lie in the declared bounds of {name!r}",
+                f"bins of which at least one overlaps the declared bounds of {name!r}",
             )
         return edges
     if bins is not None:
@@ -207,10 +213,10 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     if integral and high - low + 1 <= count:
         return tuple(range(int(low), int(high) + 2))
     if integral:
-        # Bins of whole numbers, the last one shorter where their number does not divide.
+        # Each bin has the same number of values; the last one fewer, where the range is no multiple of it.
         step = math.ceil((int(high) - int(low) + 1) / count)
         return (*range(int(low), int(high) + 1, step), int(high) + 1)
-    # Bounds that are a few floats apart have fewer bins.
+    # Where the bounds are only a few floats apart, edges coincide, and there are fewer bins.
     return tuple(float(edge) for edge in np.unique(np.linspace(float(low), float(high), count + 1)))
 
 
@@ -240,10 +246,15 @@ def to_number(fact: Fact, value: Any, name: str = "value") -> float:
 
 
 def bin_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least and the largest number that each bin can give."""
+    """Return the least and the largest number of each bin within the declared bounds, on the scale of edges.
+
+    The first bin begins at the lower bound and the last ends at the upper one, because the engine counts
+    values outside of all edges to these two bins.
+    """
     assert isinstance(coding.fact, Bounds | Dates)
     low, high, _ = _range(coding.fact)
     edges = np.array(coding.edges)
+    # A bin does not contain its upper edge: its largest whole number is one less.
     gap = 1 if is_integral(coding) else 0
     first = np.clip(edges[:-1], float(low), float(high))
     last = np.clip(edges[1:] - gap, float(low), float(high))
@@ -252,13 +263,13 @@ def bin_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def comparable_bin_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the ends of bins on a scale that columns share: days since 1970 for dates."""
+    """Return the ends of bins on a scale on which columns can be compared: for dates, days since 1970."""
     first, last = bin_ends(coding)
     return first + _origin(coding.fact), last + _origin(coding.fact)
 
 
 def is_integral(coding: Coding) -> bool:
-    """Return whether a column has whole numbers, or days, and bins that end at such."""
+    """Return whether a column has whole numbers, or days, and all of its edges are whole numbers."""
     assert isinstance(coding.fact, Bounds | Dates)
     return _range(coding.fact)[2] and all(float(edge).is_integer() for edge in coding.edges)
 
@@ -271,7 +282,8 @@ def _origin(fact: Fact) -> int:
 
 
 def _range(fact: Bounds | Dates) -> tuple[Any, Any, bool]:
-    """Return the bounds on the scale of edges, and whether values are whole numbers or days."""
+    """Return the lower and the upper bound on the scale of edges, and whether values are whole numbers or
+    days."""
     if isinstance(fact, Dates):
         return 0, (date.fromisoformat(fact.upper) - date.fromisoformat(fact.lower)).days, True
     integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
@@ -280,20 +292,21 @@ def _range(fact: Bounds | Dates) -> tuple[Any, Any, bool]:
 
 
 def _build_coding(public: Public, column: DomainColumn) -> Coding:
-    """Return the coding of a column of the domain, by what is declared about it."""
+    """Return how the engine codes a column of the domain; refused where the schema declares another kind of
+    column."""
     fact = public.fact(column.column)
     binned = isinstance(fact, Bounds | Dates)
     if binned != bool(column.edges) or isinstance(fact, Text):
         raise InvalidInput(
-            f"column {column.column!r} is declared otherwise than the domain takes it. Nothing was charged. "
-            f"Build the domain with Domain.of(public, ...)."
+            f"column {column.column!r} is declared as {type(fact).__name__}, which does not suit its column "
+            f"of the domain. Nothing was charged. Build the domain with Domain.of(public, ...)."
         )
     edges = tuple(float(edge) for edge in column.edges)
     return Coding(column.column, fact, edges, column.missing)
 
 
 def _decode_column(coding: Coding, codes: NDArray[np.int64], random: np.random.Generator) -> pa.Array:
-    """Return the values of codes: categories, truth values, or numbers and dates drawn within their bins."""
+    """Return the values of codes: categories, booleans, or numbers and dates drawn within their bins."""
     fact: Fact = coding.fact
     absent = codes == coding.size - 1 if coding.missing else np.zeros(len(codes), bool)
     if isinstance(fact, Categories):
@@ -319,8 +332,8 @@ def to_values(coding: Coding, numbers: NDArray[Any], absent: NDArray[np.bool_]) 
 
 
 def _to_integers(coding: Coding, numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Return numbers on the scale of edges as whole numbers of 64 bits within the bounds, which floats near
-    2**63 may exceed."""
+    """Return numbers on the scale of edges as 64-bit integers, clipped to the bounds: floats near 2**63 are
+    rounded, and may lie outside."""
     assert isinstance(coding.fact, Bounds | Dates)
     low, high, _ = _range(coding.fact)
     if numbers.dtype != np.int64:
@@ -330,8 +343,8 @@ def _to_integers(coding: Coding, numbers: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def draw_within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[Any]:
-    """Return a number drawn uniformly from the bin of each code, whole where the bounds are, and within
-    them."""
+    """Return a number drawn uniformly from the bin of each code, within the bounds, on the scale of edges: a
+    whole number where the column `is_integral`."""
     assert isinstance(coding.fact, Bounds | Dates)
     first, last = bin_ends(coding)
     if is_integral(coding):

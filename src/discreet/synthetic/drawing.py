@@ -1,5 +1,5 @@
-"""Pictures of a report, written by hand as SVG: a heat map of pairs of columns, and small bar charts of
-columns."""
+"""Pictures of a report as SVG text, without a plotting library: a heat map of pairs of columns, and a small
+bar chart for each column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3
 
 @dataclass(frozen=True, slots=True)
 class MarginalShares:
-    """Holds the shares of one column's codes: in the copy, and in what it is compared with (`other`)."""
+    """Holds the shares of one column's codes, in the copy and in the counts that the copy is compared with
+    (`other`); `labels` are the texts of the codes."""
 
     column: str
     labels: tuple[str, ...]
@@ -33,7 +34,8 @@ class MarginalShares:
 class Drawing:
     """Draws a picture that a notebook shows; `save` writes an .svg file.
 
-    `pairs` are the values of the heat map by two columns, `other` says what bars of the copy stand beside.
+    `pairs` has the values of the heat map, by the names of two columns. `marginals` has the bar charts: the
+    bars of the copy stand beside others, and `other` is what the legend says about these.
     """
 
     title: str
@@ -70,7 +72,8 @@ def code_labels(coding: Coding) -> tuple[str, ...]:
 
 
 def marginal(coding: Coding, other: Any, codes: Any) -> MarginalShares:
-    """Return the shares of a column in a copy beside those of `other` counts, negative ones as 0."""
+    """Return the shares of a column's codes in a copy, whose rows have these `codes`, and in the counts
+    `other`, of which negative ones are taken as 0."""
     counts = np.maximum(np.asarray(other, dtype=np.float64), 0.0)
     in_copy = np.bincount(np.asarray(codes), minlength=coding.size) / max(1, len(codes))
     shares = counts / counts.sum() if counts.sum() > 0 else counts
@@ -78,6 +81,8 @@ def marginal(coding: Coding, other: Any, codes: Any) -> MarginalShares:
 
 
 def _svg(drawing: Drawing) -> str:
+    """Return the whole picture: a title, the heat map, a legend, and lines of bar charts. All sizes are in
+    pixels."""
     names, margin = drawing.columns, 130
     side = margin + _CELL_SIZE * len(names)
     charts = -(-len(drawing.marginals) // _CHARTS_PER_LINE)
@@ -96,15 +101,16 @@ def _svg(drawing: Drawing) -> str:
         parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')
         parts.append(_text(25 + 90 * k, top + 9, name, "start"))
     for k, chart in enumerate(drawing.marginals):
-        line, place = divmod(k, _CHARTS_PER_LINE)
-        parts += _bar_chart(chart, 10 + place * (_CHART_WIDTH + 20), top + 40 + line * (_CHART_HEIGHT + 40))
+        line, column = divmod(k, _CHARTS_PER_LINE)
+        parts += _bar_chart(chart, 10 + column * (_CHART_WIDTH + 20), top + 40 + line * (_CHART_HEIGHT + 40))
     return "\n".join([*parts, "</svg>"])
 
 
 def _heat_map(drawing: Drawing, margin: int) -> list[str]:
+    """Return the elements of the heat map, the lower triangle of all pairs; names stand left of `margin`."""
     names = drawing.columns
     largest = max(drawing.pairs.values(), default=0.0) or 1.0
-    parts = [_text(10, 40, f"darker is farther off: {largest:.4f} at most; empty: not known", "start")]
+    parts = [_text(10, 40, f"darker means a larger value, up to {largest:.4f}; empty: not known", "start")]
     for i, name in enumerate(names):
         y = 60 + i * _CELL_SIZE
         parts.append(_text(margin - 6, y + 15, name, "end"))
@@ -129,6 +135,7 @@ def _heat_map(drawing: Drawing, margin: int) -> list[str]:
 
 
 def _bar_chart(chart: MarginalShares, x: float, y: float) -> list[str]:
+    """Return the elements of one column's bar chart, whose upper left corner is at x and y."""
     largest = max([*chart.other, *chart.copy, 1e-9])
     step, base = _CHART_WIDTH / max(1, len(chart.labels)), y + _CHART_HEIGHT
     parts = [
@@ -156,7 +163,8 @@ def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> 
 def pair_values(
     columns: Sequence[str], values: Mapping[tuple[str, ...], float]
 ) -> dict[tuple[str, str], float]:
-    """Return the values that are by two columns, these in their order; the least where a pair has several."""
+    """Return the values whose key is a pair of columns, with each pair in the order of `columns`; where a
+    pair has several values, the least of them."""
     order = {name: i for i, name in enumerate(columns)}
     out: dict[tuple[str, str], float] = {}
     for names, value in values.items():

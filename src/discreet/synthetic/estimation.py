@@ -1,8 +1,8 @@
 """Estimating a graphical model from noisy tables: post-processing, which costs no privacy.
 
-Mirror descent on the weighted squared distance to what was measured (McKenna, Sheldon & Miklau 2019,
-arXiv:1901.09136, Algorithm 1), with momentum: on a release from Adult 200 iterations came nearer than 1,000
-without.
+Mirror descent on the squared distance to the measured tables, weighted by their precision (McKenna, Sheldon &
+Miklau 2019, arXiv:1901.09136, Algorithm 1), with momentum: on a release from the Adult dataset, 200
+iterations with momentum came nearer to the tables than 1,000 without.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ import numpy as np
 from .junction import Clique, JunctionTree
 from .model import Floats, GraphicalModel, marginalize, propagate_beliefs, zero_potentials
 
-# More rows than any table has. Scores are sums of parts of rows in 64 bits, and must not wrap, whatever the
-# noise.
+# The largest estimate of the number of rows, more than any table has. Scores of tables are computed in 64-bit
+# integers and must not overflow, however large the noise is.
 MAX_ROWS = float(1 << 36)
-# The share of a code without a row in the initial model, as a part of an equal share: descent can still raise
-# it.
+# The least share of a code in the initial model, relative to 1 / (number of codes): above 0, so that descent
+# can still raise it. Not measured.
 _LEAST_INITIAL_SHARE = 1e-3
-# A step that fails within so many iterations after momentum began anew is too long; later it is momentum that
-# went too far. On a release from Adult 10 and 25 made no difference.
+# If the loss rises within this many iterations after momentum was restarted, the step is too long and is
+# halved; if it rises later, momentum went too far and only restarts. On a release from Adult 10 and 25 made
+# no difference.
 _RESTART_PATIENCE = 10
-# Before the first failure the step grows: the first one is short for tables of many even cells.
+# Until the loss rises for the first time, each step is this much longer than the one before: the initial step
+# is too short where a table has many cells of about equal counts. Not measured.
 _STEP_GROWTH = 1.5
-# Log-potentials of measured tables, at most: far beyond what exp can tell apart, and far below `LOG_ZERO`, so
-# that precise tables of data that break a constraint cannot outweigh it.
+# The largest absolute log-potential of a measured table. It is far beyond the range of exp, and far smaller
+# than |`LOG_ZERO`|: where the data break a constraint, even a precise table cannot outweigh the constraint.
 _MAX_POTENTIAL = 1e5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
-    """Holds noisy counts by the attributes of a clique, and the variance of their noise: one for all cells,
-    or one for each."""
+    """Holds noisy counts by the attributes of a clique, and the variance of their noise: one number for all
+    cells, or an array with one for each cell."""
 
     clique: Clique
     values: Floats
@@ -49,7 +51,7 @@ class NoisyTable:
 
 
 def combine_measurements(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
-    """Return one table for each clique: the average of its measurements, weighted by precision."""
+    """Return one table for each clique: the average of its measurements, weighted by 1 / variance."""
     by_clique: dict[Clique, list[NoisyTable]] = {}
     for table in tables:
         by_clique.setdefault(table.clique, []).append(table)
@@ -62,8 +64,9 @@ def combine_measurements(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
 
 
 def estimate_total(tables: Sequence[NoisyTable]) -> float:
-    """Return the estimate of the number of rows with the least variance, from 1 to `MAX_ROWS`; 1 where
-    nothing was measured."""
+    """Return the estimate of the number of rows with the least variance: the average of the sums of all
+    tables, weighted by 1 / variance. It is at least 1, also where nothing was measured, and at most
+    `MAX_ROWS`."""
     if not tables:
         return 1.0
     precision = [1 / table.total_variance for table in tables]
@@ -72,7 +75,7 @@ def estimate_total(tables: Sequence[NoisyTable]) -> float:
 
 
 def project_to_simplex(values: Floats, total: float) -> Floats:
-    """Return the nearest counts that are not negative and add up to `total`."""
+    """Return the counts nearest to `values` in l2 that are not negative and add up to `total`."""
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(descending >= excess)[-1])
@@ -83,7 +86,9 @@ class MeasuredTree:
     """Holds a junction tree with the tables that were measured on it, and computes the tables that a model
     with given log-potentials expects.
 
-    `constraints` are fixed log-potentials, public facts.
+    `total` is the number of rows of the model. `constraints` are log-potentials by clique that stay fixed:
+    public facts. `hosts` has, for each measured table, the number of the tree's clique that contains it, and
+    `fixed` the log-potentials of constraints by clique of the tree.
     """
 
     def __init__(
@@ -103,8 +108,9 @@ class MeasuredTree:
             self.fixed[host] = self.fixed[host] + self._reshape(logs, clique, host)
 
     def _host(self, clique: Clique) -> int:
+        """Return the number of the tree's clique that contains this one."""
         host = self.tree.host(clique)
-        # The tree was triangulated for it.
+        # The tree was built so that each measured table and each constraint is within one of its cliques.
         assert host is not None
         return host
 
@@ -114,14 +120,15 @@ class MeasuredTree:
         return table.reshape(shape)
 
     def tree_potentials(self, potentials: Sequence[Floats]) -> list[Floats]:
-        """Return the log-potentials of the tree's cliques: the fixed ones, and those of measured cliques."""
+        """Return the log-potentials of the tree's cliques: the sum of those of constraints and of
+        `potentials`, one for each measured table."""
         logs = [fixed.copy() for fixed in self.fixed]
         for potential, table, host in zip(potentials, self.tables, self.hosts, strict=True):
             logs[host] += self._reshape(potential, table.clique, host)
         return logs
 
     def expected_tables(self, potentials: Sequence[Floats]) -> list[Floats]:
-        """Return the model's tables by the measured cliques."""
+        """Return the counts that the model expects, one table for each measured table."""
         tables = propagate_beliefs(self.tree, self.tree_potentials(potentials), self.total)[0]
         return [
             marginalize(tables[host], self.tree.cliques[host], table.clique)
@@ -135,8 +142,8 @@ class MeasuredTree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedModel:
-    """Holds a fitted model, and with what the next fit may begin: log-potentials by measured clique, and the
-    length of a step."""
+    """Holds a fitted model, and where a later fit may begin: log-potentials by measured clique, and the
+    length of a step (None where nothing was measured)."""
 
     model: GraphicalModel
     potentials: dict[Clique, Floats]
@@ -146,12 +153,12 @@ class FittedModel:
 def mirror_descent(
     fit: MeasuredTree, *, initial: FittedModel | None = None, iterations: int = 300
 ) -> FittedModel:
-    """Minimize the weighted squared distance to what was measured, by entropic mirror descent with Nesterov's
-    momentum on the log-potentials.
+    """Minimize the squared distance to the measured tables, weighted by 1 / variance, by entropic mirror
+    descent with Nesterov's momentum on the log-potentials.
 
-    `initial` is the estimate of an earlier fit. Momentum begins again whenever the loss rises (O'Donoghue &
-    Candes 2015, arXiv:1204.3982), and the step is halved if that happens soon after the last time; it grows
-    until the first time. Where nothing was measured the model is uniform.
+    `initial` is the result of an earlier fit. Momentum restarts whenever the loss rises (O'Donoghue & Candes
+    2015, arXiv:1204.3982). The step grows until the first restart, and is halved if a restart follows the
+    last one within `_RESTART_PATIENCE` iterations. Where nothing was measured the model is uniform.
     """
     if not fit.tables:
         return FittedModel(fit.model([]), {})
@@ -182,6 +189,7 @@ def mirror_descent(
 
 
 def _initial_potentials(fit: MeasuredTree, initial: FittedModel | None) -> list[Floats]:
+    """Return the log-potentials of an earlier fit where it has them, and new ones for the other tables."""
     earlier = {} if initial is None else initial.potentials
     return [
         earlier[t.clique] if t.clique in earlier else _initial_potential(t, fit.total) for t in fit.tables
@@ -189,15 +197,17 @@ def _initial_potentials(fit: MeasuredTree, initial: FittedModel | None) -> list[
 
 
 def _initial_step(fit: MeasuredTree, initial: FittedModel | None) -> float:
-    """Return twice the step of an earlier fit, or one that is too long for most tables."""
+    """Return twice the last step of an earlier fit, or 2 * (largest variance) / total, which is too long for
+    most tables: descent halves it."""
     if initial is not None and initial.step is not None:
         return 2 * initial.step
     return 2 * max(float(np.max(t.variance)) for t in fit.tables) / fit.total
 
 
 def _initial_potential(table: NoisyTable, total: float) -> Floats:
-    """Return the log-potential to begin with: for a one-way table that of the nearest possible counts (all
-    together: independent columns), so that descent need not reach rare codes by itself; otherwise zero."""
+    """Return the log-potential to begin with: for a one-way table the logarithm of its shares after
+    projection to possible counts, otherwise zero. So descent begins with independent columns, and need not
+    find by itself which codes are rare."""
     if table.values.ndim != 1:
         return np.zeros(table.values.shape)
     shares = project_to_simplex(table.values, total) / total
@@ -205,6 +215,8 @@ def _initial_potential(table: NoisyTable, total: float) -> Floats:
 
 
 def _loss(fit: MeasuredTree, expected: Sequence[Floats]) -> float:
+    """Return half the squared distance of expected tables from the measured ones, weighted by 1 /
+    variance."""
     return sum(
         float((((mu - t.values) ** 2) / (2 * t.variance)).sum())
         for mu, t in zip(expected, fit.tables, strict=True)

@@ -1,8 +1,8 @@
-"""Exact conditional sampling: rows of a graphical model when each row has codes of some attributes already.
+"""Exact conditional sampling: rows of a graphical model, where some attributes of each row are given.
 
-Belief propagation on the tables that are left when the given attributes are fixed, for many rows at once:
-messages towards the root, then one draw for every clique on the way back. Post-processing, which costs no
-privacy.
+The tables of the model are restricted to the given codes of each row. Then messages are passed towards the
+root of the junction tree, and one draw is made for every clique from the root on; many rows are computed at
+once. This is post-processing, which costs no privacy.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import numpy as np
 from .model import Floats, GraphicalModel, divide, marginalize
 from .rows import Codes
 
-# Numbers that a block of rows takes at once, about: 32 MB.
+# About how many floats the tables of one block of rows have: 32 MB. Not measured.
 _BLOCK_NUMBERS = 1 << 22
 
 
 def sample_conditional(
     model: GraphicalModel, given: Mapping[int, Codes], random: np.random.Generator
 ) -> list[Codes]:
-    """Return one array of codes for each attribute: the given ones, and the others drawn given these.
+    """Return one array of codes for each attribute: those of `given`, and the others drawn from the model's
+    distribution given these.
 
-    In a row whose given codes the model holds for impossible the others are drawn uniformly.
+    `given` has, for some attributes, one code for each row. Where its codes have probability 0 in the model,
+    the other attributes of the row are drawn uniformly.
     """
     rows = len(next(iter(given.values())))
     numbers_per_row = sum(
@@ -42,7 +44,8 @@ def sample_conditional(
 def _sample_block(
     model: GraphicalModel, given: Mapping[int, Codes], random: np.random.Generator
 ) -> list[Codes]:
-    """Return the codes of a block of rows, drawn clique after clique from the root on."""
+    """Return the codes of a block of rows: the attributes of each clique that are not drawn yet are drawn
+    together, clique after clique from the root on."""
     tree, tables = model.tree, _collect_evidence(model, given)
     columns: dict[int, Codes] = dict(given)
     for i in tree.order:
@@ -51,7 +54,8 @@ def _sample_block(
         if not undrawn:
             continue
         rows = np.arange(len(tables[i]))
-        # Axes of drawn attributes first: numpy then puts the rows, and the other axes, in this order.
+        # Axis 0 of a table is the row of the block. The axes of drawn attributes come next, so that indexing
+        # by rows and drawn codes leaves the axes of the others.
         drawn_axes = [k + 1 for k, a in enumerate(free) if a in columns]
         other_axes = [k + 1 for k, a in enumerate(free) if a not in columns]
         table = np.transpose(tables[i], [0, *drawn_axes, *other_axes])
@@ -63,8 +67,12 @@ def _sample_block(
 
 
 def _collect_evidence(model: GraphicalModel, given: Mapping[int, Codes]) -> list[Floats]:
-    """Return for every clique the weights of its free attributes, one table for each row, with the messages
-    from the cliques below it."""
+    """Return for every clique the weights of its attributes that are not given, one table for each row,
+    multiplied by the messages of the cliques further from the root.
+
+    Each message is divided by its largest entry, so that no product underflows; draws need weights only up to
+    a factor for each row.
+    """
     tree = model.tree
     tables = [_conditional_table(model, i, given) for i in range(len(tree.cliques))]
     for i in reversed(tree.order[1:]):
@@ -82,7 +90,8 @@ def _collect_evidence(model: GraphicalModel, given: Mapping[int, Codes]) -> list
 
 
 def _conditional_table(model: GraphicalModel, i: int, given: Mapping[int, Codes]) -> Floats:
-    """Return the distribution of a clique given its separator, at the given codes of each row."""
+    """Return the distribution of a clique given its separator, restricted to the given codes of each row:
+    axis 0 is the row, the others are the attributes that are not given."""
     tree, clique = model.tree, model.tree.cliques[i]
     table = model.tables[i]
     if tree.parents[i] >= 0:
@@ -101,7 +110,8 @@ def _conditional_table(model: GraphicalModel, i: int, given: Mapping[int, Codes]
 
 
 def _sample_categorical(weights: Floats, random: np.random.Generator) -> Codes:
-    """Return for each row an index, drawn with probabilities in proportion to its weights."""
+    """Return an index for each row, drawn with probabilities in proportion to its weights, or uniformly where
+    all weights are 0."""
     sums = weights.sum(axis=1, keepdims=True)
     weights = np.where(sums > 0, weights, 1.0)
     cumulative = np.cumsum(weights, axis=1)

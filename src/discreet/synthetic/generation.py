@@ -1,4 +1,5 @@
-"""Generating rows: a model is fitted to what was released, and sampled."""
+"""Generating rows: a model is fitted to the released tables, and rows are sampled from it. Post-processing,
+which costs no privacy."""
 
 from __future__ import annotations
 
@@ -20,19 +21,21 @@ from .privbayes import PrivBayes, network_model
 from .rows import Codes, allocate_codes, sample
 from .synthesizer import Fitted
 
-# Iterations of the last fit. On a release from Adult the error was the same from 200 to 800. More cost time
-# and no privacy.
+# Iterations of the last fit. On a release from the Adult dataset the error was the same from 200 to 800
+# iterations. More cost time and no privacy.
 ITERATIONS = 300
 
 
 def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
-    """Return what was measured, in the codes of the model: tables by one column are summed to groups."""
+    """Return the measured tables in the codes of the model: where a column is grouped, its one-way table is
+    summed to groups."""
     sizes = fitted.domain.sizes(fitted.public)
     return [table.noisy_by_group(sizes, fitted.groups) for table in fitted.tables]
 
 
 def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
-    """Return the model of what was released."""
+    """Return the model that is fitted to the released tables: for PrivBayes a Bayesian network, otherwise the
+    result of mirror descent."""
     tables = noisy_tables(fitted)
     total, constraints = estimate_total(tables), constraint_potentials(fitted)
     if fitted.method == PrivBayes.method:
@@ -45,7 +48,8 @@ def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
 def ungroup(
     fitted: Fitted, model: GraphicalModel, codes: Sequence[Codes], random: np.random.Generator
 ) -> list[Codes]:
-    """Return rows in the codes of the domain: those of a group get one of its codes, by released shares."""
+    """Return rows in the codes of the domain: in a grouped column, each row gets one of the codes of its
+    group, in proportion to the released counts of these codes."""
     columns = []
     for a, column in enumerate(codes):
         grouped = bool(fitted.groups and fitted.groups[a])
@@ -54,8 +58,8 @@ def ungroup(
 
 
 def _code_counts(fitted: Fitted, model: GraphicalModel, attribute: int) -> Floats:
-    """Return the expected count of each code (column) within each group (row): the released counts, changed
-    as little as possible so that none is negative and groups have as many rows as in the model."""
+    """Return a matrix of expected counts, with one row for each group and one column for each code: the
+    released counts, projected so that none is negative and each group has as many rows as in the model."""
     groups = np.array(fitted.groups[attribute])
     tables = [t for t in fitted.tables if t.clique == (attribute,) and len(t.values) == len(groups)]
     (table,) = combine_measurements([t.noisy(fitted.domain.sizes(fitted.public)) for t in tables])
@@ -63,7 +67,8 @@ def _code_counts(fitted: Fitted, model: GraphicalModel, attribute: int) -> Float
     counts = np.zeros((len(totals), len(groups)))
     for number, total in enumerate(totals):
         codes = np.flatnonzero(groups == number)
-        # A condition may ask for a group that has no row in the model.
+        # A condition of `sample_rows` may name a group whose total in the model is 0: its codes still need
+        # shares, so the total is at least 1e-6.
         counts[number, codes] = project_to_simplex(table.values[codes], max(float(total), 1e-6))
     return counts
 

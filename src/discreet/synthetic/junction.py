@@ -1,9 +1,9 @@
 """Junction trees: the cliques of a triangulated graph, joined so that every attribute's cliques are
 connected.
 
-Attributes are numbers from 0 on; a clique is an ascending tuple of them. The graph is triangulated by
-eliminating, again and again, the attribute whose clique is smallest. All of it is a function of public facts
-and released choices.
+Attributes are numbered from 0 on; a clique is an ascending tuple of attributes. The graph is triangulated by
+eliminating one attribute after the other, each time the one that forms, with its neighbors, the table with
+the fewest cells. All of it is a function of public facts and released choices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Clique = tuple[int, ...]
 def triangulate(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]:
     """Return the maximal cliques of a triangulated graph in which each of `cliques` is complete.
 
-    Every attribute is in at least one of them.
+    `sizes` has the number of codes of each attribute. Every attribute is in at least one of the result.
     """
     logs = [math.log(size) for size in sizes]
     # Bit b of neighbors[a] says whether attributes a and b are joined; every attribute is its own neighbor.
@@ -46,12 +46,13 @@ def triangulate(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]
 
 
 def junction_tree_cells(sizes: Sequence[int], cliques: Iterable[Clique]) -> int:
-    """Return how many cells the tables of a junction tree for these cliques have together."""
+    """Return the number of cells of all tables of a junction tree for these cliques, without building it."""
     return sum(math.prod(sizes[a] for a in clique) for clique in triangulate(sizes, cliques))
 
 
 def _log_cells(mask: int, logs: list[float]) -> float:
-    """Return the logarithm of the number of cells of the clique that the bits of a mask name."""
+    """Return the logarithm of the number of cells of the clique whose attributes are the bits of a mask;
+    `logs` are the logarithms of the sizes."""
     total = 0.0
     while mask:
         low = mask & -mask
@@ -62,10 +63,11 @@ def _log_cells(mask: int, logs: list[float]) -> float:
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """Joins `cliques` over attributes of `sizes` to a tree; number 0 is the root.
+    """Joins `cliques`, over attributes with these `sizes`, to a tree; clique number 0 is the root.
 
-    `order` lists them parents first; `parents` (-1 for the root) and `separators` say to which clique each is
-    joined, and by which attributes (none for a part of the model that is independent of the rest).
+    `order` lists the numbers of the cliques, parents before their children. `parents` has the number of each
+    clique's parent (-1 for the root), and `separators` the attributes that it shares with its parent: none
+    where the clique and all below it are independent of the rest of the model.
     """
 
     sizes: tuple[int, ...]
@@ -76,9 +78,12 @@ class JunctionTree:
 
     @classmethod
     def of(cls, sizes: Sequence[int], cliques: Iterable[Clique]) -> JunctionTree:
-        """Return the tree of maximal separators (Prim's algorithm) over the triangulated graph."""
+        """Return the junction tree of the triangulated graph: a maximum spanning tree by the number of shared
+        attributes (Prim's algorithm)."""
         nodes = triangulate(sizes, cliques)
         parents, order = [-1] * len(nodes), [0]
+        # For each clique outside of the tree: how many attributes it shares with the best clique inside, and
+        # the number of that clique.
         best = {i: (len(set(nodes[0]) & set(nodes[i])), 0) for i in range(1, len(nodes))}
         while best:
             i = max(best, key=lambda node: (best[node][0], -node))
@@ -96,7 +101,7 @@ class JunctionTree:
 
     @property
     def cells(self) -> int:
-        """How many cells the cliques have together: what one pass over the tree costs."""
+        """The number of cells of all cliques, to which the time of one pass over the tree is proportional."""
         return sum(math.prod(self.shape(clique)) for clique in self.cliques)
 
     def shape(self, clique: Sequence[int]) -> tuple[int, ...]:
@@ -104,12 +109,14 @@ class JunctionTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of each clique's children."""
         return tuple(
             tuple(j for j, parent in enumerate(self.parents) if parent == i) for i in range(len(self.cliques))
         )
 
     def host(self, clique: Sequence[int]) -> int | None:
-        """Return the smallest clique that holds all of these attributes; None if none does."""
+        """Return the number of the clique with the fewest cells that contains all of these attributes; None
+        if no clique does."""
         attributes = set(clique)
         holding = [i for i, node in enumerate(self.cliques) if attributes <= set(node)]
         return min(holding, key=lambda i: math.prod(self.shape(self.cliques[i])), default=None)

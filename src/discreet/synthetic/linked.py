@@ -1,10 +1,10 @@
 """Two tables linked by the unit's key, such as people and their visits: a person's rows stay together.
 
 Two flat tables are synthesized one after the other, each by any method of this package. The *parents* have
-one row for every unit, with how many rows it has in the other table as one more column. The *children* have
-one row for every row of the other table (at most `rows_per_unit` of a unit), with the columns of its unit
-beside its own. A copy draws parents with their numbers of children, and for each so many children given the
-parent's columns.
+one row for every unit, and one more column with the unit's number of rows in the second table. The *children*
+have one row for every row of the second table (at most `rows_per_unit` of a unit), with the columns of its
+unit beside its own. For a copy, parents are drawn with their numbers of children, and then as many children
+for each parent, given the parent's columns.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from .domain import Domain, DomainColumn
 from .methods import method_class
 from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer, count_lost_steps, refuse_further_steps
 
-# Children of one unit, at most: each number is a code of a column of the parents, and the noise of the
-# children's tables grows with it.
+# The largest `rows_per_unit` of children: each number of children is a code of a column of the parents, and
+# the noise of the children's tables grows with the limit. A round number, not measured.
 MAX_CHILDREN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTable:
-    """Says what a synthesis takes of the second table: its name, and options as those of the first.
+    """Says which columns of the second table are copied and how, with the same options as for the first.
 
-    `rows_per_unit`: of each unit at most so many of its rows count, by keyed hash; `share`: the part of the
-    price that is for these rows.
+    `name` is the name of the second table. `rows_per_unit`: at most this many rows of each unit count, chosen
+    by a keyed hash. `share`: the share of rho that is for the flat table of children.
     """
 
     name: str
@@ -70,7 +70,8 @@ class ChildTable:
 
 
 def find_child(public: Public, name: str) -> Related:
-    """Return the private table of this name; refused if there is none, or no column says who is who."""
+    """Return the private table of this name; refused if there is none, or if the first table has no column
+    that names the unit of a row."""
     private = [other for other in public.tables if other.private]
     for other in private:
         if other.name == name and public.unit.column is not None:
@@ -84,27 +85,28 @@ def find_child(public: Public, name: str) -> Related:
 
 
 def parent_public(public: Public, name: str, rows: int) -> Public:
-    """Return the facts of the flat table of parents: one row for each unit, the number of its children
-    last."""
+    """Return the public facts of the flat table of parents: the columns of the first table, and last the
+    number of children, from 0 to `rows`."""
     find_child(public, name)
     schema = (*public.schema, (child_count_column(public, name), Bounds(0, rows, nullable=False)))
     return _flat_public(public, schema, public.table)
 
 
 def child_public(public: Public, name: str) -> Public:
-    """Return the facts of the flat table of children: the columns of their unit, then their own."""
+    """Return the public facts of the flat table of children: the columns of their unit, then their own, which
+    are named "<table>.<column>"."""
     child = find_child(public, name)
     own = tuple((f"{name}.{column}", fact) for column, fact in child.schema if column != child.unit)
     of_parent = tuple((column, fact) for column, fact in public.schema if column != public.unit.column)
     if clashes := {column for column, _ in own} & {column for column, _ in of_parent}:
         raise InvalidInput(
-            f"column {min(clashes)!r} has a name of the other table. Nothing was charged. Rename it."
+            f"column {min(clashes)!r} has the name of a column of {name!r}. Nothing was charged. Rename it."
         )
     return _flat_public(public, (*of_parent, *own), name)
 
 
 def child_count_column(public: Public, name: str) -> str:
-    """Return the name of the column that says how many children a unit has, unlike any other."""
+    """Return the name of the column of numbers of children, which no column of the first table has."""
     column = f"{name}.rows"
     while column in dict(public.schema):
         column += "_"
@@ -127,7 +129,8 @@ def _flat_public(public: Public, schema: Any, table: str) -> Public:
 @described("synthetic.LinkedFitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedFitted:
-    """Holds all that a synthesis of two tables released, for each flat table."""
+    """Holds all that a synthesis of two tables released: the tables of counts of each flat table. `child` is
+    the name of the second table."""
 
     public: Public
     child: str
@@ -138,15 +141,16 @@ class LinkedFitted:
 @described("synthetic.LinkedSynthesis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedSynthesis:
-    """Synthesizes a table with one row for each unit, and a second private table with many.
+    """Synthesizes a table with one row for each unit, and a second private table with several rows for each.
 
-    `parents` and `children` are methods for the flat tables, with the facts of `parent_public` and
-    `child_public`. Runs once (`Mechanism`), or in steps (`Stepped`).
+    `child` is the name of the second table. `parents` and `children` are the methods for the two flat tables,
+    whose public facts are those of `parent_public` and `child_public`. A synthesis runs at once
+    (`Mechanism`), or in steps (`Stepped`). `epsilon` and `delta` are the terms of `for_privacy`.
 
-    Guarantee: the composed event, for neighbors that differ in all rows of one unit in both tables.
-    Proof:     `tables.cells.count_linked`: such neighbors differ in one row of the flat parents and in at
-               most `children.rows_per_unit` rows of the flat children, for which each method is priced; the
-               second method runs after the first, adaptive composition.
+    Guarantee: `event`, for neighbors that differ in all rows of one unit in both tables.
+    Proof:     such neighbors differ in one row of the flat parents and in at most `children.rows_per_unit`
+               rows of the flat children (`tables.cells.count_linked`), and each method is priced for that.
+               The second method runs after the first: adaptive composition.
     """
 
     method: ClassVar[str] = "linked"
@@ -168,16 +172,17 @@ class LinkedSynthesis:
         facts = (parent_public(self.public, self.child, rows), child_public(self.public, self.child))
         if (self.parents.public, self.children.public) != facts or self.parents.rows_per_unit != 1:
             raise InvalidInput(
-                "the methods are for other tables than these two, or count several rows of a unit as "
-                "parents. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
+                "the methods are not for the flat tables of these two tables, or count several parents for "
+                "one unit. Nothing was charged. Build the synthesis with LinkedSynthesis.for_privacy(...)."
             )
         edges = tuple(range(rows + 2))
         number = DomainColumn(column=child_count_column(self.public, self.child), edges=edges, missing=False)
         shared = self._shared
         if self.parents.domain.columns[-1] != number or self.children.domain.columns[: len(shared)] != shared:
             raise InvalidInput(
-                "the children's domain must begin with the parents' columns, and the parents' end with their "
-                "number. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
+                "the domain of the children must begin with the columns of the parents, and the domain of "
+                "the parents must end with the number of children. Nothing was charged. Build the synthesis "
+                "with LinkedSynthesis.for_privacy(...)."
             )
         own = self.children.domain.names[len(shared) :]
         if not own:
@@ -185,13 +190,14 @@ class LinkedSynthesis:
         of_parent = [name for name in own if name in dict(self.public.schema)]
         if of_parent:
             raise InvalidInput(
-                f"column {of_parent[0]!r} of the children's domain is one of the parents' table that the "
-                f"parents' domain does not have. Nothing was charged. Build it with "
+                f"the domain of the children has column {of_parent[0]!r} of the first table, which the "
+                f"domain of the parents does not have. Nothing was charged. Build the synthesis with "
                 f"LinkedSynthesis.for_privacy(...)."
             )
 
     @property
     def _shared(self) -> tuple[Any, ...]:
+        """The columns of both flat tables: those of the parents without the number of children."""
         return self.parents.domain.columns[:-1]
 
     @classmethod
@@ -209,7 +215,11 @@ class LinkedSynthesis:
         constraints: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
     ) -> LinkedSynthesis:
-        """Return the synthesis with the largest rho that is (epsilon, delta)-DP."""
+        """Return the synthesis with the largest rho that is (epsilon, delta)-DP.
+
+        `columns`, `bins`, `missing` and `constraints` are for the first table, and `options` are those of the
+        method, which is the same for both flat tables (with "auto", chosen for each).
+        """
         check_instance(Public, public=public)
         check_epsilon(epsilon)
         _require.open_probability(delta=delta)
@@ -218,12 +228,9 @@ class LinkedSynthesis:
         domains = _flat_domains(
             public, child, columns, check_mapping(bins=bins), check_mapping(missing=missing)
         )
-        facts = (
-            parent_public(public, child.name, child.rows_per_unit),
-            child_public(public, child.name),
-        )
+        facts = (parent_public(public, child.name, child.rows_per_unit), child_public(public, child.name))
         prefixed = tuple(_add_prefix(child, constraint) for constraint in child.constraints)
-        terms: list[dict[str, Any]] = [
+        settings: list[dict[str, Any]] = [
             {"constraints": tuple(_require.listed(constraints=constraints)), "rows_per_unit": 1},
             {"constraints": prefixed, "rows_per_unit": int(child.rows_per_unit)},
         ]
@@ -231,11 +238,14 @@ class LinkedSynthesis:
         shares = (1 - _require.exact(child.share, "share"), _require.exact(child.share, "share"))
 
         def build(rho: float, **asked: Any) -> LinkedSynthesis:
-            parts = [
-                cls_(public=f, domain=d, rho=_require.exact(rho, "rho") * s, **t, **method_options)
-                for cls_, f, d, s, t in zip(classes, facts, domains, shares, terms, strict=True)
-            ]
-            return cls(public=public, child=child.name, parents=parts[0], children=parts[1], **asked)
+            exact = _require.exact(rho, "rho")
+            parents, children = (
+                flat(public=fact, domain=domain, rho=exact * share, **setting, **method_options)
+                for flat, fact, domain, share, setting in zip(
+                    classes, facts, domains, shares, settings, strict=True
+                )
+            )
+            return cls(public=public, child=child.name, parents=parents, children=children, **asked)
 
         target = float(epsilon)
         rho = calibrate(
@@ -260,7 +270,8 @@ class LinkedSynthesis:
         return 1
 
     def rehearse(self, source: Source) -> None:
-        """Refuse, before the charge, keys of two kinds: whole numbers here and text there never match."""
+        """Refuse, before the charge, two tables whose keys have different types: whole numbers never match
+        text."""
         kinds = engine_of(source).kinds
         child = find_child(self.public, self.child)
         pair = [
@@ -270,7 +281,7 @@ class LinkedSynthesis:
         if pair[0] != pair[1]:
             raise InvalidInput(
                 f"the key is {pair[0]} in {self.public.table!r} and {pair[1]} in {child.name!r}: rows would "
-                f"not match. Nothing was charged. Store both alike."
+                f"not match. Nothing was charged. Store both keys with the same type."
             )
 
     def start(self, source: Source, *, entropy: Entropy) -> LinkedRun:
@@ -285,6 +296,7 @@ class LinkedSynthesis:
                 "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
                 "was started with."
             )
+        # Refuses a checkpoint with more steps than were begun.
         count_lost_steps(state.steps, steps_taken)
         first = self.parents.length
         self.parents.forfeit(state.parents, min(steps_taken, first) - min(state.steps, first))
@@ -292,6 +304,7 @@ class LinkedSynthesis:
         return LinkedRun(self, source, state, steps_taken, entropy)
 
     def _fingerprint(self) -> str:
+        """Return a hash of both methods and their options, all public."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -303,7 +316,8 @@ class LinkedSynthesis:
 
 @dataclass(slots=True)
 class LinkedState:
-    """Holds what a run has released so far, of both tables."""
+    """Holds what a run has released so far from both tables; `of` is the fingerprint of its synthesis, and
+    `steps` the number of finished steps. The keys of `dump` stand in checkpoints: they must not change."""
 
     of: str
     steps: int = 0
@@ -322,19 +336,14 @@ class LinkedState:
 
 
 class LinkedRun:
-    """Runs a synthesis of two tables step by step: first the parents' steps, then the children's. As in
-    `SynthesisRun`, a step counts as taken when it begins."""
+    """Runs a synthesis of two tables step by step: first the steps of the parents, then those of the
+    children. As in `SynthesisRun`, a step counts as taken when it begins."""
 
     def __init__(
         self, method: LinkedSynthesis, source: Source, state: LinkedState, steps_taken: int, entropy: Entropy
     ) -> None:
-        self.method, self.source, self.state, self.steps_taken, self.entropy = (
-            method,
-            source,
-            state,
-            steps_taken,
-            entropy,
-        )
+        self.method, self.source, self.state = method, source, state
+        self.steps_taken, self.entropy = steps_taken, entropy
         self._cells: tuple[OccurringCells, OccurringCells] | None = None
 
     @property
@@ -350,6 +359,7 @@ class LinkedRun:
         return None
 
     def step(self) -> None:
+        """Take the next step; refused when all are taken."""
         refuse_further_steps(self.steps_taken, self.method.length)
         step, first = self.steps_taken, self.method.parents.length
         self.steps_taken += 1
@@ -376,7 +386,8 @@ class LinkedRun:
         )
 
     def _error(self, confidence: float) -> int:
-        """Return how far any of the released counts may be off the true one."""
+        """Return a bound that all released counts keep together: with probability `confidence` none is
+        further from the true count."""
         tables = [*self.state.parents.tables, *self.state.children.tables]
         entries = sum(len(table.values) for table in tables)
         failure = noise_tails.failure_per_draw(confidence, max(1, entries))
@@ -386,11 +397,12 @@ class LinkedRun:
 def count_linked_cells(
     method: LinkedSynthesis, source: Source, entropy: Entropy
 ) -> tuple[OccurringCells, OccurringCells]:
-    """Count both flat tables in the engine, under a fresh secret key."""
+    """Count both flat tables, parents first, in the engine; which rows of a unit count is decided by a hash
+    under a fresh secret key."""
     child = find_child(method.public, method.child)
     of_parent = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
     flat = method.children.domain.codings(method.children.public)[len(of_parent) :]
-    # The engine knows the columns of the second table by their own names.
+    # In the engine, the columns of the second table have no prefix.
     own = [_remove_prefix(coding, method.child) for coding in flat]
     rows = method.children.rows_per_unit
     linked = count_linked(source, of_parent, child, own, rows=rows, key=entropy.integer(63))
@@ -402,11 +414,12 @@ def count_linked_cells(
 
 
 def _remove_prefix(coding: Any, child: str) -> Any:
+    """Return the coding of a column of the second table under its own name, without "<table>."."""
     return replace(coding, column=coding.column[len(child) + 1 :])
 
 
 def _add_prefix(child: ChildTable, text: Any) -> Constraint:
-    """Return a constraint on columns of the second table with the names that they have in the flat one."""
+    """Return a constraint on columns of the second table with the names of the flat table of children."""
     constraint = Constraint.parse(text)
     left, right = f"{child.name}.{constraint.left}", f"{child.name}.{constraint.right}"
     return Constraint(left=left, comparison=constraint.comparison, right=right)
@@ -419,7 +432,8 @@ def _flat_domains(
     bins: dict[str, Any],
     missing: dict[str, bool],
 ) -> tuple[Domain, Domain]:
-    """Return the domains of the flat tables."""
+    """Return the domains of the flat tables, parents first; `columns`, `bins` and `missing` are those of the
+    first table."""
     flat = _flat_public(public, public.schema, public.table)
     of_parent = Domain.of(flat, columns, bins=bins, missing=missing)
     facts = parent_public(public, child.name, child.rows_per_unit)

@@ -20,7 +20,7 @@ from .junction import Clique
 from .model import Floats
 from .synthesizer import GRID, MeasuredTable, State, Synthesizer
 
-# A code is rare if its noisy count is below this many standard deviations of its noise: the paper's 3.
+# A code is rare if its noisy count is below this many standard deviations of its noise: 3, as in the paper.
 _RARE_DEVIATIONS = 3
 
 
@@ -29,7 +29,7 @@ _RARE_DEVIATIONS = 3
 class Independent(Synthesizer):
     """Measures every one-way marginal, for synthetic rows whose columns are independent.
 
-    Guarantee: the event, one discrete Gaussian for each column.
+    Guarantee: `event`: one discrete Gaussian for each column, each for rho / (number of columns).
     Proof:     composition of `IntegerGaussian`, whose sensitivity is that of `counting.count_sensitivity`.
     """
 
@@ -59,12 +59,13 @@ class MST(Synthesizer):
     chooses (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978).
 
     The score of a pair is the l1 distance of its counts from those of independent columns. Codes whose noisy
-    count is below three standard deviations are merged before pairs are measured. `split` is how rho is
-    divided between columns, choices and pairs; a third each in the paper.
+    count is below three standard deviations are merged before pairs are measured. `split` has the shares of
+    rho for one-way marginals, for choices and for pairs: a third each, as in the paper.
 
-    Guarantee: the event: d discrete Gaussians, d - 1 choices, d - 1 discrete Gaussians, fixed beforehand.
-    Proof:     adaptive composition; which table or pair a step takes may depend on earlier releases,
-               its noise and its price do not. One unit moves a score by at most GRID times the l1
+    Guarantee: `event`, which is fixed before the run: for d columns, d discrete Gaussians, d - 1 choices, and
+               again d - 1 discrete Gaussians.
+    Proof:     adaptive composition. Which pair is chosen and measured may depend on earlier releases; the
+               noise and the price of each step do not. One unit moves a score by at most GRID times the l1
                sensitivity (`Synthesizer.distance`).
     """
 
@@ -84,6 +85,7 @@ class MST(Synthesizer):
 
     @property
     def _noise_of_columns(self) -> IntegerGaussian:
+        """The noise of one-way marginals, which get all of rho where there is only one column."""
         share = self.split[0] if self._edges else Fraction(1)
         return self.noise(self.exact_rho * share / len(self.domain.columns))
 
@@ -146,7 +148,7 @@ class MST(Synthesizer):
 
 
 def all_pairs(count: int) -> list[Clique]:
-    """Return all pairs of columns."""
+    """Return all pairs of `count` columns, each ascending."""
     return list(itertools.combinations(range(count), 2))
 
 
@@ -156,14 +158,16 @@ def _one_way_table(state: State, column: int) -> MeasuredTable | None:
 
 
 def _released_shares(state: State, column: int, size: int) -> Floats:
-    """Return the released shares of a column's codes, none negative; equal ones if nothing was released."""
+    """Return the released shares of a column's codes, with negative counts as 0; equal shares where no count
+    is positive, or none was released."""
     table = _one_way_table(state, column)
     counts = np.zeros(size) if table is None else np.maximum(np.array(table.values, dtype=np.float64), 0)
     return counts / counts.sum() if counts.sum() > 0 else np.full(size, 1 / size)
 
 
 def _merge_rare_codes(state: State, column: int) -> Integers | None:
-    """Return the new code of each code, with all rare ones merged into the last; None if none is."""
+    """Return the new code of each code, where all rare codes share the last new one; None if fewer than two
+    codes are rare, or all are."""
     table = _one_way_table(state, column)
     if table is None:
         return None

@@ -1,4 +1,4 @@
-"""The methods of synthesis by name."""
+"""The methods of synthesis by their names, such as "aim"."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .privbayes import PrivBayes
 from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
-# With more columns than this "auto" takes MST: AIM compares all triples in each round. A round number, not
-# measured.
+# With more columns than this, "auto" is MST: AIM scores all triples of columns in each round, which takes too
+# long. A round number, not measured.
 _MAX_AIM_COLUMNS = 40
 
 

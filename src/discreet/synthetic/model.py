@@ -1,8 +1,8 @@
-"""Graphical models: a distribution over all cells of a table that only keeps tables by few attributes.
+"""Graphical models: a distribution over all cells of a table that is stored as tables by few attributes.
 
-`propagate_beliefs` is belief propagation on a junction tree (Lauritzen & Spiegelhalter 1988): logarithms
-towards the root, ratios back, one exponential for every cell. What is estimated, sampled and projected from a
-model is post-processing of what was released.
+`propagate_beliefs` is belief propagation on a junction tree (Lauritzen & Spiegelhalter 1988). Messages
+towards the root are logarithms; on the way back tables are scaled by ratios, so that exp is computed once for
+every cell. A model is computed from released values, so all that is computed from it is post-processing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from numpy.typing import NDArray
 from .junction import Clique, JunctionTree
 
 Floats = NDArray[np.float64]
-# The logarithm of a potential of 0: small enough for exp to give 0, finite so that no NaN comes of it.
+# Stands for the logarithm of 0: so small that exp gives 0, and finite, because differences of infinities
+# would be NaN.
 LOG_ZERO = -1e9
 
 
 @dataclass(frozen=True, eq=False)
 class GraphicalModel:
-    """Holds tables of expected counts, one for each clique of a junction tree, in agreement on overlaps."""
+    """Holds tables of expected counts, one for each clique of a junction tree. Two tables have the same sums
+    over the attributes that they share, and every table adds up to `total`, the number of rows."""
 
     tree: JunctionTree
     tables: tuple[Floats, ...]
     total: float
 
     def project(self, attributes: Sequence[int]) -> Floats:
-        """Return the expected counts by some attributes, in this order."""
+        """Return the expected counts by some attributes, as an array with one axis for each, in this
+        order."""
         ascending = tuple(sorted(set(attributes)))
         host = self.tree.host(ascending)
         if host is not None:
@@ -41,8 +44,11 @@ class GraphicalModel:
         return np.transpose(table, [ascending.index(a) for a in attributes])
 
     def _eliminate(self, attributes: Clique) -> Floats:
-        """Return the expected counts by attributes of several cliques: variable elimination along the part of
-        the tree that they span, leaves first."""
+        """Return the expected counts by ascending attributes that no single clique contains.
+
+        Variable elimination: among the cliques that span these attributes, each passes on, leaves first, a
+        table by its separator and the wanted attributes collected so far, divided by the separator's counts.
+        """
         spanned = _spanning_cliques(self.tree, set(attributes))
         messages: dict[int, list[tuple[Clique, Floats]]] = {i: [] for i in spanned}
         for i in reversed([i for i in self.tree.order if i in spanned]):
@@ -56,14 +62,14 @@ class GraphicalModel:
             table = _contract(factors, result)
             if is_root:
                 return table
-            below = marginalize(self.tables[i], clique, separator)
+            separator_counts = marginalize(self.tables[i], clique, separator)
             shape = [self.tree.sizes[a] if a in separator else 1 for a in result]
-            messages[self.tree.parents[i]].append((result, divide(table, below.reshape(shape))))
+            messages[self.tree.parents[i]].append((result, divide(table, separator_counts.reshape(shape))))
         raise AssertionError("a tree has a root")
 
 
 def marginalize(table: Floats, clique: Clique, attributes: Sequence[int]) -> Floats:
-    """Return the table by some of its attributes, which are ascending."""
+    """Return the sums of a table by `clique` over all attributes but some of its own, which are ascending."""
     axes = tuple(axis for axis, a in enumerate(clique) if a not in attributes)
     return np.asarray(table.sum(axis=axes)) if axes else table
 
@@ -77,15 +83,18 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
 def propagate_beliefs(
     tree: JunctionTree, potentials: Sequence[Floats], total: float
 ) -> tuple[list[Floats], float]:
-    """Return the clique marginals of the model with these log-potentials, scaled to `total`, and ln Z.
+    """Return the table of each clique in the model with these log-potentials (one for each clique), scaled to
+    add up to `total`; and ln Z, the logarithm of the normalizing constant.
 
-    Messages to the root are logarithms, relative to the largest entry for each value of the separator, so
-    that nothing overflows and no value of a separator vanishes because others are larger.
+    Messages to the root are logarithms. Before exp, the largest entry for each code of the separator is
+    subtracted, so that nothing overflows, and no code of the separator underflows to 0 because others are
+    larger.
     """
     logs = list(potentials)
     # The caller's arrays are not written to: the first message to a clique copies its potential.
     copied = [False] * len(logs)
-    # exp of each clique's logarithms relative to the largest for each value of its separator, and its sums.
+    # For each clique but the root: exp(logarithm - the largest one for the code of its separator), and the
+    # sums of these over all attributes but the separator.
     relative: list[Floats] = list(potentials)
     relative_sums: list[Floats] = list(potentials)
     for i in reversed(tree.order[1:]):
@@ -124,8 +133,8 @@ def _broadcast_shape(tree: JunctionTree, part: Clique, clique: Clique) -> tuple[
 
 
 def _spanning_cliques(tree: JunctionTree, attributes: set[int]) -> set[int]:
-    """Return the smallest part of the tree that holds the attributes: leaves without an attribute that their
-    neighbor lacks are removed, one after the other."""
+    """Return the numbers of the cliques of the smallest subtree that contains the attributes. Leaves whose
+    attributes of interest are all in their neighbor, too, are removed one after the other."""
     spanned = set(range(len(tree.cliques)))
     while len(spanned) > 1:
         leaf = next((i for i in spanned if _is_superfluous_leaf(tree, i, spanned, attributes)), None)
@@ -136,6 +145,7 @@ def _spanning_cliques(tree: JunctionTree, attributes: set[int]) -> set[int]:
 
 
 def _is_superfluous_leaf(tree: JunctionTree, i: int, spanned: set[int], attributes: set[int]) -> bool:
+    """Return whether clique i is a leaf of the subtree `spanned`, and adds no attribute to its neighbor."""
     neighbors = [j for j in (*tree.children[i], tree.parents[i]) if j in spanned]
     if len(neighbors) > 1:
         return False
@@ -143,10 +153,11 @@ def _is_superfluous_leaf(tree: JunctionTree, i: int, spanned: set[int], attribut
 
 
 def _contract(factors: Sequence[tuple[Clique, Floats]], result: Clique) -> Floats:
-    """Return the product of tables, summed to some attributes."""
-    (clique, table), *rest = factors
-    for i, (other, values) in enumerate(rest):
-        needed = {a for later, _ in rest[i + 1 :] for a in later} | set(result)
+    """Return the product of tables, summed over all attributes but those of `result`. An attribute is summed
+    out as soon as no later factor has it."""
+    (clique, table), *other_factors = factors
+    for i, (other, values) in enumerate(other_factors):
+        needed = {a for later, _ in other_factors[i + 1 :] for a in later} | set(result)
         product = tuple(sorted((set(clique) | set(other)) & needed))
         operands: list[Any] = [table, list(clique), values, list(other), list(product)]
         table = np.einsum(*operands)

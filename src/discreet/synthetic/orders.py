@@ -1,6 +1,7 @@
-"""Constraints taken together are a partial order of columns; contradictions are refused before any charge.
+"""The partial order of columns that all constraints together define; contradictions are refused before
+anything is charged.
 
-All of it speaks of public facts (constraints, bounds) or of made-up rows.
+Only public facts (constraints, bounds) and synthetic rows are read here.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ Floats = NDArray[np.float64]
 
 
 class ColumnOrder:
-    """Sorts the columns of constraints, lower ones first; `edges` says of each pair whether strictly."""
+    """Sorts the columns of constraints such that in each constraint the lower column comes first (`columns`).
+
+    `edges` has, for each pair (lower column, higher column), whether its comparison is strict.
+    """
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
-        # From (lower column, higher column) to whether the comparison is strict.
         self.edges: dict[tuple[str, str], bool] = {}
         for constraint in constraints:
             low, high = constraint.left, constraint.right
@@ -53,7 +56,11 @@ class ColumnOrder:
     def least_values(
         self, lower: Mapping[str, float], integral: Mapping[str, bool]
     ) -> dict[str, tuple[float, bool]]:
-        """Return the infimum of the values that each column can have, and whether it is excluded."""
+        """Return, for each column, the infimum of the values that it can have under all constraints, and
+        whether the infimum itself is excluded.
+
+        `lower` has the lower bound of each column, and `integral` whether its values are whole numbers.
+        """
         infima: dict[str, tuple[float, bool]] = {}
         for name in self.columns:
             infimum, excluded = lower[name], False
@@ -72,8 +79,9 @@ class ColumnOrder:
 def refuse_contradictions(public: Public, domain: Domain, constraints: Sequence[Constraint]) -> None:
     """Refuse constraints that no row without NULLs can satisfy, and those that make columns equal.
 
-    Guarantee: where it returns, some row of the domain's values satisfies all constraints.
-    Proof:     without cycles the least values in the order of columns satisfy all, if they are within bounds.
+    Guarantee: if nothing is raised, some row with values in the declared bounds satisfies all constraints.
+    Proof:     without cycles, giving each column in order its least value (or one just above an excluded
+               infimum) satisfies all constraints, and these values are within the bounds.
     """
     if not constraints:
         return
@@ -98,18 +106,20 @@ def draw_in_order(
     codes: Mapping[str, NDArray[np.int64]],
     random: np.random.Generator,
 ) -> tuple[dict[str, Floats], NDArray[np.bool_]]:
-    """Draw numbers within bins, lower columns first, so that the order holds wherever the bins allow it.
+    """Draw numbers within bins, lower columns first, so that all constraints hold where the bins allow it.
 
-    They are on one scale (`comparable_bin_ends`). Missing values satisfy every constraint, and give NaN. The
-    second value is a mask of the rows whose bins allow it.
+    Return the numbers by column, on the scale of `comparable_bin_ends`, and a mask of the rows whose bins
+    allow it. Missing values satisfy every constraint, and are NaN. Between floats, a strict comparison is
+    drawn as one that is not strict: ties are left to the caller (`constraints.repair_rows`).
     """
     absent = {n: (c == codings[n].size - 1) & codings[n].missing for n, c in codes.items()}
     lower, upper = _ranges_of_bins(codings, codes, absent)
-    # What separates two columns at least.
+    # The least difference between two columns: 1 for a strict comparison of whole numbers, otherwise 0.
     gaps = {
         (low, high): int(strict and is_integral(codings[low]) and is_integral(codings[high]))
         for (low, high), strict in order.edges.items()
     }
+    # No number may be so large that nothing is left for the higher columns.
     for name in reversed(order.columns):
         for (low, high), gap in gaps.items():
             if low == name:
@@ -137,7 +147,8 @@ def _ranges_of_bins(
     codes: Mapping[str, NDArray[np.int64]],
     absent: Mapping[str, NDArray[np.bool_]],
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Return the least and the largest number of the bin of each row, by column; infinite where missing."""
+    """Return, by column, the least and the largest number of the bin of each row: -inf and inf where the
+    value is missing."""
     lower, upper = {}, {}
     for name, column in codes.items():
         first, last = comparable_bin_ends(codings[name])

@@ -30,10 +30,11 @@ from .quality import QualityReport, bound_errors
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPair:
-    """Holds synthetic units (`rows` of them, by default as many as the noisy total) and their rows.
+    """Holds synthetic units and their rows in the second table.
 
-    `parents` and `children` are Arrow tables; the key has the names that the tables give it, and the numbers
-    from 1 on, which are nobody's.
+    `fitted` is the release, and `units` the copy of the flat table of parents. `parents` and `children` are
+    Arrow tables. The column of the key has in each the name that the private table gives it; keys are the
+    numbers from 1 on, and belong to no real unit.
     """
 
     fitted: LinkedFitted
@@ -49,7 +50,8 @@ class SyntheticPair:
         seed: int | None = None,
         asked: tuple[Real, float] | None = None,
     ) -> SyntheticPair:
-        """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
+        """Return the copy of a release: by default with the noisy number of units, and with a random seed,
+        which the card states."""
         check_instance(LinkedFitted, fitted=fitted)
         check_rows_and_seed(rows, seed)
         return cls(fitted, SyntheticCopy.of(fitted.parents, event, rows=rows, seed=seed, asked=asked))
@@ -69,24 +71,28 @@ class SyntheticPair:
 
     @property
     def keys(self) -> tuple[str, str]:
-        """The columns that hold the key, in either table."""
+        """The names of the columns that hold the key, in the first and in the second table."""
         child = find_child(self.fitted.public, self.fitted.child)
         return str(self.fitted.public.unit.column), str(child.unit)
 
     @cached_property
     def parents(self) -> pa.Table:
+        """The synthetic units with their keys; the last column of the flat table, the number of children, is
+        left out."""
         table = self.units.table
         table = table.drop_columns([table.column_names[-1]])
         return table.add_column(0, self.keys[0], pa.array(np.arange(1, self.rows + 1)))
 
     @cached_property
     def _owners(self) -> Any:
-        """The position of each child's parent."""
+        """The position of each child's parent: parent i is repeated as often as it has children, because the
+        code of the number of children is that number itself."""
         return np.repeat(np.arange(self.rows), self.units.codes[-1])
 
     @cached_property
     def _drawn_children(self) -> tuple[pa.Table, list[Any]]:
-        """The flat table of children, and its codes; the columns of owners stay theirs."""
+        """The flat table of children, and its codes. Where `repair_rows` replaces a child by a copy of
+        another, only the child's own columns change: it keeps its parent."""
         random = np.random.default_rng([self.seed, 3])
         codes, fitted = self._sampled_children, self.fitted.children
         table = fitted.domain.decode(fitted.public, codes, random)
@@ -102,6 +108,7 @@ class SyntheticPair:
 
     @cached_property
     def children(self) -> pa.Table:
+        """The synthetic rows of the second table with the keys of their units."""
         table = self._drawn_children[0]
         of_child = table.column_names[len(self.units.codes) - 1 :]
         own_names = [name[len(self.fitted.child) + 1 :] for name in of_child]
@@ -114,12 +121,13 @@ class SyntheticPair:
 
     @cached_property
     def _sampled_children(self) -> list[Any]:
-        """The codes of the flat table of children: those of the owners, and others given these."""
+        """The codes of the flat table of children: those of the parent's columns, and those of the child's
+        own columns, drawn given the former."""
         random = np.random.default_rng([self.seed, 2])
         fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]
         if not len(owners):
             return [np.zeros(0, np.int64) for _ in fitted.domain.columns]
-        # While rows are drawn, codes are those of the model: groups of the domain's.
+        # The model has groups of codes, so the parents' codes are translated to groups.
         groups = group_arrays(fitted.groups, len(fitted.domain.columns))
         given = {}
         for a, codes in enumerate(shared):
@@ -150,8 +158,8 @@ class SyntheticPair:
             csv.write_csv(table, path)
 
     def _prepare_folder(self, folder: Any, suffix: str, overwrite: bool) -> dict[Path, pa.Table]:
-        """Make the folder and write the card, once it is certain that everything can be written; return the
-        tables by the paths of their files."""
+        """Check that all files can be written, make the folder and write the card; return the tables by the
+        paths of their files, which the caller writes."""
         if not isinstance(folder, str | Path) or "\0" in str(folder):
             raise _require.fail("folder", folder, "the name of a folder")
         target = Path(folder)
@@ -162,35 +170,36 @@ class SyntheticPair:
         names, other = file_names(*self.names), "csv" if suffix == "parquet" else "parquet"
         files = [target / f"{name}.{suffix}" for name in names]
         card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
-        # The same card is there if the copy was written in the other format before.
+        # If this copy was written to the folder in the other format before, its card is there already.
         same = card.is_file() and card.read_bytes() == text.encode()
         if target.is_dir():
             for path in (*files, *([] if same else [card])):
                 check_writable(path, overwrite=overwrite)
         stale = [path for path in (target / f"{name}.{other}" for name in names) if path.exists()]
-        # `open_copy` would take the tables of the one copy and the card of the other.
+        # With tables of another copy in the folder, `open_copy` could pair them with the card of this one.
         if stale and not same:
             raise InvalidInput(
-                f"{str(stale[0])!r} is of another copy, which this one's card would not describe. Nothing "
-                f"was written. Give another folder, or remove that file."
+                f"{str(stale[0])!r} belongs to another copy, which the card of this one would not describe. "
+                f"Nothing was written. Give another folder, or remove that file."
             )
         target.mkdir(exist_ok=True)
         card.write_text(text)
         return dict(zip(files, (self.parents, self.children), strict=True))
 
     def sql(self, text: str) -> SyntheticAnswer:
-        """Ask both tables in full SQL, joins included, free; they have the names of those they were made
-        from."""
+        """Ask both tables in full SQL, joins included, free; they have the names of the private tables they
+        were made from."""
         return SyntheticAnswer(ask_open_rows(self.to_arrow(), text))
 
     def report(self, confidence: float = 0.95) -> dict[str, QualityReport]:
-        """Return what the release promises of its own quality, for the flat table behind each: free."""
+        """Return bounds on the error of each measured table (`quality.bound_errors`), free: one report on the
+        flat table of parents and one on that of children, by the names of the two tables."""
         of_children = bound_errors(self.fitted.children, self._child_model, self._child_codes, confidence)
         reports = (self.units.report(confidence), of_children)
         return dict(zip(self.names, reports, strict=True))
 
     def card(self) -> dict[str, Any]:
-        """Return what this copy is, for whoever gets it: public facts and released values only."""
+        """Return a description of this copy for whoever gets it: public facts and released values only."""
         flat = self.fitted.children
         measured = [[flat.domain.names[a] for a in table.clique] for table in flat.tables]
         return self.units.card() | {

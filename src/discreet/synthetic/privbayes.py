@@ -22,11 +22,11 @@ from .junction import Clique, JunctionTree, junction_tree_cells
 from .model import LOG_ZERO, Floats, GraphicalModel, propagate_beliefs, zero_potentials
 from .synthesizer import GRID, State, Synthesizer
 
-# Of rho, the part that buys the number of rows where none is declared, not tuned. The paper takes that number
-# for public.
+# The share of rho for the noisy number of rows, where no size is declared; not tuned. The paper treats that
+# number as public.
 _TOTAL_SHARE = Fraction(1, 20)
-# Sets of parents that are scored for one column, at most: beyond, sets of fewer columns are taken. A round
-# number that keeps a choice within seconds.
+# The most sets of parents that are scored for one column; where there are more, only sets of fewer columns
+# are candidates. A round number that keeps a choice within seconds.
 _MAX_PARENT_SETS = 2000
 
 
@@ -37,24 +37,27 @@ class PrivBayes(Synthesizer):
     its parents and makes it a conditional distribution (NoisyConditionals): Zhang, Cormode, Procopiuc,
     Srivastava & Xiao 2017 (PrivBayes, ACM TODS 42(4), article 25), for domains of any size.
 
-    Candidates are all columns not yet chosen, each with every *maximal* set of columns of the network as
-    parents whose table is theta-useful (MaximalParentSets): an average cell holds at least `theta` times the
-    average noise, so that the table has at most n / (theta E|noise|) cells. The score is their R, the
-    distance of the joint distribution from independence. `split` is their beta, the part of the price for
-    choices: 0.3 and theta 4 are the paper's. `degree` limits the number of parents, `cells` the junction
-    tree of the network.
+    A candidate is a column that is not in the network yet, with a *maximal* set of the network's columns as
+    parents among those whose table is theta-useful (MaximalParentSets): an average cell holds at least
+    `theta` times the average absolute noise, so for n rows the table has at most n / (theta E|noise|) cells.
+    The score is n times the paper's R, the distance of the joint distribution of column and parents from
+    their independence. `split` is the paper's beta, the share of the price for choices; 0.3 and a theta of 4
+    are the paper's values. `degree` limits the number of parents, and `cells` the number of cells of the
+    network's junction tree.
 
     Three things differ from the paper: noise is discrete Gaussian and the price zCDP, where the paper has
-    Laplace noise and a pure epsilon; the number of rows is private, and bought for a twentieth of rho unless
-    a size is declared; rows are drawn from the network by a junction tree, exactly.
+    Laplace noise and pure epsilon-DP; the number of rows is private, and measured for a twentieth of rho
+    unless a size is declared; rows are sampled from the network by way of a junction tree.
 
-    Guarantee: the event, fixed beforehand.
-    Proof:     adaptive composition. n R = 1/2 sum |c_xy - c_x c_y / n| moves by at most 3 when a row comes
-               or goes: the joint counts by 1 in l1, and n p q by at most |n' - n| + n (|p' - p| + |q' - q|),
-               which is at most 1 + 4 n / (n + 1), as shares of n + 1 rows differ from those of n by at most
-               2 / (n + 1). Rows of a unit come one after the other, a replaced one goes and comes. Rounding
-               down to the grid adds at most 1. Which tables are useful is decided by released and declared
-               numbers.
+    Guarantee: `event`, which is fixed before the run.
+    Proof:     adaptive composition. Let c_xy be the number of rows with code x and parents' codes y, c_x and
+               c_y its sums, n the number of rows, and p = c_x / n, q = c_y / n. The score n R = 1/2 sum over
+               x, y of |c_xy - n p q| moves by at most 3 when a row is added or removed: in l1, c_xy moves by
+               1, and n p q by at most |n' - n| + n (|p' - p| + |q' - q|), where primes mark the table with
+               n' = n + 1 rows. This is at most 1 + 4 n / (n + 1), because the shares of n + 1 rows differ
+               from those of n rows by at most 2 / (n + 1) in l1. A unit's rows are added one after the other;
+               a replaced row is removed and another added. Rounding down to units of 1 / GRID of a row adds
+               at most one unit. Which tables are theta-useful is decided by released and declared numbers.
     """
 
     method: ClassVar[str] = "privbayes"
@@ -85,11 +88,12 @@ class PrivBayes(Synthesizer):
 
     @property
     def _network_rho(self) -> Fraction:
-        """What choices and tables cost together."""
+        """The rho of all choices and tables: what is left after the number of rows is paid."""
         return self.exact_rho * (1 if self._noise_of_total is None else 1 - _TOTAL_SHARE)
 
     @property
     def _choice(self) -> ExponentialMechanism:
+        """The choice of one column with its parents, at the sensitivity of the class docstring's proof."""
         sensitivity = 3 * GRID * int(self.count_sensitivity.l1 or 0) + 1
         return self.exponential_mechanism(
             self._network_rho * self.split / max(1, self._columns - 1), sensitivity
@@ -120,12 +124,12 @@ class PrivBayes(Synthesizer):
         elif step == 1:
             self._choose_network(state, cells, entropy)
         else:
-            # A crash may have taken the choices: then columns stand alone.
+            # If a crash lost the choices, all columns are measured without parents.
             for clique in state.choices or [(a,) for a in range(self._columns)]:
                 self.measure(state, cells, tuple(sorted(clique)), self._noise, entropy)
 
     def _max_useful_cells(self, state: State) -> float:
-        """Return how many cells a theta-useful table has at most."""
+        """Return the most cells of a theta-useful table: (number of rows) / (theta * mean absolute noise)."""
         if self.public.size is not None:
             rows = float(self.public.size * self.rows_per_unit)
         else:
@@ -134,7 +138,7 @@ class PrivBayes(Synthesizer):
         return rows / max(1e-12, _require.float_or_inf(self.theta) * noise)
 
     def _choose_network(self, state: State, cells: OccurringCells, entropy: Entropy) -> None:
-        """Draw the first column at random; then choose, again and again, a column with its parents."""
+        """Draw the first column at random; then choose one column after the other, each with its parents."""
         limit = self._max_useful_cells(state)
         network: list[Clique] = [(entropy.integer(63) % self._columns,)]
         scores: dict[Clique, int] = {}
@@ -148,8 +152,8 @@ class PrivBayes(Synthesizer):
         state.choices.extend(network)
 
     def _candidates(self, network: Sequence[Clique], limit: float) -> list[Clique]:
-        """Return each column that is not in the network, followed by every maximal set of parents; alone
-        where no set is useful."""
+        """Return the candidates: tuples of a column that is not in the network and a maximal set of parents;
+        of the column alone where no set of parents is useful. `limit` is the most cells of their table."""
         chosen = sorted(clique[0] for clique in network)
         candidates: list[Clique] = []
         for a in sorted(set(range(self._columns)) - set(chosen)):
@@ -159,11 +163,12 @@ class PrivBayes(Synthesizer):
         return candidates
 
     def _has_room(self, network: Sequence[Clique], clique: Clique) -> bool:
+        """Return whether the junction tree of the network with this clique has at most `cells` cells."""
         return junction_tree_cells(self.sizes, [*network, clique]) <= self.cells
 
     def _parent_sets(self, columns: Sequence[int], limit: float) -> list[Clique]:
-        """Return all maximal sets of these columns with at most `limit` cells, of at most as many columns as
-        leave few enough sets to score."""
+        """Return all maximal sets of these columns with at most `limit` cells. The number of columns of a set
+        is limited by `degree`, and lowered until there are at most `_MAX_PARENT_SETS` sets."""
         size = len(columns) if self.degree is None else min(self.degree, len(columns))
         while size > 1:
             sets = maximal_parent_sets(self.sizes, columns, limit, size, _MAX_PARENT_SETS)
@@ -173,7 +178,8 @@ class PrivBayes(Synthesizer):
         return maximal_parent_sets(self.sizes, columns, limit, 1, self._columns) or [()]
 
     def _score(self, cells: OccurringCells, a: int, parents: tuple[int, ...]) -> int:
-        """Return n R in parts of a row, rounded down, computed in exact whole numbers."""
+        """Return the score n R in units of 1 / GRID of a row, rounded down, computed in exact integers; 0 for
+        a column without parents."""
         if not parents:
             return 0
         table = cells.table((a, *parents)).reshape(self.sizes[a], -1)
@@ -190,14 +196,14 @@ class PrivBayes(Synthesizer):
 def maximal_parent_sets(
     sizes: Sequence[int], columns: Sequence[int], limit: float, size: int, max_sets: int
 ) -> list[Clique] | None:
-    """Return all sets of at most `size` of these columns with at most `limit` cells to which no other column
-    can be added (MaximalParentSets); None where there are more than `max_sets`.
+    """Return all sets of at most `size` of these columns, with at most `limit` cells, to which no other of
+    the columns can be added (MaximalParentSets); None where there are more than `max_sets`.
 
     >>> maximal_parent_sets((2, 3, 5), (0, 1, 2), 10, 3, 99)
     [(0, 2), (0, 1)]
     """
     maximal: set[Clique] = set()
-    # All fitting sets of one size, beginning with the empty one.
+    # All sets of one size with at most `limit` cells, beginning with the empty set.
     layer: set[Clique] = {()} if limit >= 1 else set()
     while layer:
         next_layer: set[Clique] = set()
@@ -224,18 +230,19 @@ def network_model(
     total: float,
     constraints: dict[Clique, Floats],
 ) -> GraphicalModel:
-    """Return the distribution of a Bayesian network whose conditionals come from noisy tables
-    (NoisyConditionals): negative counts are zero, each column given its parents sums to one, evenly where
-    no count is positive.
+    """Return the distribution of a Bayesian network whose conditional distributions come from noisy tables
+    (NoisyConditionals): negative counts are set to 0, and the counts of a column are divided by their sum for
+    each combination of the parents' codes; where no count is positive, the distribution is uniform.
 
-    `network` has each column first, then its parents. `constraints` are log-potentials, public facts.
+    `network` has a tuple for each column: the column, then its parents. `total` is the number of rows.
+    `constraints` are log-potentials by clique, public facts.
     """
     by_clique = {table.clique: table.values for table in tables}
     tree = JunctionTree.of(sizes, [*(tuple(sorted(clique)) for clique in network), *constraints])
     logs = zero_potentials(tree)
     for column, *parents in network:
         clique = tuple(sorted((column, *parents)))
-        # A crash may have taken the tables: then every conditional is even.
+        # If a crash lost the tables, every conditional distribution is uniform.
         counts = np.maximum(by_clique.get(clique, np.zeros([sizes[a] for a in clique])), 0.0)
         axis = clique.index(column)
         sums = counts.sum(axis=axis, keepdims=True)
@@ -248,9 +255,9 @@ def network_model(
 
 
 def add_log_potential(tree: JunctionTree, logs: list[Floats], clique: Clique, values: Floats) -> None:
-    """Add a table of logarithms to the potential of the clique that holds it."""
+    """Add a table of logarithms by `clique` to the log-potential of the tree's clique that contains it."""
     host = tree.host(clique)
-    # The tree was triangulated for it.
+    # The tree was built so that each table and each constraint is within one of its cliques.
     assert host is not None
     shape = tuple(tree.sizes[a] if a in clique else 1 for a in tree.cliques[host])
     logs[host] = logs[host] + values.reshape(shape)

@@ -1,8 +1,8 @@
 """How good a copy is, in three ways that differ in what they cost.
 
-`bound_errors` is free: it looks at released values only. `CopyDistance` is a mechanism: it compares the copy
-with the data, for a price. `comparison.compare` compares everything, and is not private: for the steward's
-eyes, or for data that are public.
+`bound_errors` is free, because it reads released values only. `CopyDistance` is a mechanism: it compares the
+copy with the data, for a price. `comparison.compare` compares in many ways and is not private: it is for the
+steward's eyes, or for data that are public.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from .synthesizer import GRID, Fitted, grid_distance
 
 @dataclass(frozen=True, slots=True)
 class TableQuality:
-    """Says of a measured table which share of its rows noise misplaces on average, and which bound the copy
-    keeps with the report's confidence."""
+    """Says how good one measured table is, as total variation: `noise` is the expected total variation that
+    the noise of the measurement causes, and `bound` a bound on that between copy and data, which holds with
+    the report's confidence."""
 
     columns: tuple[str, ...]
     cells: int
@@ -50,9 +51,11 @@ class TableQuality:
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """Says what follows from the release about its own quality, in shares of all rows (total variation).
+    """Says what follows from the released values about the quality of the copy, as total variation, a share
+    of all rows.
 
-    It is free. Of tables that were not measured it says nothing.
+    It is free. It says nothing about tables that were not measured. `columns` are the names of all columns,
+    and `marginals` has the data of the bar charts.
     """
 
     confidence: float
@@ -82,19 +85,21 @@ class QualityReport:
 def bound_errors(
     fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confidence: float = 0.95
 ) -> QualityReport:
-    """Bound how far each measured table of the copy is from the truth, from released values only.
+    """Bound how far each measured table of the copy is from the true table, from released values only.
 
-    Guarantee: half the l1 distance between the copy's counts, scaled to the noisy total, and the true ones is
-               at most `bound` times that total, for each table with probability `confidence`. A bound of 1
-               says nothing.
-    Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum over n cells of their noise
-               without signs is above t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum
-               of their variance parameters: discrete Gaussian noise is sub-Gaussian with its own (Canonne,
-               Kamath & Steinke 2020, arXiv:2004.00010, Corollary 17), a sum of such draws (a group of codes)
-               with the sum of theirs, an average of several measurements with that of the average, and
+    `codes` are the rows of the copy, one array for each column.
+
+    Guarantee: half the l1 distance between the copy's counts, scaled to the noisy total, and the true counts
+               is at most `bound` times that total, for each table by itself with probability `confidence`. A
+               bound of 1 says nothing.
+    Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. Over n cells, the sum of |noise| is above
+               t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum of the cells' variance
+               parameters: discrete Gaussian noise is sub-Gaussian with its own variance parameter (Canonne,
+               Kamath & Steinke 2020, arXiv:2004.00010, Corollary 17), a sum of draws (a group of codes) with
+               the sum of theirs, an average of several measurements with that of the average, and
                exp(s|x|) <= exp(sx) + exp(-sx).
-    Assumes:   how often a table is measured does not depend on its noise. AIM and MWEM, which may choose a
-               table again after they have seen it, do not quite keep to that.
+    Assumes:   how often a table is measured does not depend on its noise. This is not strictly true for AIM
+               and MWEM, which may choose a table again after they have seen its noisy counts.
     """
     _require.open_probability(confidence=confidence)
     rows, total = len(codes[0]), model.total
@@ -102,6 +107,7 @@ def bound_errors(
     cells = domain_cells.regroup(group_arrays(fitted.groups, len(codes)))
     qualities = []
     for table in combine_measurements(noisy_tables(fitted)):
+        # ln(2^n / (1 - confidence)), which makes the probability of the proof equal to 1 - confidence.
         log_tail = table.values.size * math.log(2) - math.log(1 - confidence)
         noise_bound = math.sqrt(2 * table.total_variance * log_tail)
         distance = float(np.abs(cells.table(table.clique) * (total / max(1, rows)) - table.values).sum())
@@ -119,11 +125,12 @@ def bound_errors(
 
 
 def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ...]:
-    """Return every column of the copy beside what was released of it: its one-way table, or the smallest
-    table with it."""
+    """Return the shares of every column in the copy and in the released counts: those of its one-way table,
+    or of the smallest table with this column. Columns without such a table are left out."""
     marginals = []
     for a, coding in enumerate(fitted.domain.codings(fitted.public)):
-        # Where codes were grouped, only one-way tables have all of them, and not all of these.
+        # Where codes were grouped, only one-way tables can have all codes, and only those that were measured
+        # before codes were grouped.
         holding = [
             t
             for t in fitted.tables
@@ -140,17 +147,19 @@ def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ..
 @described("synthetic.CopyDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDistance:
-    """Measures how far a copy's two-way tables are from those of the data: total variation, the mean over all
-    pairs.
+    """Measures how far a copy's tables by two columns are from those of the data: the mean over all pairs of
+    half the l1 distance, as a share of the copy's noisy total.
 
-    The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
-    single count. Rows are compared as the model gives them, before those whose bins allow no numbers that
-    satisfy the constraints are replaced (`constraints.repair_rows`).
+    Only the mean over all pairs is released, so that its noise is that of a single count. `rows` and `seed`
+    are those of the copy, whose rows are drawn again from the model; rows that `constraints.repair_rows`
+    would replace, because their bins allow no numbers that satisfy the constraints, are compared as drawn.
 
     Guarantee: epsilon-DP.
-    Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1
-               sensitivity of a table (`counting.count_sensitivity`), for any copy; discrete Laplace noise of
-               that scale over epsilon. What it is divided by was released.
+    Proof:     the sum over pairs of the l1 distances, an integer in units of 1 / `_units_per_row` of a row,
+               moves by at most (number of pairs) * `_units_per_row` * (l1 sensitivity of a table,
+               `counting.count_sensitivity`), whatever the copy is. It gets discrete Laplace noise of that
+               sensitivity over epsilon. The units, and what the sum is divided by, follow from released
+               values.
     """
 
     public: Public
@@ -180,7 +189,7 @@ class CopyDistance:
     @property
     def sensitivity(self) -> Sensitivity:
         l1 = int(count_sensitivity(self.public, self.rows_per_unit).l1 or 0)
-        return Sensitivity(linf=len(self._pairs) * GRID * l1)
+        return Sensitivity(linf=len(self._pairs) * self._units_per_row * l1)
 
     @property
     def _pairs(self) -> list[Clique]:
@@ -196,23 +205,54 @@ class CopyDistance:
     def event(self) -> Event:
         return self._noise.event
 
-    def _share_per_step(self) -> float:
-        """Return what one step of the whole-number sum is as a mean share of rows."""
-        return 1 / (2 * GRID * len(self._pairs) * estimate_total(noisy_tables(self.fitted)))
+    @property
+    def _total(self) -> float:
+        """The noisy number of rows of the data, to which the copy's counts are scaled."""
+        return estimate_total(noisy_tables(self.fitted))
+
+    @property
+    def _units_per_row(self) -> int:
+        """The number of units of the integer distances for one row: GRID times a power of two.
+
+        So many that one row of the copy, which stands for total / rows rows of the data, has 1024 units or
+        more: rounding to units then hardly matters. The limit 2^20 keeps counts within 64 bits.
+        """
+        power = math.frexp(1024 / GRID * self.rows / self._total)[1]
+        return GRID << min(20, max(0, power))
+
+    def _share_per_unit(self) -> float:
+        """Return the factor from the integer sum over pairs to the value."""
+        return 1 / (2 * self._units_per_row * len(self._pairs) * self._total)
+
+    def _rounding_error(self) -> float:
+        """Bound how far the sum over pairs is changed by rounding the copy's scaled counts to units.
+
+        Of a table at most min(cells, rows) cells are not empty in the copy. Each of them moves by at most
+        1/2. A cell of c rows also moves by no more than its distance from the integer c * `_units_per_row`,
+        which adds up to `_units_per_row` * |total - rows| over all cells.
+        """
+        sizes = self.fitted.domain.sizes(self.public)
+        scaled = self._units_per_row * abs(self._total - self.rows)
+        return sum(min(scaled, min(sizes[a] * sizes[b], self.rows) / 2) for a, b in self._pairs)
 
     def error(self, confidence: float = 0.95) -> float:
-        return self._noise.error(confidence) * self._share_per_step()
+        """Return a bound on the error of the value: of its noise with probability `confidence`, and of
+        rounding."""
+        return (self._noise.error(confidence) + self._rounding_error()) * self._share_per_unit()
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
+        # The same draws as in `copy.SyntheticCopy`: the same rows and seed give the same codes.
         model = fit_model(self.fitted)
         codes = sample_rows(self.fitted, model, self.rows, np.random.default_rng(self.seed))
         sizes = self.fitted.domain.sizes(self.public)
         copy = OccurringCells(sizes, tuple(codes), np.ones(self.rows, np.int64))
         data = count_domain_cells(source, self.fitted.domain, self.rows_per_unit, entropy)
-        scale = model.total / self.rows * GRID
-        total = 0
+        # `grid_distance` has GRID units per row: with counts times `finer` it has `_units_per_row`.
+        finer = self._units_per_row // GRID
+        scale = model.total / self.rows * self._units_per_row
+        distance = 0
         for pair in self._pairs:
-            total += grid_distance(data.table(pair), copy.table(pair) * scale)
-        noisy = int(self._noise([total], entropy=entropy)[0])
-        return release(noisy * self._share_per_step(), event=self.event, entropy=entropy, error=self.error)
+            distance += grid_distance(data.table(pair) * finer, copy.table(pair) * scale)
+        noisy = int(self._noise([distance], entropy=entropy)[0])
+        return release(noisy * self._share_per_unit(), event=self.event, entropy=entropy, error=self.error)

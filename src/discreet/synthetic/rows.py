@@ -1,8 +1,8 @@
 """Sampling rows from a graphical model, column after column, with rounding instead of independent draws.
 
-Among rows that are equal so far, the counts of the next column's codes are the expected ones, rounded: down,
-and the rows that remain get codes drawn by the remainders. So tables of the copy are nearer to those of the
-model than a table of independent draws would be. (Conditions fix some columns beforehand.)
+Among the rows that have the same codes in the earlier columns, each code of the next column gets its expected
+number of rows, rounded down; the remaining rows get codes drawn in proportion to the remainders. So the
+tables of the copy are nearer to those of the model than with independent draws.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def sample(
     random: np.random.Generator,
     given: Mapping[int, int] | None = None,
 ) -> list[Codes]:
-    """Return `rows` rows as one array of codes for each attribute, in random order."""
+    """Return `rows` rows as one array of codes for each attribute, in random order.
+
+    `given` has the codes of attributes that are the same in all rows: the others are drawn given these.
+    """
     tree = model.tree
     columns: list[Codes] = [np.zeros(rows, np.int64) for _ in tree.sizes]
     sampled: set[int] = set()
@@ -43,7 +46,8 @@ def sample(
 
 
 def condition(model: GraphicalModel, given: Mapping[int, int]) -> GraphicalModel:
-    """Return the model of the rows that have these codes."""
+    """Return the model of the rows that have the given codes: all other codes of these attributes get
+    probability 0, and the total stays the same."""
     logs = []
     masked: set[int] = set()
     for i in range(len(model.tables)):
@@ -57,6 +61,7 @@ def condition(model: GraphicalModel, given: Mapping[int, int]) -> GraphicalModel
         log = np.where(np.isfinite(log), log, LOG_ZERO)
         for axis, a in enumerate(clique):
             if a in given and a not in masked:
+                # One clique with this attribute is enough.
                 mask = np.full(model.tree.sizes[a], LOG_ZERO)
                 mask[given[a]] = 0.0
                 log = log + mask.reshape([-1 if k == axis else 1 for k in range(len(clique))])
@@ -67,7 +72,7 @@ def condition(model: GraphicalModel, given: Mapping[int, int]) -> GraphicalModel
 
 
 def _cell_index(columns: list[Codes], attributes: Clique, sizes: tuple[int, ...], rows: int) -> Codes:
-    """Return for each row the number of its cell in the table by some attributes."""
+    """Return for each row the flat (row-major) index of its cell in the table by some attributes."""
     index = np.zeros(rows, np.int64)
     for a in attributes:
         index = index * sizes[a] + columns[a]
@@ -75,15 +80,19 @@ def _cell_index(columns: list[Codes], attributes: Clique, sizes: tuple[int, ...]
 
 
 def allocate_codes(table: Floats, cells: Codes, random: np.random.Generator) -> Codes:
-    """Return codes of the next column for rows in cells of the earlier ones: row c of the table has the
-    expected counts of cell c."""
+    """Return a code of the next column for each row.
+
+    `cells` has, for each row, the index of its cell in the table by the earlier columns, and row c of `table`
+    the expected counts of the next column's codes in cell c. Each code gets its expected number of rows,
+    rounded down or up; codes are equally likely in cells without expected counts.
+    """
     rows, width = len(cells), table.shape[1]
     present, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
     shares = table[present].clip(0)
     sums = shares.sum(axis=1, keepdims=True)
     shares = np.where(sums > 0, shares / np.where(sums > 0, sums, 1), 1 / width)
     expected = shares * counts[:, None]
-    # The addend keeps a whole number that is a rounding error short.
+    # A whole number that is a rounding error too small must not be rounded down: 1e-9 is added.
     allocation = np.floor(expected + 1e-9).astype(np.int64)
     remainders = (expected - allocation).clip(0)
     allocation += _systematic_sample(remainders, counts - allocation.sum(axis=1), random)
@@ -95,13 +104,14 @@ def allocate_codes(table: Floats, cells: Codes, random: np.random.Generator) -> 
 
 
 def _systematic_sample(remainders: Floats, sizes: Codes, random: np.random.Generator) -> Codes:
-    """Return how often each entry is drawn, of each row `sizes` entries, with probabilities in proportion to
-    their remainders (systematic sampling)."""
+    """Return how often each entry of a row is drawn, when `sizes` entries are drawn from each row with
+    probabilities in proportion to its remainders (systematic sampling: one uniform number for each row)."""
     cumulative = np.cumsum(remainders, axis=1)
     sums = cumulative[:, -1:]
     scaled = np.where(sums > 0, cumulative / np.where(sums > 0, sums, 1), 1.0) * sizes[:, None]
     counts = np.floor(scaled + random.random((len(sizes), 1)) - 1e-12).astype(np.int64)
     counts[:, -1] = sizes
-    # What is subtracted above leaves -1 where a uniform draw is smaller.
+    # The 1e-12 keeps a sum just below a whole number from being rounded up to it; where the uniform number is
+    # smaller than it, a count is -1, and is set to 0 here.
     counts = np.clip(counts, 0, sizes[:, None])
     return np.diff(counts, axis=1, prepend=0)

@@ -1,9 +1,9 @@
-"""What all methods of synthesis share: select, measure, generate, in steps that can be interrupted.
+"""The base of all methods of synthesis, which select tables, measure them and generate rows, in steps that
+can be interrupted.
 
-A method decides which tables of counts are measured. Each is measured with exact discrete Gaussian noise,
-each choice is made by the exponential mechanism on whole-number scores; all that comes later is post-
-processing. What a run keeps between steps are released values only, so that a checkpoint holds nothing about
-anybody.
+A method decides which tables of counts are measured. Each table is measured with exact discrete Gaussian
+noise, and each choice is made by the exponential mechanism on integer scores; generating rows is
+post-processing. Between steps a run keeps released values only, so a checkpoint holds no private data.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ from .estimation import NoisyTable
 from .junction import Clique
 from .orders import refuse_contradictions
 
-# Expected counts of a model are rounded to sixteenths of a row before they are compared with counts: scores
-# are whole numbers, and so exact. It scales scores and their sensitivity alike, so a finer grid costs no
-# privacy.
+# A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
+# counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies
+# scores and their sensitivity alike, so a larger one costs no privacy. The value is not measured.
 GRID = 16
-# The largest distance, in parts of a row, that scores are made of. Times the weights of AIM, 2^14 for triples
-# of 100 columns, it stays within 64 bits; of fewer than 2^43 rows only a model that is all noise comes near.
+# The largest distance, in units of 1 / GRID of a row. Times the weight of a candidate of AIM (below 2^14 for
+# triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where
+# the model is nothing but noise.
 _MAX_DISTANCE = 1 << 48
-# The range in which rho is calibrated: enough for every epsilon and delta that are let in.
+# The range in which rho is calibrated: wide enough for every epsilon that `arguments.check_epsilon` allows.
 RHO_BRACKET = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """Holds a released table of noisy counts: whole numbers in row-major order, and the variance of their
-    noise."""
+    """Holds a released table of noisy counts: `values` in row-major order, by the columns whose positions are
+    in `clique`, and the `variance` of their noise."""
 
     clique: Clique
     values: tuple[int, ...]
@@ -67,8 +68,8 @@ class MeasuredTable:
         )
 
     def noisy_by_group(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
-        """Return the table in the codes of the model: a one-way table of all codes of the domain is summed to
-        groups; others were counted by groups already."""
+        """Return the table in the codes of the model, which are groups where a column is grouped: a one-way
+        table that was measured by all codes is summed to groups, others were measured by groups already."""
         group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
         if not group or len(self.values) != len(group):
             return self.noisy(grouped_sizes(groups, sizes))
@@ -84,8 +85,8 @@ class MeasuredTable:
 class Fitted:
     """Holds all that a synthesis released: which tables were measured, and their noisy counts.
 
-    `groups`: for each column the group of each code, where rare codes were grouped, otherwise empty.
-    `choices`: the tables that a method selected, in order.
+    `groups`: for each column the number of the group of each code, empty where codes are not grouped; the
+    whole is empty where no column is grouped. `choices`: the tables that the method selected, in order.
     """
 
     public: Public
@@ -104,7 +105,9 @@ class Fitted:
 
 @dataclass(slots=True)
 class State:
-    """Holds what a run has released so far, and facts that follow from it; `cache` is not saved."""
+    """Holds what a run has released so far, and `facts` that follow from it, such as the number of finished
+    steps. `cache` holds what can be computed again, and is not saved. The keys of `dump` and of `facts` stand
+    in checkpoints: they must not change."""
 
     tables: list[MeasuredTable] = field(default_factory=list)
     groups: list[tuple[int, ...]] = field(default_factory=list)
@@ -132,16 +135,16 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesizer(ABC):
-    """Selects and measures tables of counts: the base of all methods. Runs once (`Mechanism`), or in steps
+    """Selects and measures tables of counts: the base of all methods. Runs at once (`Mechanism`), or in steps
     (`Stepped`).
 
-    `rho` is what the run may cost in zCDP, and scales every part of it; `for_privacy` finds the largest for
-    an epsilon and delta. `rows_per_unit`: how many rows of one unit count, where a column says whose a row
-    is.
+    `rho` is the price of the run in zCDP, of which each choice and each table gets a fixed or adaptive share;
+    `for_privacy` finds the largest rho for an epsilon and delta, and keeps these two. `rows_per_unit`: how
+    many rows of one unit count, where a column names the unit of a row.
     """
 
     method: ClassVar[str]
-    # The error of the release is stated in counts: a model has no error in a unit of its own.
+    # The error of the release is that of its noisy counts, because a model has no single error of its own.
     error_in_scores: ClassVar[bool] = True
     public: Public
     domain: Domain
@@ -170,13 +173,13 @@ class Synthesizer(ABC):
         self._check_options()
 
     def _check_options(self) -> None:  # noqa: B027
-        """Refuse values that the options of one method cannot have."""
+        """Refuse bad values of the options that only this method has."""
 
     @classmethod
     def for_privacy(
         cls, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
     ) -> Self:
-        """Return the method with the largest rho that is (epsilon, delta)-DP, by the tightest accountant."""
+        """Return the method with the largest rho for which its event is (epsilon, delta)-DP."""
         check_epsilon(epsilon)
         _require.finite(delta=delta)
         if not 0 < delta < 1:
@@ -200,7 +203,7 @@ class Synthesizer(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What a whole run is charged, whatever it releases on the way."""
+        """The price of a complete run, whatever it releases on the way."""
         raise NotImplementedError
 
     @property
@@ -211,21 +214,22 @@ class Synthesizer(ABC):
 
     @property
     def period(self) -> int:
-        """The number of steps between two points at which a run can be cut and resumed."""
+        """The number of steps between two points at which a run can be stopped and resumed."""
         return 1
 
     @abstractmethod
     def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
-        """Take this `step`, numbered from 0 on."""
+        """Take step number `step`, from 0 on: read the exact `cells`, and add what is released to `state`."""
         raise NotImplementedError
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """The number of codes of each column, before grouping."""
         return self.domain.sizes(self.public)
 
     @property
     def count_sensitivity(self) -> Sensitivity:
-        """The sensitivity of a table of counts: how far one unit changes it."""
+        """The sensitivity of a table of counts by any columns."""
         return count_sensitivity(self.public, self.rows_per_unit)
 
     @property
@@ -234,20 +238,22 @@ class Synthesizer(ABC):
         return _require.exact(self.rho, "rho")
 
     def noise(self, rho: Fraction) -> IntegerGaussian:
-        """Return the noise of one table that costs rho."""
+        """Return the noise with which measuring one table costs rho."""
         return IntegerGaussian.for_rho(
             rho, sensitivity=self.count_sensitivity, neighbors=self.public.neighbors
         )
 
     def exponential_mechanism(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
-        """Return the exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
+        """Return the exponential mechanism that costs rho: a choice of bounded range epsilon is
+        (epsilon^2 / 8)-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4)."""
+        # Rounded down, so that the price is at most rho.
         epsilon = noise_tails.sqrt_down(8 * rho)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     def measure(
         self, state: State, cells: OccurringCells, clique: Clique, noise: IntegerGaussian, entropy: Entropy
     ) -> MeasuredTable:
-        """Measure the table by a clique, and keep it."""
+        """Measure the table by the columns of a clique with noise, and add it to the state."""
         values = noise(cells.table(clique).ravel(), entropy=entropy)
         table = MeasuredTable(
             clique=tuple(clique), values=tuple(int(v) for v in values), variance=noise.variance
@@ -256,7 +262,8 @@ class Synthesizer(ABC):
         return table
 
     def distance(self, counts: Integers, expected: Any) -> int:
-        """Return the l1 distance of exact counts from a model's, in parts of a row: an exact whole number.
+        """Return the l1 distance of exact counts from a model's, an exact integer in units of 1 / GRID of a
+        row.
 
         Guarantee: one unit moves it by at most GRID times the l1 sensitivity of the counts.
         Proof:     `grid_distance`.
@@ -269,7 +276,11 @@ class Synthesizer(ABC):
         return SynthesisRun(self, source, State(facts={"of": self._fingerprint()}), 0, entropy)
 
     def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> SynthesisRun:
-        """Return a run from a checkpoint; steps that were begun after it was written are forfeit."""
+        """Return a run that goes on from a checkpoint.
+
+        `steps_taken` is the number of steps that were begun. Those that the checkpoint does not hold are
+        lost: they count as run, and are not run again.
+        """
         check_source(self.public, source)
         state = State.load(raw)
         if state.facts.get("of") != self._fingerprint():
@@ -288,7 +299,7 @@ class Synthesizer(ABC):
     def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
         """Count the next `steps` as run: they were begun before a crash, and what they released is lost.
 
-        Where each step has its own fixed part of the price there is nothing to count.
+        Where each step has a fixed price, which does not depend on the steps before it, nothing is to do.
         """
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -312,13 +323,16 @@ class Synthesizer(ABC):
 
 
 def grid_distance(counts: Integers, expected: Any) -> int:
-    """Return the l1 distance of exact counts from expected ones that are in parts of a row already, at most
-    `_MAX_DISTANCE`: an exact whole number.
+    """Return the l1 distance of exact counts from expected ones, an exact integer in units of 1 / GRID of a
+    row, and at most `_MAX_DISTANCE`.
+
+    `counts` are in rows, and `expected` is in units of 1 / GRID of a row already.
 
     Guarantee: one unit moves it by at most GRID times the l1 sensitivity of the counts.
-    Proof:     the triangle inequality; what is subtracted is a released value, and the smaller of a number
-               and a constant moves no further than the number. Of a tiny budget expected counts can be beyond
-               64 bits: they are cut off where no difference, and no sum of all of them, wraps.
+    Proof:     the triangle inequality: `expected` is computed from released values, so it is the same for
+               neighbors, and the minimum of a number and a constant moves no further than the number. Under a
+               tiny budget expected counts can exceed 64 bits; they are clipped to a limit at which no
+               difference, and no sum of all differences, overflows.
     """
     limit = float((1 << 62) // max(1, counts.size))
     rounded = np.rint(np.clip(np.nan_to_num(expected), -limit, limit)).astype(np.int64)
@@ -326,41 +340,36 @@ def grid_distance(counts: Integers, expected: Any) -> int:
 
 
 def count_lost_steps(steps_saved: int, steps_taken: int) -> int:
-    """Return how many steps were begun after a checkpoint was written.
+    """Return how many steps were begun, but are not in the checkpoint.
 
-    Refused where the checkpoint has more steps than were begun: what it holds would be measured once more.
+    Refused where the checkpoint holds more steps than were begun: steps that it holds would be run again.
     """
     if steps_taken < steps_saved:
         raise InvalidInput(
-            f"the checkpoint holds {steps_saved:,} steps, and only {steps_taken:,} are said to be taken. "
-            f"Nothing was run. Give the number of steps that were begun."
+            f"the checkpoint holds {steps_saved:,} steps, but steps_taken is {steps_taken:,}. Nothing was "
+            f"run. Give the number of steps that were begun."
         )
     return steps_taken - steps_saved
 
 
 def refuse_further_steps(steps_taken: int, length: int) -> None:
-    """Refuse a step that is not paid for."""
+    """Refuse a step beyond the last one: only `length` steps are paid for."""
     if steps_taken >= length:
         raise Halted(f"all {length:,} steps are taken. Nothing was read or released.")
 
 
 class SynthesisRun:
-    """Runs a synthesis step by step. The cells are counted once, when the first step needs them.
+    """Runs a synthesis step by step. The cells are counted once, when the first step begins.
 
-    A step counts as taken when it begins: one that fails, or is interrupted, may have drawn some of its noise
+    A step counts as taken when it begins: one that fails, or is interrupted, may have released something
     already, and is not run again.
     """
 
     def __init__(
         self, method: Synthesizer, source: Source, state: State, steps_taken: int, entropy: Entropy
     ) -> None:
-        self.method, self.source, self.state, self.steps_taken, self.entropy = (
-            method,
-            source,
-            state,
-            steps_taken,
-            entropy,
-        )
+        self.method, self.source, self.state = method, source, state
+        self.steps_taken, self.entropy = steps_taken, entropy
         self._cells: OccurringCells | None = None
 
     @property
@@ -400,8 +409,8 @@ class SynthesisRun:
         )
 
     def _error(self, confidence: float) -> int:
-        """Return how far any of the released counts may be off the true one: a function of what was
-        released."""
+        """Return a bound that all released counts keep together: with probability `confidence` none is
+        further from the true count. It depends on released values only."""
         counts = sum(len(table.values) for table in self.state.tables)
         if not counts:
             return 0

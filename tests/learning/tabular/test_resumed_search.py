@@ -102,7 +102,7 @@ def test_a_search_of_trainers_goes_on_with_the_same_models_and_weights_only(tmp_
 def test_number_is_for_searches(tmp_path):
     people = opened(tmp_path)
     before = people.ledger.anchor
-    with pytest.raises(InvalidInput, match="goes on with a PrivateSearch"):
+    with pytest.raises(InvalidInput, match="continues a PrivateSearch only"):
         people.fit(LogisticRegression(epsilon=1), target="y", number=1)
     assert people.ledger.anchor == before
 

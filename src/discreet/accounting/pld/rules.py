@@ -182,7 +182,7 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
         return pairs_of(next(iter(parts)), tail)
     components = [(pairs_of(part, tail / n), n) for part, n in parts.items()]
     infinite = math.fsum(n * component.infinite for component, n in components)
-    upper, lower = [], []
+    upper, lower = [], list[DominatingPair | None]()
     for i in range(max(len(component.upper) for component, _ in components)):
         above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in components]
         below = [
@@ -195,8 +195,10 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
         infinite = max(
             infinite, math.fsum(n * component.infinite for component, n in components) + both.infinite
         )
-        lower += [both.lower] if both.lower is not None else []
-    return EventPairs(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
+        lower.append(both.lower)
+    # all directions or none: the pair of one is not that of the other
+    known = tuple(pair for pair in lower if pair is not None)
+    return EventPairs(tuple(upper), known if len(known) == len(lower) else None, infinite * (1 + 1e-12))
 
 
 def _poisson(event: Event, tail: float) -> EventPairs:

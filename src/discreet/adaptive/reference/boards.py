@@ -1,10 +1,10 @@
 """Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
 protection.
 
-Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score to the
-last digit; the `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step,
-rounded to it; the parameter-free one takes its step from the standard error of the difference. Ladders
-withstand adaptive submissions; nobody has proved that they are private.
+Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score
+exactly. The `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) shows only scores that beat the best by a step,
+rounded to a multiple of the step. The `ParameterFreeLadder` takes its step from the standard error of the
+difference. Ladders withstand adaptive submissions, but there is no proof that they are private.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from ..leaderboard import Standing
 from ..submissions import Bits, Submission, check_columns, losses
 
 State = dict[str, Any]
-# Shown as the number of improvements that are left: they are not limited here.
+# Shown as the number of improvements that are left: these boards do not limit it.
 _UNLIMITED = 10**9
 
 
 class _Reference:
-    """Shares what the three have in common. No noise is drawn, and nothing is hidden."""
+    """Base of the three boards. No noise is drawn, and the state is not secret.
+
+    The state holds "best", the smallest risk (share of wrong predictions) shown so far, None at first.
+    """
 
     __slots__ = ()
 
@@ -65,6 +68,8 @@ class _Reference:
         return after, release(value, event=self.event, entropy=entropy)
 
     def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+        """Return the new state, the risk to show, and whether the submission improved the best. `wrong` has 1
+        for each row that was predicted wrong, else 0."""
         raise NotImplementedError
 
 
@@ -81,7 +86,7 @@ def _by_id(ids: list[Any], wrong: Bits) -> Bits:
 @described("adaptive.PlainBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
-    """Shows every score exactly: what most competitions do, and what the boosting attack breaks."""
+    """Shows every score exactly, as most competitions do. The boosting attack of Blum & Hardt breaks it."""
 
     public: Public
     target: str
@@ -100,9 +105,9 @@ class PlainBoard(_Reference):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
     """Runs the ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step;
-    otherwise the best is repeated.
+    otherwise the best risk is shown again. The score is 1 - risk.
 
-    Proof of its error: `generalization.ladder_error`. No guarantee for privacy.
+    Its error is proved at `generalization.ladder_error`. No privacy guarantee.
     """
 
     public: Public
@@ -125,10 +130,11 @@ class Ladder(_Reference):
 @described("adaptive.ParameterFreeLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
-    """Runs the ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the
-    best submission's losses.
+    """Runs the ladder whose step is s / sqrt(n), where n is the number of rows and s the standard deviation
+    of the row-wise differences between the losses of the submission and of the best one.
 
-    Blum & Hardt 2015; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
+    Blum & Hardt 2015 round risks to multiples of 1 / n, which changes nothing: risks are such multiples. No
+    privacy guarantee.
     """
 
     public: Public

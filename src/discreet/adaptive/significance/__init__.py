@@ -1,15 +1,15 @@
-"""Private hypothesis tests: each releases a p-value that already counts its own noise, so that true nulls
-stay below a level as rarely as they should.
+"""Private hypothesis tests: each releases a p-value that takes its own noise into account, so that under a
+true null hypothesis it is below a level with at most that probability (some tests: asymptotically).
 
-A test is a `Mechanism`: it has a price before anything is read, and releases a `TestResult`. What is done
-with p-values afterwards is free: `benjamini_hochberg`, `Saffron`, `LordPlusPlus` may be used on them as on
-any others.
+A test is a `Mechanism`: its price is known before anything is read, and it releases a `TestResult`. What is
+done with released p-values is free: `benjamini_hochberg`, `Saffron` and `LordPlusPlus` may be used on them as
+on any others.
 
     test = ProportionTest(public=..., column="smoker", chance=0.2, epsilon=1)
     curator.ask(test).value.pvalue
 
-Rows without one of the values that a test needs count nowhere. How many rows remain is private under
-add_remove, and bought.
+Rows in which a value that the test needs is missing are left out. The number of the other rows is private,
+and where a test needs it, it is bought with noise as part of the test.
 """
 
 from .chi_squared import CrossCounts, GoodnessOfFitTest, IndependenceTest

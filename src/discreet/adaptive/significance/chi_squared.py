@@ -29,23 +29,24 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# Cells of a table of counts; each is simulated in every run.
+# The largest number of cells of a table; each cell is simulated in every run. Not measured.
 _MAX_CELLS = 10_000
-# People up to which counts are simulated: numpy draws multinomials of 64-bit integers.
+# The largest number of people for which counts are simulated: numpy draws multinomials as 64-bit integers.
 _MAX_PEOPLE = 10**12
-# The expected count of a cell below which a simulation is not to be trusted that rests on estimated shares
-# (independence), or on one number of people out of all that the noise allows (goodness of fit).
+# The smallest expected count of a cell (the textbook rule of 5) for simulations that are valid asymptotically
+# only: those with estimated shares (independence), and those for one number of people instead of all that the
+# noise allows (goodness of fit).
 _EXPECTED = 5.0
-# Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
-# people are gone through.
+# The largest number of counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s;
+# above it the simulation is for one number of people only.
 _MAX_DRAWS = 10**7
 
 
 @described("adaptive.CrossCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
-    """Counts the rows with each pair of declared categories, row by row of the table; a row with one value
-    missing is in none.
+    """Counts the rows with each pair of declared categories of `first` and `second`, in row-major order
+    (`first` is the row of the table of counts). A row with a missing value is not counted.
 
     Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two.
     Proof:     a row is in at most one cell.
@@ -83,7 +84,7 @@ class CrossCounts:
 
 
 class _FromCounts:
-    """Buys noisy counts of cells; the rest is computed from them."""
+    """Base of tests that release noisy counts of cells and compute everything else from them."""
 
     __slots__ = ()
     public: Public
@@ -105,7 +106,7 @@ class _FromCounts:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far noise puts the worst of the counts."""
+        """Return a bound on the noise of all counts, with probability `confidence`."""
         return self.noise.error(confidence, entries=self.statistic.length(self.public))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -115,6 +116,7 @@ class _FromCounts:
             int(counts.sum()),
             laplace_sum_error(self.noise.scale, len(counts), FAILURE_PROBABILITY),
         )
+        # the numbers of people that the noise allows, except with probability FAILURE_PROBABILITY
         least, largest = max(0, people - total_error), people + total_error
         statistic, pvalue = 0.0, 1.0
         if 0 < largest <= _MAX_PEOPLE:
@@ -129,8 +131,8 @@ class _FromCounts:
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
-        """Return the statistic of noisy counts, and its simulated p-value: `people` are the smallest and the
-        largest number that noise allows."""
+        """Return the statistic of noisy counts, and its simulated p-value. `people` are the smallest and the
+        largest number of people that the noise allows; `scale` is that of the noise on each count."""
         raise NotImplementedError
 
 
@@ -139,23 +141,25 @@ class _FromCounts:
 class GoodnessOfFitTest(_FromCounts):
     """Tests whether the categories of `column` have these `shares`, in the order in which they are declared.
 
-    The statistic is Pearson's, divided as if each count varied by its expectation and by its noise.
+    The statistic is Pearson's chi-squared, with each squared residual divided by the expected count plus the
+    variance of the noise. `runs` is the number of simulated tables.
 
     Guarantee: epsilon-DP: the noisy histogram.
-    Proof:     `Histogram`; all else is computed from noisy counts.
+    Proof:     `Histogram`; everything else is computed from noisy counts.
 
-    p-values:  super-uniform under the null for every number of people and all shares, rare cells too: (1 + as
-               large ones) / (1 + runs) among `runs` tables drawn with the noise added, the largest over all
-               numbers of people that the noise allows (`FAILURE_PROBABILITY` is added). With many cells,
-               where going through these takes too long: at the largest number, and 1 where a cell may expect
-               fewer than 5 (asymptotically valid).
-    Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the
-               statistic, whose weights depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the
-               interval except with probability `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1). Where
-               the noise is wide only the multiples of a public stride are tried, in place of every n. Let h
-               be the distance of n to the nearest multiple, which is among those tried: h more people move
-               the counts by h in l1, so no probability grows by more than e^(h / scale), and the p-value is
-               raised by this factor for the largest possible h.
+    p-values:  super-uniform under the null for every number of people and all shares, rare cells included: (1
+               + how many simulated statistics are as large) / (1 + runs), for `runs` tables drawn with the
+               noise added; the largest such value over all numbers of people that the noise allows, plus
+               `FAILURE_PROBABILITY`. With many cells, where that takes too long, only the largest number of
+               people is simulated, and the p-value is 1 where a cell may have an expected count below 5
+               (asymptotically valid).
+    Proof:     for the true number n the simulated tables are exchangeable with the noisy table, and so are
+               their statistics, whose weights depend on n only (Gaboardi et al. 2016, Algorithm MCGOF); n is
+               in the interval except with probability `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1).
+               Where the noise is wide only the multiples of a public stride are tried, in place of every n.
+               Let h be the distance of n to the nearest multiple, which is among those tried: h more people
+               move the counts by h in l1, so no probability grows by more than e^(h / scale), and the p-value
+               is raised by this factor for the largest possible h.
     """
 
     public: Public
@@ -193,7 +197,9 @@ class GoodnessOfFitTest(_FromCounts):
         lower, upper = people
         stride = max(1, int(scale / 4))
         statistic = float(_pearson_of_shares(counts, shares, upper, scale))
-        # Multiples of the stride, whatever was seen: which of them is nearest to the true number is fixed.
+        # The stride is public and the numbers tried are its multiples, not offsets from the noisy count: so
+        # the multiple nearest to the true number does not depend on the noise, which the proof needs. Any
+        # stride is valid; a quarter of the scale raises p-values by e^(1/8) at most.
         tried, raised = range(lower - lower % stride, upper + stride, stride), math.exp((stride // 2) / scale)
         if len(tried) * self.runs * len(shares) > _MAX_DRAWS:
             if lower * shares.min() < _EXPECTED:
@@ -212,7 +218,7 @@ class GoodnessOfFitTest(_FromCounts):
         noise: Floats,
         random: np.random.Generator,
     ) -> float:
-        """Return the p-value if there are so many people."""
+        """Return the simulated p-value for this number of people; `noise` is shared by all numbers."""
         simulated_tables = random.multinomial(people, shares, self.runs) + noise
         return shared.monte_carlo(
             float(_pearson_of_shares(counts, shares, people, scale)),
@@ -221,8 +227,8 @@ class GoodnessOfFitTest(_FromCounts):
 
 
 def _pearson_of_shares(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
-    """Return Pearson's statistic of counts against shares of their sum, each divided by its variance, noise
-    included."""
+    """Return Pearson's statistic of each table: squared residuals of the counts from `shares` of their sum,
+    each divided by the expected count among `people` plus the variance of the noise, about 2 scale²."""
     residual = tables - tables.sum(axis=-1, keepdims=True) * shares
     statistic: Floats = (residual**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
     return statistic
@@ -233,13 +239,16 @@ def _pearson_of_shares(tables: Floats, shares: Floats, people: int, scale: float
 class IndependenceTest(_FromCounts):
     """Tests whether the categories of `first` and of `second` are independent of each other.
 
+    `runs` is the number of simulated tables.
+
     Guarantee: epsilon-DP: the noisy table of pairs.
-    Proof:     `CrossCounts`; all else is computed from noisy counts.
+    Proof:     `CrossCounts`; everything else is computed from noisy counts.
 
     p-values:  asymptotically valid: shares of both columns are estimated from the noisy table, and tables are
-               drawn from these, with the noise added and the shares estimated anew (Gaboardi et al. 2016,
-               Algorithm MCIndep). On the safe side: as many people as the noise allows, `FAILURE_PROBABILITY`
-               is added, and the p-value is 1 where a cell is expected to hold fewer than 5.
+               drawn from these shares, with the noise added and the shares estimated anew (Gaboardi et al.
+               2016, Algorithm MCIndep). Conservative choices: the largest number of people that the noise
+               allows is used, `FAILURE_PROBABILITY` is added, and the p-value is 1 where a cell has an
+               expected count below 5.
     """
 
     public: Public
@@ -278,7 +287,8 @@ class IndependenceTest(_FromCounts):
 
 
 def _expected_counts(tables: Floats) -> Floats:
-    """Return what independence makes of the margins; margins below one count as one."""
+    """Return the expected counts under independence: row sum times column sum over the total, where noisy
+    sums below one count as one."""
     rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
     total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
     expected: Floats = rows * columns / total
@@ -286,7 +296,8 @@ def _expected_counts(tables: Floats) -> Floats:
 
 
 def _pearson(tables: Floats, scale: float) -> Floats:
-    """Return Pearson's statistic of independence, each cell divided by its variance, noise included."""
+    """Return Pearson's statistic of independence of each table: squared residuals, each divided by the
+    expected count plus the variance of the noise, about 2 scale²."""
     expected = _expected_counts(tables)
     statistic: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
     return statistic

@@ -1,5 +1,5 @@
-"""A private two-sample test of means, from noisy counts, sums and squares of each group: the difference is
-simulated under the null with the noise in it.
+"""A private two-sample test of means, from the noisy count, sum and sum of squares of each group. The
+difference of the means is simulated under the null hypothesis with the noise included.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# The most steps of the range: squares stay below 2**60.
+# The largest number of steps between the bounds of the column: squares stay below 2**60.
 _MAX_STEPS = 1 << 30
-# The shares of epsilon for counts, sums and squares. No measurement on record: the choice changes power, not
-# validity.
+# The shares of epsilon for counts, sums and squares. Not measured: the choice changes power, not validity.
 _EPSILON_SHARES = (2, 3, 3)
-# Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
-# p-values of the test.
+# The number of rows per group below which the p-value is 1, and the number of rows at the end of the range
+# that the variance of each group is computed with in addition: see "p-values" of the test.
 _FEWEST = 30
 _UNSEEN = 5
 
@@ -41,10 +40,12 @@ _UNSEEN = 5
 @described("adaptive.GroupSums")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
-    """Sums, for each group, (steps above `center`)**power over its rows; power 0 counts them.
+    """Sums, for each group, (value - center)**power over its rows, where value is that of `column` in whole
+    steps; power 0 counts the rows.
 
-    Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace:
-               also two, by that each.
+    Guarantee: add_remove, zero_out: one row moves the sum of one group, by at most the largest absolute
+               summand. replace: one row moves the sums of at most two groups, each by at most that, or the
+               sum of one group by at most the range of the summands and 0.
     Proof:     summands are integers of a public range (`arrow_columns.ColumnGrid`), and a row is in at most
                one group. Rows without a value or without a group add nothing.
     """
@@ -106,15 +107,15 @@ class GroupSums:
 
 
 class _Measured(NamedTuple):
-    """Holds noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may
-    have put each kind.
+    """Holds noisy counts, sums and sums of squares of both groups, in steps from the middle of the range, and
+    for each of the three a bound on its noise (`noise_errors`).
     """
 
     counts: Floats
     sums: Floats
     squares: Floats
     noise_errors: tuple[int, int, int]
-    # the largest distance from the middle
+    # the largest distance of a value from the middle of the range, in steps
     half: int
 
 
@@ -124,21 +125,21 @@ class TwoSampleMeanTest:
     """Tests whether `column` has the same mean in two `groups`, categories of column `group` (by default the
     two that are declared).
 
-    "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The
-    statistic is the difference of the noisy means.
+    The alternative "greater" is that the first group has the larger mean. Values are clipped to their bounds
+    and rounded to `step`. The statistic is the difference of the noisy means.
 
-    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 2
-               : 3 : 3.
-    Proof:     `GroupSums`; all else is computed from noisy numbers.
+    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, with noise for the shares 2 : 3 :
+               3 of epsilon.
+    Proof:     `GroupSums`; everything else is computed from noisy numbers.
 
-    p-values:  asymptotically valid, whatever the distributions of the values in each group are: the
-               difference is simulated `runs` times with Student's distribution for the means, and with the
-               noise on sums and counts. On the safe side: as few rows, as large variances and a common mean
-               as far out as the noise allows, outside a chance of `FAILURE_PROBABILITY`, which is added;
-               variances as if five more rows of each group were at the end of the range, because a rare value
-               that no row happened to have would be missing in both the mean and the variance; 1 where a
-               group may have fewer than 30 rows, for which Student's distribution needs values that are
-               nearly normal.
+    p-values:  asymptotically valid for all distributions of the values in each group: the difference is
+               simulated `runs` times with Student's distribution for the means, and with the noise on sums
+               and counts. Conservative choices: the fewest rows, the largest variances and the common mean
+               farthest from the middle that the noise allows, except with probability `FAILURE_PROBABILITY`,
+               which is added. Variances are computed as if each group had five more rows at the end of the
+               range, because a rare value that no row happens to have would be missing in both the mean and
+               the variance. The p-value is 1 where a group may have fewer than 30 rows, for which Student's
+               distribution needs nearly normal values.
     """
 
     public: Public
@@ -160,7 +161,7 @@ class TwoSampleMeanTest:
         shared.check_runs(self.runs)
         grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
         if not 1 <= grid.high - grid.low <= _MAX_STEPS:
-            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MAX_STEPS} apart")
+            raise _require.fail("step", self.step, f"such that the bounds are 1 to {_MAX_STEPS} steps apart")
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
@@ -193,12 +194,12 @@ class TwoSampleMeanTest:
         return compose([noise.event for noise in self.noises])
 
     def error(self, confidence: float = 0.95) -> tuple[int, int]:
-        """Return how far noise puts the worse of the two counts, and the worse of the two sums, both
-        together."""
+        """Return a bound on the noise of both counts, and one on the noise of both sums in the unit of the
+        column, rounded up. With probability `confidence` both hold."""
         _require.open_probability(confidence=confidence)
         part_confidence = 1 - (1 - confidence) / 2
         if part_confidence >= 1:
-            raise _require.fail("confidence", confidence, "a little less close to 1")
+            raise _require.fail("confidence", confidence, "further below 1, such as 0.999")
         counts, sums, _ = self.noises
         return counts.error(part_confidence, entries=2), math.ceil(
             as_step(self.step) * sums.error(part_confidence, entries=2)
@@ -230,15 +231,13 @@ class TwoSampleMeanTest:
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:
-        """Return the p-value by simulation of differences that are not cut off at the range: at its ends
-        Student's distribution would lose one of its halves."""
+        """Return the p-value by simulation. Simulated means are not clipped to the range: at the ends of the
+        range that would cut off one half of Student's distribution."""
         fewest = np.floor(measured.counts - measured.noise_errors[0])
         if fewest.min() < _FEWEST:
             return 1.0
-        common = (
-            abs(measured.sums.sum()) / measured.counts.sum()
-            + (2 * measured.noise_errors[1]) / measured.counts.sum()
-        )
+        # the common mean of both groups, as far from the middle as the noise on sums and counts allows
+        common = (abs(measured.sums.sum()) + 2 * measured.noise_errors[1]) / fewest.sum()
         common = min(float(common), float(measured.half)) * (1 if measured.sums.sum() >= 0 else -1)
         spread = np.sqrt(_variances(measured, fewest))
         shape = (self.runs, 2)
@@ -257,8 +256,10 @@ class TwoSampleMeanTest:
 
 
 def _variances(measured: _Measured, fewest: Floats) -> Floats:
-    """Return the largest variance in each group that the noise allows, with a few unseen rows at the far end;
-    never more than the range allows."""
+    """Return the largest variance in each group that the noise allows, in squared steps, with _UNSEEN more
+    rows at the end of the range on the other side of the mean; at most half**2, the largest variance in the
+    range, and at least 1/4, so that it is never zero (not measured)."""
+    # the smallest |mean| that the noise allows, from the middle of the range
     center = np.maximum(0, np.abs(measured.sums) - measured.noise_errors[1]) / (
         measured.counts + measured.noise_errors[0]
     )
@@ -271,7 +272,7 @@ def _variances(measured: _Measured, fewest: Floats) -> Floats:
 
 
 def _difference(sums: Floats, counts: Floats, half: float = math.inf) -> Floats:
-    """Return the first mean less the second, each at most `half` from the middle."""
+    """Return the first mean minus the second, each clipped to [-half, half]; counts below 1 count as 1."""
     means = np.clip(sums / np.maximum(counts, 1), -half, half)
     difference: Floats = means[..., 0] - means[..., 1]
     return difference

@@ -1,9 +1,9 @@
-"""Tests a proportion privately; with a public number of trials, one-sided, it is uniformly most powerful.
+"""A private test of a proportion. With a public number of trials, one-sided, it is uniformly most powerful.
 
-After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is discrete Laplace noise plus
-a uniform one on (-1/2, 1/2), has a continuous distribution under the null, and its tail is the p-value: exact
-at every sample size with a public number of trials, and on the safe side without. Here the uniform part is on
-a grid of 2**-32.
+After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is the sum of discrete Laplace
+noise and a uniform variable on (-1/2, 1/2), has a continuous distribution under the null hypothesis, and its
+tail probability is the p-value. It is exact at every sample size with a public number of trials, and
+conservative without. Here the uniform variable is on a grid of 2**-32.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# Steps of the uniform part: p-values are exact up to 2**-32.
+# The number of grid points of the uniform variable: p-values are exact up to 2**-32.
 _UNIFORM_STEPS = 1 << 32
-# The most rows of a test: the distribution of their count is evaluated around its mean. No measurement on
-# record.
+# The largest number of rows of a test: the binomial distribution is evaluated within 10 standard deviations
+# of its mean, in memory. The value is not measured.
 _MAX_TRIALS = 10**9
 
 
 @described("adaptive.YesNo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YesNo:
-    """Counts the rows that are a success and those that are not. Rows without a value are neither.
+    """Counts the rows that are a success, and those that are not. Rows without a value count in neither.
 
-    A Boolean column needs no `success`; of Categories it is one of them; of a number, the least value that is
-    a success.
+    For a Boolean column, whose success is True, `success` is None; for Categories it is one of them; for a
+    column of numbers it is the smallest value that is a success.
 
     Guarantee: add_remove, zero_out: one row moves one of the two counts by 1; replace: both.
     Proof:     a row adds 1 to at most one of them.
@@ -60,19 +60,19 @@ class YesNo:
             _require.finite(success=self.success)
 
     def check(self, public: Public) -> None:
+        """Refuse a column whose declaration does not fit `success`."""
         require_rows(public)
         declaration, success = public.fact(self.column), self.success
         if not isinstance(declaration, Boolean | Categories | Bounds):
             raise InvalidInput(
-                f"column {self.column!r} is neither true or false, nor categories, nor a number. "
-                f"Nothing was read."
+                f"column {self.column!r} must be declared as Boolean, Categories or Bounds. Nothing was read."
             )
         if isinstance(declaration, Boolean) and success is not None:
             raise _require.fail("success", success, "None: the column is true or false")
         if isinstance(declaration, Categories) and success not in declaration.values:
             raise _require.fail("success", success, f"a declared category of column {self.column!r}")
         if isinstance(declaration, Bounds) and (success is None or isinstance(success, str)):
-            raise _require.fail("success", success, "the least number that counts as a success")
+            raise _require.fail("success", success, "the smallest number that counts as a success")
 
     def length(self, public: Public) -> int:
         return 2
@@ -93,6 +93,7 @@ class YesNo:
         return total
 
     def _rows(self, batch: Any, declaration: Any, public: Public) -> tuple[Any, Any]:
+        """Return which rows of a batch are a success, and which have a value."""
         if isinstance(declaration, Categories):
             codes = shared.groups_in(batch, 0, self.column, public, declaration.values)
             return codes == declaration.values.index(self.success), codes >= 0
@@ -106,23 +107,26 @@ class YesNo:
 @described("adaptive.ProportionTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest:
-    """Tests whether each row is a success with probability `chance`, independently; or at most, or at least,
-    with this probability (where the alternative is "greater" or "less").
+    """Tests the null hypothesis that each row is a success with probability `chance`, independently of the
+    others. For the alternative "greater" the null is a probability of at most `chance`, for "less" of at
+    least `chance`.
 
-    `trials` is the number of rows with a value, where that is public; without it both counts are released
-    under the one epsilon.
+    `trials` is the number of rows with a value, where that is public. Without it, noisy counts of successes
+    and of other rows are released, both for one epsilon.
 
     Guarantee: epsilon-DP: discrete Laplace noise on one count, or on both.
-    Proof:     `YesNo`, one entry or both; the uniform part and the p-value are post-processing of the noisy
-               counts.
-    Assumes:   with `trials`, that so many rows have a value; the p-value is wrong otherwise, the privacy is
-               not.
+    Proof:     `YesNo`, one entry or both; the uniform variable and the p-value are post-processing of the
+               noisy counts.
+    Assumes:   with `trials`, that exactly this many rows have a value; otherwise the p-value is wrong, but
+               the privacy guarantee still holds.
 
     p-values:  super-uniform under the null for every number of rows. With `trials` exactly uniform up to
                2**-32, and one-sided no private test at this epsilon has more power (Awan & Slavkovic 2018).
-    Proof:     P(X + noise >= what was seen) for X binomial. Without `trials`, the largest such tail of (1 -
-               c) yes - c no over all numbers of rows that the noise on their sum allows, see `result`. Under
-               a composite null the tail is largest at the null proportion.
+    Proof:     the p-value of "greater" is P(X + noise >= observed noisy count) for X binomial. Without
+               `trials` it is the largest such tail of (1 - c) yes - c no, where c is `chance` and yes and no
+               are the two noisy counts, over all numbers of rows that the noise on their sum allows (the
+               method is in the module `result`). Among the probabilities of a one-sided null the tail is
+               largest at `chance`.
     """
 
     public: Public
@@ -161,7 +165,8 @@ class ProportionTest:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a bound on the noise of the count of successes (with `trials`), or of both counts."""
+        """Return a bound on the noise of the count of successes (with `trials`), or of both counts, which
+        holds with probability `confidence`. It includes 1 for the uniform variable."""
         return self.noise.error(confidence, entries=1 if self.trials is not None else 2) + 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -176,6 +181,7 @@ class ProportionTest:
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
+        """Return the result for a public number of trials, from the noisy count of successes."""
         assert self.trials is not None
         count = int(self.noise(counts[:1], entropy=entropy)[0])
         uniform = int(sampling.uniform_below(_UNIFORM_STEPS, 1, entropy)[0])
@@ -191,6 +197,8 @@ class ProportionTest:
         )
 
     def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
+        """Return the result from both noisy counts; its p-value is 1 where the noise allows no row at all, or
+        more than _MAX_TRIALS."""
         yes, no = (int(v) for v in self.noise(counts, entropy=entropy))
         chance, scale = float(self.chance), float(self.noise.scale)
         total_error = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
@@ -209,9 +217,9 @@ class ProportionTest:
 
 @lru_cache(maxsize=2048)
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
-    """Return the numbers of successes that matter, outside of which lies less than 1e-20, and their
-    probabilities."""
-    # slow to load, and most processes that load this package never ask for it
+    """Return the numbers of successes except those with a total probability below 1e-20, and the
+    probabilities of these numbers."""
+    # imported here: slow to load, and most processes that load this package never need it
     from scipy.stats import binom
 
     middle, reach = trials * chance, 10 * math.sqrt(trials * chance * (1 - chance)) + 50
@@ -227,11 +235,12 @@ def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tup
 
 
 def _largest_tail(excess: float, low: int, high: int, chance: float, scale: float) -> float:
-    """Return an upper bound, hardly above it, on the largest P(X - c n + (1 - c) L - c L' >= excess) over
-    numbers of rows n from low to high; c is `chance`, L and L' are the noises of the two counts.
+    """Return a tight upper bound on the largest P(X - c n + (1 - c) L - c L' >= excess) over the numbers of
+    rows n from low to high, where X is binomial with n trials, c is `chance`, and L and L' are the noises on
+    the two counts.
 
-    Where noise is wide only every stride-th n is evaluated: j rows more add at most (1 - c) j to X - c n, so
-    the tail at the last evaluated n, and at an excess smaller by that, is not smaller.
+    Where the noise is wide only every stride-th n is evaluated: j more rows add at most (1 - c) j to X - c n,
+    so the tail at n + j is at most that at n for an excess that is smaller by (1 - c) j.
     """
     stride = max(1, int(scale / 8))
     first, step, table = _noise_tail(chance, scale)
@@ -246,9 +255,11 @@ def _largest_tail(excess: float, low: int, high: int, chance: float, scale: floa
 
 @lru_cache(maxsize=64)
 def _noise_tail(chance: float, scale: float) -> tuple[float, float, Floats]:
-    """Return P((1 - c) L - c L' >= s) for s on a grid: its first s, its step and the tails.
+    """Return upper bounds on P((1 - c) L - c L' >= s) for s on a grid: the first s, the step of the grid, and
+    the bounds. c is `chance`, L and L' are noises of this `scale`.
 
-    Rounded so that the tail at the grid point below s is never too small.
+    A bound at the grid point below s is also a bound at s. Values of L' are grouped (`coarse`), each group
+    counting with its smallest value; 2 exp(-32) covers noise beyond 32 scales.
     """
     reach, coarse = math.ceil(32 * scale) + 2, max(1, int(scale / 32))
     other = np.arange(-reach, reach + coarse, coarse, dtype=np.float64)

@@ -1,14 +1,15 @@
-"""Rank tests, of order instead of values: does one group tend to lie above another (Mann-Whitney), do several
-differ (Kruskal-Wallis), do two columns rise together (Kendall)?
+"""Rank tests, which use the order of values instead of the values: does one group tend to lie above another
+(Mann-Whitney), do several groups differ (Kruskal-Wallis), do two columns rise together (Kendall)?
 
-After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over
-pairs of rows: one row moves them by as much as there are others to compare it with. Where the number of rows
-is public (replace, zero_out), noise is for that. Under add_remove an upper bound of it is bought first, wrong
-with a chance of at most `delta`, and noise is for that bound.
+After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are built from signs of
+differences over pairs of rows, so one row moves them in proportion to the number of rows with which it is
+compared. Where the number of rows is public (replace, zero_out), the noise is for that number. Under
+add_remove an upper bound on it is bought first, which is wrong with probability at most `delta`, and the
+noise is for that bound.
 
-Signs of pairs have mean zero under the null whatever the sizes of the groups, so that no noisy size has to be
-subtracted; the published statistics (U; ranks less their mean) are half of these, plus terms in the group
-sizes.
+Under the null hypothesis the signs of pairs have mean zero for all sizes of the groups, so that no noisy size
+has to be subtracted. The published statistics (U, and rank sums minus their mean) are half of these sums,
+plus terms in the group sizes.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# The share of epsilon for the noisy numbers of rows. No measurement on record: it changes power, not
-# validity.
+# The share of epsilon for the noisy numbers of rows. Not measured: it changes power, not validity.
 _SIZES_SHARE = Fraction(1, 6)
-# Rows of a table: sums of signs over pairs stay within 64 bits.
+# The largest number of rows of a table: sums of signs over pairs stay within 64 bits.
 _MAX_ROWS = 10**9
-# Rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
-# is 1. No measurement on record.
+# The smallest group for which a p-value below 1 is computed: rank sums of fewer rows are too far from normal
+# (that of one row is uniform). The value is not measured.
 _FEWEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signs:
-    """Buys how many rows there are in each group (or in all), then the sum of signs.
+    """Releases the noisy number of rows in each group (or in the table), then the noisy sum of signs.
 
     Guarantee: add_remove: (epsilon, delta)-DP. Otherwise epsilon-DP.
-    Proof:     one row moves one of the sizes (two under replace): discrete Laplace noise for a sixth of
-               epsilon. Given the bound b that follows from the noisy sizes, noise of scale b / (5/6 epsilon)
-               on a sum that one row moves by at most b. Where the size is public, b is. Under add_remove b is
-               too small, for a table D and any neighbor, with probability at most delta over the noise on D's
-               sizes; so for each set S of outputs P(M(D) in S) <= delta + e^epsilon P(M(D') in S), by summing
-               over the good b.
+    Proof:     one row moves one of the sizes by 1 (two under replace): discrete Laplace noise for a sixth of
+               epsilon. The sum of signs gets noise of scale b / (5/6 epsilon), where b bounds how far one row
+               moves it. Where the number of rows is public, so is b (`row_sensitivity`). Under add_remove b
+               is computed from the noisy sizes (`_bound`), and for a table D and any neighbor D' it is too
+               small with probability at most delta over the noise on D's sizes. So P(M(D) in S) <= delta +
+               e^epsilon P(M(D') in S) for this mechanism M and each set S of outputs, by summing over the
+               values of b that are large enough.
     """
 
     public: Public
@@ -69,9 +70,9 @@ class _Signs:
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
-                    "under add_remove one person moves this statistic by as much as there are others, and "
-                    "no number of people is public: a bound is bought, which may be wrong with a small "
-                    "chance. Nothing was read. Give delta, such as 1e-6."
+                    "under add_remove one person moves this statistic by up to the number of other people, "
+                    "which is private: a bound on it is bought, which is wrong with probability at most "
+                    "delta. Nothing was read. Give delta, such as 1e-6."
                 )
             _require.open_probability(delta=self.delta)
             if self.delta < 1e-300:
@@ -100,6 +101,7 @@ class _Signs:
         return compose([self.sizes_noise.event, signs])
 
     def _scale(self, bound: int) -> Fraction:
+        """Return the scale of the noise on a sum of signs that one row moves by at most `bound`."""
         return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES_SHARE))
 
     def row_sensitivity(self, size: int) -> int:
@@ -107,15 +109,17 @@ class _Signs:
         raise NotImplementedError
 
     def _bound(self, sizes: list[int]) -> int:
-        """Return how far one row moves it, outside a chance of `delta`, from the noisy sizes."""
+        """Return, from the noisy sizes, a bound on how far one row moves the sum of signs; it is wrong with
+        probability at most `delta`."""
         raise NotImplementedError
 
     def exact(self, source: Source) -> tuple[list[int], int]:
-        """Return the sizes, and the sum of signs."""
+        """Return the exact sizes of the groups (or of the table), and the exact statistic."""
         raise NotImplementedError
 
     def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
-        """Return the p-value, for groups of at most these sizes."""
+        """Return the p-value of the noisy statistic `signs`, for groups of at most these sizes; `scale` is
+        that of the noise on it."""
         raise NotImplementedError
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -143,7 +147,8 @@ class _Signs:
         return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
     def _tail(self, count: int) -> int:
-        """Return how far the sum of `count` noises may lie below zero, outside a chance of `delta`."""
+        """Return a bound t: the sum of the noises on `count` sizes is below -t with probability at most
+        `delta`."""
         assert self.delta is not None
         if count == 1:
             return certified.laplace_quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
@@ -152,7 +157,8 @@ class _Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouped(_Signs):
-    """Compares the values of one column between groups of rows."""
+    """Compares the values of `column` between `groups`, categories of the column `group` (None: all that are
+    declared)."""
 
     column: str
     group: str
@@ -168,9 +174,11 @@ class _Grouped(_Signs):
 
     @property
     def compared(self) -> tuple[str | int, ...]:
+        """Return the groups that are compared."""
         return tuple(shared.check_groups(self.public, self.group, self.groups))
 
     def _rows(self, source: Source) -> tuple[Floats, NDArray[np.int64]]:
+        """Return the value and the index of the group of each row that has both."""
         values, groups = [np.zeros(0)], [np.zeros(0, np.int64)]
         for batch in source.batches([self.column, self.group]):
             numbers, is_present = shared.values_in(batch, 0, self.column, source.public)
@@ -185,9 +193,9 @@ class _Grouped(_Signs):
         count = len(self.compared)
         ordered = np.sort(values)
         less, more = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-        # for each row: how many lie below it, less how many above
+        # for each row: the number of rows with a smaller value, minus that with a larger one
         signs = less + more - len(values)
-        # pairs within a group cancel
+        # in the sum over a group, pairs within the group cancel
         totals = [int(signs[groups == g].sum()) for g in range(count)]
         return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
 
@@ -201,18 +209,20 @@ class _Grouped(_Signs):
 class MannWhitneyTest(_Grouped):
     """Tests whether values of `column` are equally distributed in two `groups`.
 
-    "greater": those of the first tend to be larger.
+    The alternative "greater" is that the values of the first group tend to be larger.
 
-    The statistic is the sum over pairs, one of each group, of the sign of their difference: 2 U - n1 n2.
+    The statistic is the sum over pairs of rows, one of each group, of the sign of (value in the first group -
+    value in the second): 2 U - n1 n2, where U is the published statistic and n1, n2 are the group sizes.
 
-    Guarantee: `_Signs`; one row moves the statistic by at most the size of the other group, or under replace
-               by twice the others.
-    Proof:     a row has one pair with each row of the other group, whose signs it may turn around. For U that
-               is half as much: the size of the larger group, as in the code of Couch et al.
+    Guarantee: that of `_Signs`. One row moves the statistic by at most the size of the other group, or under
+               replace by at most twice the number of other rows.
+    Proof:     a row is in one pair with each row of the other group, whose sign is -1, 0 or 1, and the pair
+               is absent without the row. Replacing may turn each sign around.
 
-    p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance
-               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal distribution with a continuity correction,
-               plus the noise; sizes as large as their noise allows; 1 where these are below 8.
+    p-values:  asymptotically valid, for all distributions: under the null the statistic has mean 0 and
+               variance n1 n2 (n1 + n2 + 1) / 3, less with ties. The p-value is the tail of the normal
+               distribution, with a continuity correction, plus the noise, for the largest sizes that their
+               noise allows; it is 1 where such a size is below 8.
     """
 
     alternative: str = "two-sided"
@@ -242,19 +252,20 @@ class KruskalWallisTest(_Grouped):
     """Tests whether values of `column` are equally distributed in several `groups` (by default all that are
     declared).
 
-    The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the
-    absolute-value variant of Couch et al., times n² / (2 (n - 1)).
+    The statistic is the sum over groups of |sum of the signs of differences between its rows and the rows of
+    other groups|: the absolute-value variant of Couch et al., times n² / (2 (n - 1)) for n rows.
 
-    Guarantee: `_Signs`; one row moves the statistic by at most twice the rows of other groups; under replace
-               by four times the others.
-    Proof:     a row of group h meets each of the n - n_h rows of other groups once; that moves the sum of h
-               by at most n - n_h, and those of other groups, together, by as much. Replacing removes and
-               adds. In the scale of the published statistic, 2 (n - 1) / n², that is at most 8, the number in
-               the authors' code (github.com/simonpcouch/non-pm-dpht); every table of four rows was tried.
+    Guarantee: that of `_Signs`. One row moves the statistic by at most twice the number of rows in other
+               groups; under replace by at most four times the number of other rows.
+    Proof:     a row of group h, which has n_h rows, is in one pair with each of the n - n_h rows of other
+               groups. It moves the sum of h by at most n - n_h, and the sums of the other groups together by
+               as much. Replacing is removing one row and adding another. Times 2 (n - 1) / n², the scale of
+               the published statistic, that is at most 8, the number in the authors' code
+               (github.com/simonpcouch/non-pm-dpht). Every table of four rows was tried.
 
-    p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums,
-               plus the noise; sizes as large as their noise allows, no ties, which would only make it vary
-               less; 1 where a group has at most 7 rows.
+    p-values:  asymptotically valid, for all distributions: `runs` simulations of the normal limit of rank
+               sums, plus the noise, for the largest sizes that their noise allows and without ties, which
+               would only reduce the variance. It is 1 where such a size is below 8.
     """
 
     runs: int = 9999
@@ -284,20 +295,21 @@ class KruskalWallisTest(_Grouped):
 @described("adaptive.CorrelationTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationTest(_Signs):
-    """Tests whether two columns of numbers are independent.
+    """Tests whether two columns of numbers are independent, by Kendall's rank correlation.
 
-    "greater": they tend to rise together. Kendall's rank correlation.
+    The alternative "greater" is that they tend to rise together.
 
-    The statistic is the number of pairs of rows that rise together, less that of pairs where one falls.
+    The statistic is the number of concordant pairs of rows (both columns rise, or both fall) minus that of
+    discordant pairs (one rises, the other falls); pairs with a tie count in neither.
 
-    Guarantee: `_Signs`; one row moves the statistic by at most the number of others, or under replace by
-               twice that.
-    Proof:     a row is in one pair with each other one.
+    Guarantee: that of `_Signs`. One row moves the statistic by at most the number of other rows, or under
+               replace by at most twice that.
+    Proof:     a row is in one pair with each other row.
 
-    p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and
-               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal distribution with
-               a continuity correction, plus the noise; n as large as its noise allows; 1 where that is below
-               8.
+    p-values:  asymptotically valid, for all distributions: under independence the statistic has mean 0 and
+               variance n (n - 1) (2 n + 5) / 18 for n rows, less with ties (Kendall 1938). The p-value is the
+               tail of the normal distribution, with a continuity correction, plus the noise, for the largest
+               n that its noise allows; it is 1 where that is below 8.
     """
 
     first: str
@@ -342,24 +354,28 @@ def kendall(x: Floats, y: Floats) -> int:
     order = np.lexsort((y, x))
     xs, ys = x[order], y[order]
     ranks = np.unique(ys, return_inverse=True)[1].astype(np.int64)
+    # pairs that are equal in x or in y; in the order by x, then y, the discordant pairs are the inversions
     ties = _pairs(xs[None, :]) + _pairs(ys[None, :]) - _pairs(np.stack([xs, ys]))
     return len(x) * (len(x) - 1) // 2 - ties - 2 * _inversions(ranks)
 
 
 def _pairs(columns: Any) -> int:
-    """Return how many pairs of rows are equal."""
+    """Return how many pairs of rows are equal in all given columns."""
     counts = np.unique(columns, axis=1, return_counts=True)[1]
     return int((counts * (counts - 1) // 2).sum())
 
 
 def _inversions(ranks: NDArray[np.int64]) -> int:
-    """Return how many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i
-    and 0 at j."""
+    """Return how many pairs i < j have ranks[i] > ranks[j].
+
+    Such a pair agrees in all bits above one bit, which is 1 at i and 0 at j. For each bit, the pairs are
+    counted among the ranks that agree in the bits above it (their prefix)."""
     total = 0
     for bit in range(int(ranks.max(initial=0)).bit_length()):
         prefix = ranks >> (bit + 1)
         order = np.argsort(prefix, kind="stable")
         ones, prefixes = (ranks[order] >> bit) & 1, prefix[order]
+        # ones before each entry, and before the first entry with the same prefix
         before = np.cumsum(ones) - ones
         starts = np.flatnonzero(np.r_[True, prefixes[1:] != prefixes[:-1]])
         base = np.repeat(before[starts], np.diff(np.r_[starts, len(ranks)]))
@@ -368,10 +384,11 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
 
 
 def _normal_tail(signs: int, deviation: float, scale: float) -> float:
-    """Return P(N + L >= signs - 1) for N normal and L discrete Laplace noise, rounded up.
+    """Return an upper bound on P(N + L >= signs - 1) for N normal with mean 0 and this standard deviation,
+    and L discrete Laplace noise. The 1 is the continuity correction.
 
-    N is cut into pieces of a hundredth of its deviation, each taken at its upper end; beyond eight deviations
-    it counts as infinite.
+    The range of N is divided into intervals of a hundredth of its deviation, each counting with its upper
+    end; above eight deviations N counts as infinite.
     """
     if deviation == 0:
         return float(shared.survival(signs - 1, scale))

@@ -1,8 +1,9 @@
-"""The result of a private test, and what all tests share: tails of noise, simulations, checks.
+"""The result of a private test, and common parts of all tests: tails of noise, simulations, checks.
 
-Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values
-that the noise allows, save a chance of `FAILURE_PROBABILITY`, and `FAILURE_PROBABILITY` is added to it
-(Berger & Boos 1994): valid whatever the number is, and never below a millionth.
+Where a p-value depends on a number that is only known with noise (a nuisance parameter: how many people there
+are), it is the largest over all values of that number that the noise allows, except with probability
+`FAILURE_PROBABILITY`, and `FAILURE_PROBABILITY` is added to it (Berger & Boos 1994). It is then valid for
+every value of the number, and never below a millionth.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from ...sampling import Entropy
 
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
-# The chance that noise was larger than a p-value allows for; added to the p-value, which is therefore never
-# below it. Smaller widens the range of nuisances that is gone through. No measurement on record.
+# The probability that the noise was larger than a p-value allows for; it is added to the p-value, which is
+# therefore never below it. A smaller one widens the range of the nuisance parameter. Not measured.
 FAILURE_PROBABILITY = 1e-6
-# Relative: what sums of floats may be off by, with much to spare.
+# A generous bound on the relative rounding error of sums of floats.
 _ROUNDING = 1e-9
+# Above this scale geometric variables may exceed 64 bits, and numpy would return the largest integer for
+# them.
+_LARGEST_DISCRETE_SCALE = 2.0**50
 
 
 @described("adaptive.TestResult")
@@ -43,18 +47,19 @@ class TestResult:
     pvalue: float
     people: int | None = None
 
-    # its name begins as pytest's own classes do
+    # pytest would take a class whose name begins with Test for a class of tests
     __test__: ClassVar[bool] = False
 
 
 def check_epsilon(public: Any, epsilon: Any) -> None:
-    """Refuse units that are not rows, and an epsilon that is not positive."""
+    """Refuse public facts whose unit of privacy is not one row, and an epsilon whose noise would leave the
+    range of floats: the release would fail after its charge."""
     require_rows(public)
-    _require.positive(epsilon=epsilon)
+    _require.price(epsilon=epsilon)
 
 
 def check_columns(**named: Any) -> None:
-    """Refuse what does not name columns, each another one."""
+    """Refuse arguments that are not names of columns, or name the same column twice."""
     for name, column in named.items():
         if not isinstance(column, str):
             raise _require.fail(name, column, "the name of a column")
@@ -70,7 +75,7 @@ def check_runs(runs: Any) -> None:
 
 
 def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
-    """Return a p-value that floating point and the allowance for nuisances only make larger."""
+    """Return the p-value, rounded up, plus the allowance (such as FAILURE_PROBABILITY); at most 1."""
     return min(1.0, pvalue * (1 + _ROUNDING) + allowance + 1e-300)
 
 
@@ -83,33 +88,36 @@ def survival(points: Any, scale: float) -> Floats:
 
 
 def random_source(entropy: Entropy) -> np.random.Generator:
-    """Return a generator for simulations under the null: they touch no data, so that fast pseudo-randomness
-    will do."""
+    """Return a generator for simulations under the null hypothesis. They read no data, so that a fast
+    pseudo-random generator is enough."""
     return np.random.default_rng(entropy.integer(128))
 
 
 def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
-    """Draw discrete Laplace noise for simulations: the difference of two geometric variables."""
-    loss = -math.expm1(-1 / scale)
-    noise: Floats = (random.geometric(loss, shape) - random.geometric(loss, shape)).astype(np.float64)
+    """Draw discrete Laplace noise for simulations: the difference of two geometric variables; for very large
+    scales continuous Laplace noise, from which it differs by less than floats resolve."""
+    if scale > _LARGEST_DISCRETE_SCALE:
+        return np.rint(random.laplace(0.0, scale, shape))
+    success = -math.expm1(-1 / scale)
+    noise: Floats = (random.geometric(success, shape) - random.geometric(success, shape)).astype(np.float64)
     return noise
 
 
 def monte_carlo(observed: float, under_null: Floats) -> float:
-    """Return (1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of
-    simulations."""
+    """Return (1 + the number of simulated statistics that are at least the observed one) / (1 + their
+    number): a p-value that is valid for any number of simulations."""
     return float((1 + np.count_nonzero(under_null >= observed)) / (1 + len(under_null)))
 
 
 def two_sided(greater: float, less: float, alternative: str) -> float:
-    """Return the p-value for an alternative, from both one-sided ones."""
+    """Return the p-value for an alternative, from the two one-sided p-values."""
     if alternative == "two-sided":
         return min(1.0, 2 * min(greater, less))
     return greater if alternative == "greater" else less
 
 
 def values_in(batch: Any, index: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the numbers of a column inside their bounds, and which rows have one."""
+    """Return the numbers of a column, clipped to its bounds, and which rows have a number."""
     array = arrow_columns.unpacked(batch.column(index))
     bounds = public.bounds(column)
     values = np.clip(
@@ -132,7 +140,8 @@ def groups_in(
 def check_groups(
     public: Public, column: str, groups: Any, at_least: int = 2, at_most: int | None = None
 ) -> Any:
-    """Return the categories to compare: all that are declared, or those that are named."""
+    """Return the categories to compare: `groups`, or all declared categories where that is None. Refuses
+    undeclared or repeated ones, and fewer or more than allowed."""
     declared = public.categories(column).values
     chosen = declared if groups is None else _require.listed(groups=groups)
     if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):

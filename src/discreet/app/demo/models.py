@@ -77,7 +77,7 @@ def _network(x: Any, y: Any) -> Any:
     from sklearn.neural_network import MLPClassifier
 
     with warnings.catch_warnings():
-        # of not having converged in 60 iterations, which does not matter here
+        # The warning that 60 iterations did not converge does not matter here.
         warnings.simplefilter("ignore")
         return MLPClassifier((64,), solver="lbfgs", alpha=1e-6, max_iter=60, random_state=0).fit(x, y)
 
@@ -121,12 +121,13 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
             [name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{rate.tpr[0]:.1%} to {rate.tpr[1]:.1%}"]
         )
     stage.table(
-        ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"],
+        ["attack", "area under the curve", "members found at 1% false alarms", "its 95% limits*"],
         rows,
     )
     bound = number(100 * (float(np.exp(EPSILON)) * 0.01 + DELTA))
     stage.say(
-        f"\nEpsilon {EPSILON:g} (delta {DELTA:g}) promises that no attack finds more than {bound}% of the "
+        f"\n* The threshold is set on one random half of the scores, and measured on the other.\n"
+        f"Epsilon {EPSILON:g} (delta {DELTA:g}) promises that no attack finds more than {bound}% of the "
         f"members at 1% false alarms.\n"
     )
 

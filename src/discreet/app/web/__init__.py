@@ -1,8 +1,9 @@
 """The server: the curator as a service, over HTTP and in the browser.
 
-`build` makes the application from `Settings`. The front process authenticates and waits; worker processes
-read data. Everything that costs goes through the same curator and the same ledger as a local session. Names
-are loaded when they are first used: a worker needs no FastAPI.
+`build` makes the application from `Settings`. The front process runs the application: it authenticates
+people, passes their requests to worker processes, and waits for the replies. Only worker processes read data.
+Every charge goes through the same curator and the same ledger as in a local session. The names below are
+imported when they are first used, because a worker needs no FastAPI.
 """
 
 from importlib import import_module
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .store import Role, ServerStore
 
-_HOMES = {"Role": "store", "ServerStore": "store", "Settings": "settings", "build": "server"}
+# The module that defines each name.
+_MODULES = {"Role": "store", "ServerStore": "store", "Settings": "settings", "build": "server"}
 __all__ = ["Role", "ServerStore", "Settings", "build"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

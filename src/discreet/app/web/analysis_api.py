@@ -1,4 +1,7 @@
-"""The HTTP interface of what is not SQL: synthetic copies, streams, plans and explanations."""
+"""HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for questions.
+
+"Free" means: it costs no privacy, because it reads no data.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from .store import Person
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Rows = Annotated[int | None, Query(ge=1, le=10**7)]
 Seed = Annotated[int | None, Query(ge=0, lt=2**63)]
+# The format of a downloaded file, as it stands in the path of the request.
 Form = Annotated[str, Path(pattern="^(parquet|csv)$")]
-FORMS = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8"}
+MEDIA_TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8"}
 
 
 @router.post("/datasets/{name}/plan")
@@ -31,50 +35,52 @@ async def plan(request: Request, name: DatasetName, body: bodies.PlanBody, perso
 async def explain(
     request: Request, name: DatasetName, body: bodies.ExplainBody, person: Asker
 ) -> dict[str, Any]:
-    """Say what a price, a planned question, a stored release or the ledger means for one person; free."""
+    """Explain what a price, a planned question, a stored release or the ledger means for one person; free."""
     return await explained(request, name, person, **options_of(body))
 
 
 async def explained(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
-    """Return an explanation, of releases whose time has come."""
+    """Return an explanation; a stored release is explained once its public time is over
+    (`FrontDesk.horizon`)."""
     desk, dataset = desk_of(request), granted(request, name, person)
     return await desk.look("explain", person, dataset, horizon=desk.horizon(person, dataset), **options)
 
 
-# synthetic copies: made by a job
+# synthetic copies; a job makes them (`api.submit`)
 
 
 @router.post("/datasets/{name}/copies/preview")
 async def preview_copy(
     request: Request, name: DatasetName, body: bodies.SynthesizeBody, person: Asker
 ) -> dict[str, Any]:
-    """Price of a synthetic copy; free. It is made by a job."""
+    """Return the price of a synthetic copy; free. A job makes the copy itself."""
     dataset = granted(request, name, person)
     return await desk_of(request).look("preview_copy", person, dataset, **options_of(body))
 
 
 @router.get("/datasets/{name}/copies")
 async def copies(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
-    """List synthetic copies: an analyst's own."""
+    """List synthetic copies: all to the steward; to an analyst their own and those served to them."""
     return await of_copies(request, name, person, "copies", last=last)
 
 
 async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> dict[str, Any]:
-    """Do what is free with synthetic copies whose time has come, where no table is open."""
+    """Run a free verb on synthetic copies whose public time is over (`FrontDesk.horizon`), in a worker that
+    has no table open."""
     desk, dataset = desk_of(request), granted(request, name, person)
     return await desk.draw(verb, person, dataset, horizon=desk.horizon(person, dataset), **options)
 
 
 @router.get("/datasets/{name}/copies/{number}")
 async def copy(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
-    """Return the released tables of a copy, from which any number of rows can be drawn, and its card."""
+    """Return the released model of a copy, from which any number of rows can be drawn, and its card."""
     return await of_copies(request, name, person, "copy", number=number)
 
 
 @router.get(
     "/datasets/{name}/copies/{number}/rows.{form}",
     response_class=Response,
-    responses={200: {"content": {kind: {} for kind in FORMS.values()}}},
+    responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
 )
 async def copy_rows(
     request: Request,
@@ -102,14 +108,14 @@ async def rows_file(
     options = {"number": number, "form": form, "rows": rows, "seed": seed}
     facts = await of_copies(request, name, person, "copy_rows", **options)
     headers = {"Content-Disposition": f'attachment; filename="copy-{number}.{form}"'}
-    return Response(base64.b64decode(facts["file"]), media_type=FORMS[form], headers=headers)
+    return Response(base64.b64decode(facts["file"]), media_type=MEDIA_TYPES[form], headers=headers)
 
 
 @router.post("/datasets/{name}/copies/{number}/query")
 async def ask_copy(
     request: Request, name: DatasetName, number: Number, body: bodies.CopyQueryBody, person: Asker
 ) -> dict[str, Any]:
-    """Ask a copy in SQL; free, and without an interval around the truth."""
+    """Answer SQL from the rows of a copy; free. The answer has no interval around the true one."""
     return await of_copies(request, name, person, "ask_copy", number=number, **options_of(body))
 
 
@@ -126,7 +132,7 @@ async def start_stream(
 
 @router.get("/datasets/{name}/streams")
 async def streams(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
-    """List streams: an analyst's own."""
+    """List streams: all to the steward, to an analyst their own."""
     return await desk_of(request).look("streams", person, granted(request, name, person), last=last)
 
 
@@ -148,7 +154,8 @@ async def read_stream(
 async def tick(
     request: Request, name: DatasetName, number: Number, body: bodies.TickBody, person: Asker
 ) -> dict[str, Any]:
-    """Close one tick of a stream: with the rows of its clock, or with rows that the steward sends."""
+    """Close one tick of a stream: with the table's rows of that tick if the stream has a clock (a column of
+    dates), else with rows that the steward sends."""
     options = {"number": number, **options_of(body)}
     return await desk_of(request).ask("tick", person, granted(request, name, person), **options)
 
@@ -157,6 +164,6 @@ async def tick(
 async def feed(
     request: Request, name: DatasetName, number: Number, body: bodies.FeedBody, person: Asker
 ) -> dict[str, Any]:
-    """Let a live mechanism go on with the table as it is now: its next version."""
+    """Continue a live mechanism with the table as it is now, the next version of the table."""
     options = {"number": number, **options_of(body)}
     return await desk_of(request).ask("feed", person, granted(request, name, person), **options)

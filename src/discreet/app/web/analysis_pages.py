@@ -1,4 +1,4 @@
-"""Pages of the console beside questions: models, synthetic copies, their jobs, and what prices mean."""
+"""Pages of the console for models, synthetic copies, their jobs, and explanations of prices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .store import Person
 
 router = APIRouter()
 AUDIENCES = ("public", "policy", "engineer")
-# rows of an answer from a copy that a page shows
+# The most rows of an answer from a copy that a page shows. Convention, not measured.
 SHOWN = 500
 
 
@@ -32,7 +32,7 @@ SHOWN = 500
 
 @router.get("/data/{name}/models")
 async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Models of this dataset: begin one, and see those that were begun."""
+    """Show the form that begins a model, and the list of models that were begun."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
     columns = [column for column in column_facts(public) if column["name"] != public.unit.column]
@@ -46,23 +46,24 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 @router.post("/data/{name}/models")
 async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Begin to fit a model."""
+    """Submit a job that fits a model: `Ridge` for a number, `LogisticRegression` for classes."""
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
     dataset, target = granted(request, name, person), form.get("target", "")
     public = _registry.from_json((await desk_of(request).look("describe", person, dataset))["public"])
     declared = dict(public.schema).get(target)
-    number = form.get("kind") == "number" or (form.get("kind") != "classes" and isinstance(declared, Bounds))
+    kind = form.get("kind")
+    is_number = kind == "number" or (kind != "classes" and isinstance(declared, Bounds))
     parameters: dict[str, Any] = {"epsilon": epsilon}
-    if not number and public.size is None:
+    if not is_number and public.size is None:
         parameters["n"] = _people(form.get("n", ""))
-    described = {"estimator": "Ridge" if number else "LogisticRegression", "parameters": parameters}
+    described = {"estimator": "Ridge" if is_number else "LogisticRegression", "parameters": parameters}
     desk_of(request).submit("fit", person, dataset, seconds, {"estimator": described, "target": target})
     return _job_list(request, name, person, "fit")
 
 
 def _people(text: str) -> int:
-    """Return about how many people there are, as the form says."""
+    """Return the approximate number of people from the text of its field."""
     if not text.isdecimal() or len(text) > 11 or not 1 <= int(text) <= 10**10:
         raise InvalidInput(
             "a model of classes needs to know about how many people are in the table: a whole number, from "
@@ -72,7 +73,7 @@ def _people(text: str) -> int:
 
 
 def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, float]:
-    """Return the epsilon and the seconds of a job."""
+    """Return the epsilon of a job and the seconds after which its result is shown, from its form."""
     limit = desk_of(request).settings.job_seconds
     try:
         epsilon, seconds = float(form.get("epsilon", "")), float(form.get("seconds", ""))
@@ -89,6 +90,7 @@ def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, floa
 
 
 def _jobs(request: Request, name: str, person: Person, verb: str) -> list[dict[str, Any]]:
+    """Return the person's jobs of one verb ("fit" or "synthesize") on a dataset, the newest first."""
     jobs = [j for j in store_of(request).jobs(person.name) if j["dataset"] == name and j["verb"] == verb]
     return [api.job_json(job) | {"result": job["result"], "created": job["created"]} for job in jobs]
 
@@ -99,14 +101,14 @@ def _job_list(request: Request, name: str, person: Person, verb: str) -> HTMLRes
 
 @router.get("/data/{name}/jobs/{verb}")
 async def job_list(request: Request, name: str, verb: str, person: Asker) -> HTMLResponse:
-    """The list of jobs of one kind, again and again while one is running."""
+    """Return the list of jobs of one verb; the page requests it again while a job is running."""
     granted(request, name, person)
     return _job_list(request, name, person, verb)
 
 
 @router.post("/data/{name}/jobs/{job}/cancel")
 async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLResponse:
-    """End a job; what it was charged stays charged."""
+    """Cancel a job; what it was charged stays charged."""
     ended = api.own_job(request, job, person)
     desk_of(request).cancel(job)
     return _job_list(request, name, person, ended["verb"])
@@ -114,7 +116,7 @@ async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLRe
 
 @router.get("/data/{name}/jobs/{job}/model")
 async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
-    """The model of a job that is done: JSON, or safetensors of a network."""
+    """Download the model of a finished job: safetensors for a neural network, else JSON."""
     done = api.own_job(request, job, person)
     if done["state"] != "done" or done["verb"] != "fit":
         raise HTTPError("NotFound", "this job has no model.")
@@ -132,10 +134,11 @@ async def model_file(request: Request, name: str, job: str, person: Asker) -> Re
 
 @router.get("/data/{name}/copies")
 async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Synthetic copies: make one, download those that are there, ask them."""
+    """Show the form that makes a synthetic copy, and the copies that can be downloaded or asked."""
     dataset, desk = granted(request, name, person), desk_of(request)
     facts = await desk.look("describe", person, dataset)
     public = _registry.from_json(facts["public"])
+    # A copy has no column of free text, and none that identifies people.
     hidden = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
     columns = [column_info for column_info in column_facts(public) if column_info["name"] not in hidden]
     return render(
@@ -147,14 +150,18 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
+    """Return the person's latest synthetic copies, the newest first."""
     releases = await analysis_api.of_copies(request, name, person, "copies", last=100)
     lines: list[dict[str, Any]] = releases["copies"]
     return lines[::-1]
 
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the options of a synthesis from the fields of the page: numbers are cut into bins."""
-    # a table may have many columns
+    """Return the options of a synthesis, and the text fields of the form they come from.
+
+    Each chosen column of numbers or dates gets the number of bins that the form names.
+    """
+    # More fields than `form_of` allows: there is one for each chosen column.
     raw = await request.form(max_fields=2000, max_files=1)
     form = {name: value for name, value in raw.items() if isinstance(value, str)}
     try:
@@ -168,14 +175,14 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
         raise InvalidInput("choose at least one column. Nothing was charged.")
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
-    wide = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
+    binned = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
     options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": names}
-    return options | {"bins": {column: bins for column in names if column in wide}}, form
+    return options | {"bins": {column: bins for column in names if column in binned}}, form
 
 
 @router.post("/data/{name}/copies/preview")
 async def preview_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Price of a copy while its columns are chosen."""
+    """Show the price of a copy; the page requests it while columns are chosen."""
     options, _ = await _synthesis(request, name, person)
     dataset = granted(request, name, person)
     facts = await desk_of(request).look("preview_copy", person, dataset, **options)
@@ -187,7 +194,7 @@ async def preview_copy(request: Request, name: str, person: Asker) -> HTMLRespon
 
 @router.post("/data/{name}/copies")
 async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Begin to make a copy."""
+    """Submit a job that makes a copy."""
     options, form = await _synthesis(request, name, person)
     _, seconds = _price_and_time(request, form)
     desk_of(request).submit("synthesize", person, granted(request, name, person), seconds, options)
@@ -196,15 +203,15 @@ async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse
 
 @router.get("/data/{name}/copies/{number}/{form}")
 async def copy_file(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
-    """The rows of a copy as a file."""
-    if form not in analysis_api.FORMS:
+    """Download the rows of a copy."""
+    if form not in analysis_api.MEDIA_TYPES:
         raise HTTPError("NotFound", "a copy is downloaded as parquet or csv.")
     return await analysis_api.rows_file(request, name, number, form, person)
 
 
 @router.post("/data/{name}/copies/{number}/ask")
 async def ask_copy(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
-    """Ask a copy in SQL, for nothing."""
+    """Answer SQL from the rows of a copy; free."""
     text = (await form_of(request)).get("sql", "").strip()
     if not text or len(text) > 20_000:
         raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
@@ -212,12 +219,12 @@ async def ask_copy(request: Request, name: str, number: int, person: Asker) -> H
     return render(request, "copy_answer.html", facts=facts, rows=facts["rows"][:SHOWN])
 
 
-# what prices mean
+# explanations
 
 
 @router.get("/data/{name}/explain")
 async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """What a price, a release or the ledger means for one person."""
+    """Explain what a price, a release or the ledger means for one person."""
     query = request.query_params
     audience = query.get("for") if query.get("for") in AUDIENCES else "public"
     options: dict[str, Any] = {"audience": audience}
@@ -232,7 +239,7 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
     if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
         raise InvalidInput("an epsilon is above 0, and a delta between 0 and 1.")
     explanation = await analysis_api.explained(request, name, person, **options)
-    # made by `explaining.pages.fragment`, which escapes everything that others wrote
+    # `Markup` is safe: `explaining.pages.fragment` made this HTML, and escaped every text in it.
     return render(
         request, "explain.html", person=person, name=name, html=Markup(explanation["html"]),
         audience=audience, audiences=AUDIENCES, epsilon=query.get("epsilon", ""),

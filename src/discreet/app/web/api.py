@@ -1,4 +1,7 @@
-"""The HTTP interface for programs: `/api/v1`. `dp.connect` speaks it."""
+"""HTTP routes for programs, under `/api/v1`: questions, mechanisms, models, releases, ledgers and jobs.
+
+`dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
 Anybody = Annotated[Person, Depends(allow(*EVERYBODY))]
 Asker = Annotated[Person, Depends(allow(*ASKERS))]
 DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
+# The number of an entry of the ledger, as the caller sees it (`numbering`).
 Number = Annotated[int, Path(ge=1, le=2**53)]
+# How many of the latest lines are returned.
 Last = Annotated[int, Query(ge=1, le=1000)]
 JobId = Annotated[str, Path(min_length=32, max_length=32, pattern="^[0-9a-f]+$")]
 
@@ -30,7 +35,7 @@ async def me(person: Anybody) -> dict[str, Any]:
 
 @router.get("/datasets")
 async def datasets(request: Request, person: Anybody) -> dict[str, Any]:
-    """List the datasets that were granted."""
+    """List the datasets that the caller may see."""
     return {"datasets": [dataset.name for dataset in store_of(request).datasets(person)]}
 
 
@@ -44,7 +49,7 @@ async def dataset(request: Request, name: DatasetName, person: Anybody) -> dict[
 
 @router.get("/datasets/{name}/budget")
 async def budget(request: Request, name: DatasetName, person: Anybody) -> dict[str, Any]:
-    """Say what was spent of what."""
+    """Return what the caller has spent, and their limits."""
     return await desk_of(request).look("budget", person, granted(request, name, person))
 
 
@@ -52,7 +57,7 @@ async def budget(request: Request, name: DatasetName, person: Anybody) -> dict[s
 async def preview(
     request: Request, name: DatasetName, body: bodies.PreviewBody, person: Asker
 ) -> dict[str, Any]:
-    """Return the price and expected error of a question; free, and no data is touched."""
+    """Return the price and expected error of a question; free."""
     return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
 
 
@@ -110,7 +115,7 @@ async def start(
 async def answer(
     request: Request, name: DatasetName, number: Number, body: bodies.QuestionBody, person: Asker
 ) -> dict[str, Any]:
-    """Ask a live mechanism that you started."""
+    """Put a question to a live mechanism that the caller started."""
     options = {"number": number, **options_of(body)}
     return await desk_of(request).ask("answer", person, granted(request, name, person), **options)
 
@@ -123,7 +128,7 @@ async def fit(request: Request, name: DatasetName, body: bodies.FitBody, person:
 
 @router.get("/datasets/{name}/releases")
 async def releases(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
-    """List stored releases: an analyst's own."""
+    """List stored releases: all to the steward; to an analyst their own and those served to them."""
     return await stored_releases(request, name, person, last=last)
 
 
@@ -134,7 +139,7 @@ async def release(request: Request, name: DatasetName, number: Number, person: A
 
 
 async def stored_releases(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
-    """Return stored releases whose time has come."""
+    """Return stored releases; an analyst's own once their public time is over (`FrontDesk.horizon`)."""
     desk, dataset = desk_of(request), granted(request, name, person)
     return await desk.look("releases", person, dataset, horizon=desk.horizon(person, dataset), **options)
 
@@ -151,13 +156,14 @@ async def check(
     name: DatasetName,
     person: Annotated[Person, Depends(allow(Role.STEWARD, Role.AUDITOR))],
 ) -> dict[str, Any]:
-    """Verify every hash, signature and total."""
+    """Verify every hash, signature and total of the ledger."""
     return await desk_of(request).look("check", person, granted(request, name, person))
 
 
 @router.post("/datasets/{name}/jobs", status_code=202)
 async def submit(request: Request, name: DatasetName, body: bodies.JobBody, person: Asker) -> dict[str, Any]:
-    """Begin long work. Its result is there after `seconds`, which you choose, and not before."""
+    """Begin long work. You choose `seconds`: the result is there that long after the job's process was ready,
+    and not before."""
     works = {
         "fit": body.fit,
         "sql": body.query,
@@ -190,14 +196,14 @@ async def jobs(request: Request, person: Asker) -> dict[str, Any]:
 
 @router.get("/jobs/{job}")
 async def job(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
-    """Say how a job stands: public facts only, and its result when its time has come."""
+    """Return the public facts of a job, and its result once its public time is over."""
     row = own_job(request, job, person)
     return job_json(row) | {"result": row["result"]}
 
 
 @router.delete("/jobs/{job}")
 async def cancel(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
-    """End a job. What it was charged stays charged."""
+    """Cancel a job. What it was charged stays charged."""
     own_job(request, job, person)
     return {"cancelled": desk_of(request).cancel(job)}
 
@@ -211,8 +217,9 @@ def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
 
 
 def job_json(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what is public of a job: its clock, not its work."""
-    # a clock that was set back shows 0, and one that was set forward the end
+    """Return the public facts of a job. `elapsed` is the time since its process was ready, in whole seconds;
+    it says nothing of the progress of the work."""
+    # Within 0 and `seconds`, even if the machine's clock was set in the meantime.
     elapsed = max(0.0, min(time.time() - job["created"], job["seconds"]))
     facts = {name: job[name] for name in ("id", "dataset", "verb", "state", "seconds")}
     running = job["state"] in ("waiting", "running")

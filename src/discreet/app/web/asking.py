@@ -1,5 +1,7 @@
-"""Request handlers of a worker that answer: previews, questions, described mechanisms, live answerers,
-models."""
+"""Request handlers of a worker for previews, questions, described mechanisms, live mechanisms and models.
+
+A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimators`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from .sessions import Desk, Request, Result, entry_number, numbers, session_of, 
 
 
 def account_json(session: Session) -> dict[str, Any]:
-    """Return the account of the caller, and its parts by period."""
+    """Return the account of the caller as JSON, and under "accounts" one line for each period."""
     return {
         "used": session.spent,
         "remaining": session.remaining,
@@ -34,13 +36,14 @@ def account_json(session: Session) -> dict[str, Any]:
 
 
 def open_table(desk: Desk, request: Request) -> Result:
-    """Open a dataset, so that the next question need not."""
+    """Open the table of a dataset now, so that the next question does not wait for it."""
     desk.session(request["dataset"], STEWARD)
     return {}
 
 
 def describe(desk: Desk, request: Request) -> Result:
-    """Return what is public about a dataset, and the account of the caller."""
+    """Return the public facts of a dataset, the account of the caller, and whether the caller has a budget of
+    their own."""
     session, _ = session_of(desk, request)
     has_own_budget = session.curator.policy.of(request["analyst"]) is not None
     return {
@@ -51,12 +54,14 @@ def describe(desk: Desk, request: Request) -> Result:
 
 
 def budget(desk: Desk, request: Request) -> Result:
+    """Return the account of the caller."""
     session, _ = session_of(desk, request)
     return account_json(session)
 
 
 def preview(desk: Desk, request: Request) -> Result:
-    """Price and error of a question, of questions together, or of a described mechanism."""
+    """Return the price and expected error of a question, or of several answered together, or the price of a
+    described mechanism."""
     session, options = session_of(desk, request)
     described = options.pop("mechanism", None)
     if described is not None:
@@ -71,7 +76,7 @@ def preview(desk: Desk, request: Request) -> Result:
     query_preview = session.preview(text if questions is None else questions, **numbers(options))
     facts = requests.preview_json(query_preview)
     if in_odds:
-        # for the console: it takes an accountant's time where noise is Gaussian
+        # Only for the console: where noise is Gaussian an accountant computes them, which takes seconds.
         facts["odds"] = odds(query_preview.query.event, float(facts.get("delta") or 0.0))
     return facts
 
@@ -121,7 +126,7 @@ def start(desk: Desk, request: Request) -> Result:
 
 
 def watch(desk: Desk, request: Request) -> Result:
-    """Pay for a sparse vector over counts."""
+    """Pay for a watch on counts (the sparse vector technique), and open it."""
     session, options = session_of(desk, request)
     threshold_watch = session.watch(options.pop("threshold"), **numbers(options))
     number = shown_number(desk, request, threshold_watch.number)
@@ -129,10 +134,10 @@ def watch(desk: Desk, request: Request) -> Result:
 
 
 def answer(desk: Desk, request: Request) -> Result:
-    """Answer a question to a live mechanism; only who started it may ask."""
+    """Answer a question to a live mechanism; only the person who started it may ask."""
     session, options = session_of(desk, request)
     number = entry_number(desk, request, options["number"])
-    # A number that means nothing and one that is another's are told alike.
+    # The error is the same for an unknown number and for another person's.
     try:
         body = session.ledger.entry(number).body
     except DiscreetError:
@@ -164,7 +169,10 @@ def fit(desk: Desk, request: Request) -> Result:
 
 
 def release_json(release: Release) -> dict[str, Any]:
-    """Return a release as it is stored: value, price, and its errors at some confidences."""
+    """Return a release as JSON: its value, its privacy event, and its errors at several confidences.
+
+    "scored": whether the errors are in scores or ranks, not in the unit of the value.
+    """
     return {
         "value": values.encode(release.value),
         "event": release.event.to_json(),
@@ -174,7 +182,8 @@ def release_json(release: Release) -> dict[str, Any]:
 
 
 def mechanism_of(described: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
-    """Return the mechanism that a description names; refused unless it is of one of the kinds."""
+    """Return the mechanism that a JSON description names; refused unless it is of one of the classes in
+    `kinds` and was made for the public facts of this dataset."""
     mechanism = _registry.from_json(described)
     if not any(isinstance(mechanism, kind) for kind in kinds) or not hasattr(mechanism, "event"):
         raise InvalidInput(
@@ -184,7 +193,6 @@ def mechanism_of(described: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
     if getattr(mechanism, "public", None) != public:
         raise InvalidInput(
             "the mechanism was described for other public facts than this dataset has now. Nothing was "
-            "charged "
-            "or read. Build it from the session's own `public`."
+            "charged or read. Build it from the session's own `public`."
         )
     return mechanism

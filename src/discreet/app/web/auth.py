@@ -1,7 +1,7 @@
-"""Who sends a request, and whether they may: tokens, cookies, the origin of a form, rates.
+"""Decides who sends a request and whether they may: tokens, cookies, the origin of a form, rates.
 
-Every route names the roles it is for with `allow`; a route that names none is refused to all
-(tests/web/test_authorization.py walks over all of them).
+Every route names the roles that may use it, with `allow`. FastAPI would serve a route that names none to
+everybody: tests/web/test_authorization.py goes through all routes and fails for one that is not in its list.
 """
 
 from __future__ import annotations
@@ -21,25 +21,32 @@ from .store import Dataset, Person, Role, ServerStore
 from .tokens import same
 
 COOKIE = "discreet_session"
+# Methods that change nothing, so that they need no CSRF token.
 SAFE = ("GET", "HEAD")
 EVERYBODY = (Role.STEWARD, Role.ANALYST, Role.AUDITOR)
 ASKERS = (Role.STEWARD, Role.ANALYST)
 
 
 def cookie_name(settings: Settings) -> str:
-    """Return the name of the session's cookie: over TLS one that no other host can set (`__Host-`)."""
+    """Return the name of the session's cookie. Over TLS its prefix `__Host-` keeps other hosts from
+    setting it."""
     return f"__Host-{COOKIE}" if settings.secure else COOKIE
 
 
 class Rates:
-    """A token bucket for each of at most `capacity` keys."""
+    """A token bucket for each key (a person or an address).
+
+    A bucket holds at most `burst` tokens and gains `rate` of them per second. Beyond `capacity` keys the one
+    that was used least recently is forgotten, which fills its bucket; the limit bounds memory, not measured.
+    """
 
     def __init__(self, rate: float, burst: float, capacity: int = 10_000) -> None:
         self.rate, self.burst, self.capacity = rate, burst, capacity
+        # By key: the tokens that are left, and when that was computed.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> bool:
-        """Take one from the bucket; whether there was one."""
+        """Take a token from the bucket of a key; return whether there was one."""
         now = time.monotonic()
         tokens, then = self._buckets.pop(key, (self.burst, now))
         tokens = min(self.burst, tokens + (now - then) * self.rate)
@@ -50,7 +57,7 @@ class Rates:
 
 
 class Gate:
-    """Everything that decides whether a request may pass."""
+    """Identifies who sends a request, and limits how often."""
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
@@ -58,7 +65,7 @@ class Gate:
         self.logins = Rates(settings.logins / 60, settings.logins)
 
     def identify(self, request: Request) -> Person:
-        """Return whose token or cookie a request has; refused if nobody's."""
+        """Return the person whose token or cookie a request carries; refused if it is nobody's."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, token = header.partition(" ")
@@ -74,8 +81,9 @@ class Gate:
         return who
 
     def person(self, request: Request) -> Person:
-        """Return who sends a request; refused if nobody known, from another origin, or too often."""
+        """Return the person who sends a request; refused if unknown, from another site, or too often."""
         who = self.identify(request)
+        # A browser adds the cookie to forms of other sites, too; a token it never adds by itself.
         if who.csrf is not None and request.method not in SAFE:
             check_origin(request)
             sent = request.headers.get("x-csrf-token", "")
@@ -89,22 +97,27 @@ class Gate:
 
 
 def check_origin(request: Request) -> None:
-    """Refuse what a page of another site sent: by Origin, and by Sec-Fetch-Site where browsers send it."""
+    """Refuse a request that a page of another site sent, by its headers Origin and Sec-Fetch-Site, if any."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    try:
+        origin_host = None if origin is None else urlsplit(origin).netloc
+    except ValueError:
+        # This is no URL, and so not the origin of a page of this server.
+        origin_host = ""
+    if origin_host is not None and origin_host != request.headers.get("host"):
         raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
 
 
 def check_role(person: Person, roles: tuple[Role, ...]) -> None:
-    """Refuse who has none of some roles."""
+    """Refuse a person who has none of these roles."""
     if person.role not in roles:
         raise HTTPError("Forbidden", f"this is not for the role {person.role}. Nothing was done.")
 
 
 def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
-    """Return a dependency that lets some roles pass."""
+    """Return a FastAPI dependency that gives the person of a request, and refuses other roles than these."""
 
     async def allowed(request: Request) -> Person:
         gate: Gate = request.app.state.gate
@@ -117,7 +130,7 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
 
 
 def granted(request: Request, name: str, person: Person) -> Dataset:
-    """Return a dataset that a person may use; the same answer for one that is absent and one not granted."""
+    """Return a dataset that a person may use; an unknown one and one not granted give the same error."""
     dataset = request.app.state.store.dataset(name, person)
     if dataset is None:
         raise HTTPError("NotFound", "there is no dataset of this name that was granted to you.")
@@ -135,5 +148,5 @@ def store_of(request: Request) -> ServerStore:
 
 
 def options_of(body: Any) -> dict[str, Any]:
-    """Return the options that a request's body gave."""
+    """Return the fields of a request's body by name, without those that are None."""
     return {name: value for name, value in body.model_dump().items() if value is not None}

@@ -1,4 +1,7 @@
-"""The bodies of requests: every field with its limits, nothing else accepted."""
+"""The bodies of requests: every field has its limits, and unknown fields are refused.
+
+The limits keep absurd requests from the workers. They are conventions, not measured.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# An amount: a float, or an exact fraction such as {"fraction": "1/3"}.
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
+# Names of the periods that a question is about, where a budget is per period.
 Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None
+# A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
 
 
 class Body(BaseModel):
     """What all bodies share: a field that is not known is an error, and so is one of another type.
 
-    Without `strict` true would be an epsilon of 1, and "yes" a flag.
+    Without `strict`, pydantic would take true for an epsilon of 1, and "yes" for a flag.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -107,8 +113,8 @@ Column = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class FitBody(Body):
-    """A model of one column: the name and parameters of an estimator. Without a target where nothing is
-    predicted."""
+    """A model: the name and parameters of an estimator, the column to predict, and the columns to predict it
+    from. `target` is None for an estimator that predicts nothing, such as `PCA`."""
 
     estimator: Described
     target: Column | None = None
@@ -117,7 +123,7 @@ class FitBody(Body):
 
 
 class WorkBody(Body):
-    """A piece of work of a plan: one of sql, queries and estimator."""
+    """A piece of work of a plan: exactly one of `sql`, `queries` and `estimator`, with its options."""
 
     sql: SQL | None = None
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)] | None = None
@@ -142,7 +148,8 @@ class PlanBody(Body):
 
 
 class ExplainBody(Body):
-    """What is explained: a question in SQL at its terms, a stored release, an epsilon, or else the ledger."""
+    """What is to be explained: a question in SQL with its terms, a stored release by its number, an epsilon,
+    or else the ledger."""
 
     sql: SQL | None = None
     number: Annotated[int, Field(ge=1, le=2**53)] | None = None
@@ -159,6 +166,7 @@ class ExplainBody(Body):
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+# An edge of a bin: a number, or a date as text.
 Edge = Finite | Annotated[str, Field(max_length=64)]
 Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_length=10_000)]
 
@@ -219,7 +227,10 @@ class ArrowBody(Body):
 
 
 class TickBody(Body):
-    """One tick of a stream. `rows` are the steward's; with a clock and without rows, those of the table."""
+    """One tick of a stream: the new rows, which only the steward may send, and a name for the tick.
+
+    A stream with a clock takes the rows of the tick from the table if none are sent.
+    """
 
     rows: ArrowBody | Rows | None = None
     tick: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -227,13 +238,13 @@ class TickBody(Body):
 
 
 class FeedBody(Body):
-    """Nothing but the periods that a live mechanism was started in."""
+    """The periods in which the live mechanism was started; nothing else can be chosen."""
 
     periods: Periods = None
 
 
 class JobBody(Body):
-    """Long work: one of the other bodies, and when its result is to be there."""
+    """Long work: exactly one of the bodies below, and after how many seconds its result is shown."""
 
     seconds: Annotated[float, Field(gt=0, le=10**6)] = 60.0
     fit: FitBody | None = None
@@ -244,7 +255,7 @@ class JobBody(Body):
 
 
 class BudgetBody(Body):
-    """A budget."""
+    """A budget: a limit on either `epsilon` or `rho`, with its `delta`."""
 
     epsilon: Annotated[float, Field(gt=0, le=1e6)] | None = None
     rho: Annotated[float, Field(gt=0, le=1e6)] | None = None
@@ -252,7 +263,8 @@ class BudgetBody(Body):
 
 
 class PolicyBody(Body):
-    """The dataset's budget, and those of analysts; null is one limited by the dataset's only."""
+    """The dataset's budget, and the analysts' own by name; an analyst with null is limited by the dataset's
+    budget only. `large_delta`: accept a delta that is not far below one over the number of people."""
 
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]

@@ -1,8 +1,9 @@
 """Request handlers of a worker for ledgers, releases, spending and budgets, and for the steward's drafts and
 new datasets.
 
-What an analyst may see of others, and when, is decided here (`_analyst_line`, `visible_releases`); the rest
-lays out entries of the ledger as JSON.
+What an analyst may see of others, and when, is decided here (`_analyst_line`, `visible_releases`); the other
+functions only write entries of the ledger as JSON. "The horizon" is the moment that `FrontDesk.horizon`
+returns: a release whose charge is later may still have to wait for its public time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def ledger(desk: Desk, request: Request) -> Result:
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
         visible_entries = entries.own_entries(session.ledger, request["analyst"])
-        # what points to a charge says when its work was done: an analyst sees the charges alone
+        # Other entries, such as releases, are written when the work of a charge is done, so that their times
+        # would tell how long it took: an analyst sees no other entry than charges and served answers.
         charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
         delta = session.budget.delta
         own_numbers = desk.numbers(request["dataset"], request["analyst"])
@@ -47,8 +49,10 @@ def ledger(desk: Desk, request: Request) -> Result:
 
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
-    """Return a charge as its analyst sees it: under their own number, and without what points to others."""
+    """Return a charge or a served answer as its analyst sees it: under their own number, with its time to the
+    minute, and without totals and numbers of entries, which would tell what others do."""
     facts = entries.without_totals(entry)
+    # "own" is the analyst's total after the charge, "release" the number of the entry that was served.
     body = {k: v for k, v in facts["body"].items() if k not in ("own", "release")}
     description = "served from the store" if entry.kind == books.SERVED else entries.what(entry)
     text = entry.body.get("text")
@@ -62,14 +66,18 @@ def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
 
 
 def check(desk: Desk, request: Request) -> Result:
-    """Verify every hash, signature and total of the ledger."""
+    """Verify every hash, signature and total of the ledger; "whole" says whether there is no problem."""
     curator = desk.session(request["dataset"], STEWARD).curator
     problems = curator.verify()
     return {"whole": not problems, "problems": problems, "anchor": str(curator.ledger.anchor)}
 
 
 def spending(desk: Desk, request: Request) -> Result:
-    """Return what was charged when, and by whom: each charge alone, in the budget's unit."""
+    """Return the time, the analyst and the epsilon of every charge, and every account.
+
+    The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho: amounts
+    of the accounts are in the unit that they name.
+    """
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
     charges = []
@@ -86,8 +94,8 @@ def spending(desk: Desk, request: Request) -> Result:
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
-    """Return the epsilon of an event by itself, at delta 0 or at the policy's; None where neither is
-    finite."""
+    """Return the epsilon of an event by itself: at delta 0 if it is finite there, else at `delta`, the
+    policy's; None where neither is finite."""
     from ... import accounting as acc
 
     for candidate_delta in (0.0, delta):
@@ -101,28 +109,30 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
 
 
 def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
-    """Return the stored releases that the caller may see, each with its number and its charge: to an analyst
-    their own and those served to them; all to the steward.
+    """Return the stored releases that the caller may see, each as a tuple of its number, its entry and the
+    entry of its charge: all to the steward; to an analyst their own and those served to them.
 
     An analyst's own release is shown once its charge is older than the horizon, so that the moment at which
     it appears does not tell how long its query took.
 
-    They are in the order of their numbers, which is that of the charges: the order of the releases would say
-    which of two questions took longer.
+    Releases are in the order of their numbers, which for an analyst is the order of the charges: the order in
+    which releases were stored would tell which of two questions took longer.
 
-    What was served to an analyst is shown as they asked it: who asked first, when and in which words is
-    not theirs to know. Its number is that of their own charge, or of its being served.
+    A release that somebody else paid for and that was served to an analyst is shown as if the analyst had
+    asked first: with the analyst's name, their words, and the time and number of the entry that served it.
+    Who asked first, when and in which words stays hidden.
     """
     return sorted(_iterate_visible(desk, request), key=lambda release: release[0])
 
 
 def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number, the release and the charge of every release past the horizon that the caller may
-    see."""
+    """Yield the number, the release and the charge of every release that the caller may see now, in the order
+    in which they were stored."""
     session = desk.session(request["dataset"], request["analyst"])
     analyst, is_analyst = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
     own_numbers = desk.numbers(request["dataset"], analyst)
+    # Entries of the ledger by their own numbers; `served` by the number of the release that was served.
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
     served: dict[int, Any] = {}
@@ -136,10 +146,10 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
     for number, entry in stored.items():
         charge = charges[entry.body["charge"]]
         is_own = entry.body["analyst"] == analyst
-        early = is_own and datetime.fromisoformat(charge.time) > horizon
+        is_early = is_own and datetime.fromisoformat(charge.time) > horizon
         if not is_analyst:
             yield number, entry, charge
-        elif is_own and not early:
+        elif is_own and not is_early:
             yield own_numbers.shown(charge.seq), entry, charge
         elif not is_own and number in served:
             served_entry = served[number]
@@ -153,7 +163,7 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
 
 
 def _with_text(value: Any, text: str) -> Any:
-    """Return a stored value whose answers to SQL say another text of the same question."""
+    """Return a stored value in which every answer to SQL has `text` as its question."""
     if isinstance(value, list):
         return [_with_text(item, text) for item in value]
     if not isinstance(value, dict):
@@ -164,7 +174,8 @@ def _with_text(value: Any, text: str) -> Any:
 
 
 def releases(desk: Desk, request: Request) -> Result:
-    """Return stored releases: to an analyst their own, once they are past the horizon; all to the steward."""
+    """Return the latest stored releases that the caller may see (`visible_releases`), or with the option
+    "number" one of them with its value."""
     number, last = request["options"].get("number"), request["options"]["last"]
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
@@ -177,7 +188,7 @@ def releases(desk: Desk, request: Request) -> Result:
 
 
 def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_value: bool) -> Result:
-    """Return a release as JSON, with its value and event where asked."""
+    """Return a release as JSON; `with_value` adds its value and its privacy event."""
     line = {
         "number": number,
         "analyst": entry.body["analyst"],
@@ -190,7 +201,7 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_va
 
 
 def _kind(value: Any) -> str:
-    """Return what a stored value is: a table, a synthetic copy, or something else."""
+    """Return what a stored value is: "table", "copy" (a synthetic copy) or "value" (anything else)."""
     items = value.get("tuple") if isinstance(value, dict) else None
     item = items[0] if isinstance(items, list) and len(items) == 1 else value
     tag = item.get("type") if isinstance(item, dict) else None
@@ -199,12 +210,16 @@ def _kind(value: Any) -> str:
 
 
 def policy_fingerprint(facts: Result) -> str:
-    """Return a hash of a policy: a form that was made for one policy changes no other."""
+    """Return a hash of a policy's JSON. A form carries the hash of the policy that it shows, and is refused
+    if another policy is in force when it is sent."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def policy(desk: Desk, request: Request) -> Result:
-    """Return the budgets in force, after changing them where the request holds a new policy."""
+    """Return the budgets in force; change them first if the request holds a new policy.
+
+    The option "was" is the `policy_fingerprint` of the policy to be changed; None changes any.
+    """
     curator = desk.session(request["dataset"], STEWARD).curator
     options = request["options"]
     if options.get("policy") is not None:
@@ -222,7 +237,8 @@ def policy(desk: Desk, request: Request) -> Result:
 
 
 def _changed_policy(facts: Options, in_force: Policy) -> Policy:
-    """Return the policy that a request holds, where another one is in force."""
+    """Return the policy that the JSON of a request describes; `in_force` gives what a request cannot say
+    (`_changed_budget`)."""
     own = dict(in_force.analysts)
     analysts = tuple(
         (name, None if budget is None else _changed_budget(budget, own.get(name)))
@@ -232,8 +248,11 @@ def _changed_policy(facts: Options, in_force: Policy) -> Policy:
 
 
 def _changed_budget(facts: Options, old: Budget | None) -> Budget:
-    """Return the budget that a request holds. What a request cannot say stays as it was: the periods, and an
-    amount that is exactly a fraction, if the request repeats the float nearest to it."""
+    """Return the budget that the JSON of a request describes.
+
+    A request can state neither periods nor exact fractions. Both stay as in the `old` budget; an amount that
+    is a fraction stays if the request repeats the float nearest to it.
+    """
     new = Budget(**numbers(facts))
     if old is None:
         return new
@@ -242,11 +261,12 @@ def _changed_budget(facts: Options, old: Budget | None) -> Budget:
 
 
 def _floats(budget: Budget) -> tuple[float | None, ...]:
+    """Return the amounts of a budget, each as the nearest float."""
     return tuple(None if x is None else float(x) for x in (budget.epsilon, budget.rho, budget.delta))
 
 
 def note(desk: Desk, request: Request) -> Result:
-    """Enter an act of the steward into the ledger."""
+    """Write an action of the steward into the ledger."""
     curator = desk.session(request["dataset"], STEWARD).curator
     return {"entry": curator.note("steward", request["options"]).seq}
 
@@ -260,7 +280,8 @@ def draft(desk: Desk, request: Request) -> Result:
 
 
 def create(desk: Desk, request: Request) -> Result:
-    """Open the ledger of a new dataset; the schema file was written before."""
+    """Create the ledger of a new dataset, or open the one that its data has already; the front process has
+    written the schema file before."""
     dataset, options = request["dataset"], request["options"]
     if Path(dataset["ledger"]).exists():
         session = desk.session(dataset, STEWARD)
@@ -285,9 +306,13 @@ def create(desk: Desk, request: Request) -> Result:
 
 
 def _check_in_force(options: Options, policy: Policy) -> None:
-    """Refuse to serve a ledger with a budget or analysts that it does not have; none named are its own."""
+    """Refuse options that name another budget or other analysts than the policy of an existing ledger.
+
+    A budget or analysts that the options leave out are not compared.
+    """
     budget, analysts, own = options.get("budget"), options.get("analysts"), dict(policy.analysts)
 
+    # Whether what a request says of one budget leaves it as it is.
     def stays(facts: Options | None, old: Budget | None) -> bool:
         return old is None if facts is None else _changed_budget(facts, old) == old
 

@@ -9,49 +9,65 @@ from html import escape
 
 from .formats import figure
 
-# narrow enough to be read on a phone without scrolling
-_WIDTH, _BAR, _LETTER = 440.0, 26.0, 7.4
-# Bars of a chart, and characters of a label, beyond which it would not fit the page.
-_MAX_BARS, _LONGEST = 40, 18
+# In units of the SVG's viewBox, like all positions below: the width of a chart, which is narrow enough for a
+# phone, the height of a row, and the width of a letter. All are chosen by eye, and change the look only.
+_WIDTH, _ROW_HEIGHT, _LETTER = 440.0, 26.0, 7.4
+# The most bars of a chart, and the most characters of a label; more would not fit the page.
+_MAX_BARS, _LONGEST_LABEL = 40, 18
 
 
 def _number(value: float, error: float | None = None) -> str:
-    """Return a number with the decimals that its error allows; by itself, with two or three digits."""
+    """Return a number with the decimals that its error allows; without an error, with two or three digits."""
     return figure(value, error if error else abs(value) / 10 or None)
 
 
 def _margins(labels: Sequence[str], captions: Sequence[str]) -> tuple[float, float, float]:
-    """Return where bars begin, how much room they have, and where the numbers end: as the texts need it."""
-    left_margin = 14 + _LETTER * max(min(len(label), _LONGEST) for label in labels)
-    right = 14 + _LETTER * max(map(len, captions))
-    return left_margin, max(60.0, _WIDTH - left_margin - right), _WIDTH - 4
+    """Return the x at which bars begin, the width of the longest bar, and the x at which captions end.
+
+    Labels stand to the left of the bars, captions (numbers) to their right; the bars get the remaining width,
+    and at least 60.
+    """
+    left_margin = 14 + _LETTER * max(min(len(label), _LONGEST_LABEL) for label in labels)
+    right_margin = 14 + _LETTER * max(map(len, captions))
+    return left_margin, max(60.0, _WIDTH - left_margin - right_margin), _WIDTH - 4
 
 
-def _svg(title: str, tall: float, parts: Sequence[str]) -> str:
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    """Return the SVG of a chart from its elements; screen readers read the title."""
     name = escape(title, quote=True)
     return (
-        f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {tall:g}" role="img" aria-label="{name}">'
+        f'<svg class="chart" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{name}">'
         f"<title>{name}</title>{''.join(parts)}</svg>"
     )
 
 
 def _text(x: float, y: float, content: str, kind: str = "", end: bool = True) -> str:
-    short = content if len(content) <= _LONGEST or kind == "value" else content[: _LONGEST - 1] + "…"
+    """Return a text that ends at x, or begins there if not `end`; `kind` is its CSS class.
+
+    A long text is cut off, except one of the class "value".
+    """
+    fits = len(content) <= _LONGEST_LABEL or kind == "value"
+    short = content if fits else content[: _LONGEST_LABEL - 1] + "…"
     anchor = ' text-anchor="end"' if end else ""
     mark = f' class="{kind}"' if kind else ""
     return f'<text{mark} x="{x:g}" y="{y:.1f}"{anchor}>{escape(short)}</text>'
 
 
 def _whisker(start: float, end: float, middle: float) -> str:
+    """Return an error bar from x = start to x = end at y = middle."""
     ends = f"M{start:.1f} {middle - 5:.1f}v10M{end:.1f} {middle - 5:.1f}v10"
     return f'<path class="whisker" d="M{start:.1f} {middle:.1f}H{end:.1f}{ends}"/>'
 
 
+# The two ends of an interval; None where a value has none.
 Ends = tuple[float, float] | None
 
 
 def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> str:
-    """Return horizontal bars with the ends of their intervals; nothing is drawn for a height that is None."""
+    """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval.
+
+    A label alone is drawn for a length that is None, or is too large to be drawn.
+    """
     rows = list(zip(labels, heights, ends, strict=True))[:_MAX_BARS]
     spans = [(h, h) if e is None else e for _, h, e in rows if h is not None]
     spans = [span for span in spans if math.isfinite(span[1] - span[0])]
@@ -59,25 +75,25 @@ def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[
         return ""
     low, high = min(0.0, *(start for start, _ in spans)), max(0.0, *(end for _, end in spans))
     captions = ["" if h is None else _caption(h, e) for _, h, e in rows]
-    left_margin, room, edge = _margins([label for label, _, _ in rows], captions)
-    scale = room / ((high - low) or 1.0)
+    left_margin, bar_width, edge = _margins([label for label, _, _ in rows], captions)
+    scale = bar_width / ((high - low) or 1.0)
     parts = []
     for i, (label, height, interval) in enumerate(rows):
-        top = 8 + i * _BAR
-        middle = top + _BAR / 2 - 4
+        top = 8 + i * _ROW_HEIGHT
+        middle = top + _ROW_HEIGHT / 2 - 4
         parts.append(_text(left_margin - 8, middle + 4, label))
         if height is None or ((height, height) if interval is None else interval) not in spans:
             continue
         start, end = sorted((left_margin + scale * (0.0 - low), left_margin + scale * (height - low)))
-        wide, thick = max(end - start, 0.5), _BAR - 8
+        length, thickness = max(end - start, 0.5), _ROW_HEIGHT - 8
         parts.append(
-            f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{thick:.1f}"/>'
+            f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{length:.1f}" height="{thickness:.1f}"/>'
         )
         if interval is not None:
             start, end = (left_margin + scale * (bound - low) for bound in interval)
             parts.append(_whisker(start, end, middle))
         parts.append(_text(edge, middle + 4, captions[i], "value"))
-    return _svg(title, 16 + len(rows) * _BAR, parts)
+    return _svg(title, 16 + len(rows) * _ROW_HEIGHT, parts)
 
 
 def _caption(height: float, interval: Ends) -> str:
@@ -91,19 +107,22 @@ def _caption(height: float, interval: Ends) -> str:
 
 
 def expected(names: Sequence[str], errors: Sequence[float | None], confidence: float) -> str:
-    """Return the error bars that an answer will have, before it is bought: around a value not yet known."""
+    """Return a chart of the error bars that an answer will have, around a value that is not known yet.
+
+    `names` are the columns of the answer; a column whose error is None or infinite is left out.
+    """
     pairs = [(n, e) for n, e in zip(names, errors, strict=True) if e is not None and math.isfinite(e)]
     if not pairs:
         return ""
     widest = max(error for _, error in pairs) or 1.0
-    left_margin, room, edge = _margins(
+    left_margin, bar_width, edge = _margins(
         [name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs]
     )
-    center = left_margin + room / 2
+    center = left_margin + bar_width / 2
     parts = []
     for i, (name, error) in enumerate(pairs):
-        middle = 20 + i * _BAR
-        half = room / 2 * error / widest
+        middle = 20 + i * _ROW_HEIGHT
+        half = bar_width / 2 * error / widest
         parts += [
             _text(left_margin - 8, middle + 4, name),
             f'<circle class="center" cx="{center:g}" cy="{middle:g}" r="4"/>',
@@ -112,31 +131,41 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
         ]
     description = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
     return _svg(
-        f"Expected error with {confidence:.0%} confidence: {description}", 16 + len(pairs) * _BAR, parts
+        f"Expected error with {confidence:.0%} confidence: {description}",
+        16 + len(pairs) * _ROW_HEIGHT,
+        parts,
     )
 
 
-def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float, title: str) -> str:
-    """Return what was charged, added up over time until now, as a step line below its limit."""
+def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float | None, title: str) -> str:
+    """Return a chart of prices, added up over time, as a step line with its limit.
+
+    Each of `points` is the time of a charge and its price; the earliest comes first. `until` is the right end
+    of the chart. `limit` is in the unit of the prices; None draws none.
+    """
     if not points:
         return ""
-    total, tall = 0.0, 160.0
-    first, top = points[0][0], max(limit, sum(price for _, price in points)) or 1.0
+    total, height = 0.0, 160.0
+    first, top = points[0][0], max(limit or 0.0, sum(price for _, price in points)) or 1.0
     span = max((until - first).total_seconds(), 1.0)
-    line = f"M40 {tall - 24:g}"
+    line = f"M40 {height - 24:g}"
     for moment, price in points:
         total += price
-        height = tall - 24 - (tall - 40) * total / top
-        place = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
-        line += f"H{place:.1f}V{height:.1f}"
+        y = height - 24 - (height - 40) * total / top
+        x = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
+        line += f"H{x:.1f}V{y:.1f}"
     line += f"H{_WIDTH - 20:g}"
-    edge = tall - 24 - (tall - 40) * limit / top
-    parts = [
-        f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
-        _text(36, edge + 4, f"{limit:,.6g}"),
+    parts = []
+    if limit is not None:
+        edge = height - 24 - (height - 40) * limit / top
+        parts += [
+            f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
+            _text(36, edge + 4, f"{limit:,.6g}"),
+        ]
+    parts += [
         f'<path class="line" d="{line}"/>',
-        f'<path class="axis" d="M40 {tall - 24:g}H{_WIDTH - 20:g}"/>',
-        _text(40, tall - 6, f"{first:%Y-%m-%d %H:%M}", end=False),
-        _text(_WIDTH - 20, tall - 6, f"now, {len(points):,} charges", "value"),
+        f'<path class="axis" d="M40 {height - 24:g}H{_WIDTH - 20:g}"/>',
+        _text(40, height - 6, f"{first:%Y-%m-%d %H:%M}", end=False),
+        _text(_WIDTH - 20, height - 6, f"now, {len(points):,} charges", "value"),
     ]
-    return _svg(title, tall, parts)
+    return _svg(title, height, parts)

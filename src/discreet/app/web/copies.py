@@ -17,6 +17,7 @@ from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.plain import plain_select
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
+from ...tables.engine import ROW
 from ...tables.engines.duckdb import connect
 from ...tables.spill import FILES_PREFIX, PrivateFolder
 from .. import requests
@@ -24,17 +25,16 @@ from .bookkeeping import visible_releases
 from .formats import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
-# what an engine may use to answer a question to a copy
+# The memory limit of the engine that answers a question to a copy. Convention, not measured.
 MEMORY = "1GB"
-# copies that a worker keeps at hand
+# How many drawn copies a worker keeps in memory. Convention, not measured.
 KEPT = 4
-_ROW = "__discreet_row"
-# a moment after all times of entries, in the year 2096
-_FAR = 4e9
+# A horizon after the times of all entries (the year 2096), in seconds since 1970.
+_NO_HORIZON = 4e9
 
 
 def _terms(options: Options) -> Options:
-    """Return the options of `Session.synthesize` from JSON."""
+    """Return the options of `Session.synthesize` from those of a request; empty ones are left out."""
     simple_options = {name: options.pop(name, None) for name in ("bins", "missing", "options")}
     columns, constraints = options.pop("columns", None), options.pop("constraints", None) or ()
     synthesis_options = {name: value for name, value in simple_options.items() if value}
@@ -42,7 +42,7 @@ def _terms(options: Options) -> Options:
 
 
 def preview_copy(desk: Desk, request: Request) -> Result:
-    """Price of a synthesis; free, and no data is touched."""
+    """Return the price of a synthesis; free, and reads no data."""
     from ...session.synthesis import SynthesisTerms
 
     session, options = session_of(desk, request)
@@ -75,20 +75,24 @@ def synthesize(desk: Desk, request: Request) -> Result:
 
 
 def _copy_number(desk: Desk, request: Request, encoded: Any) -> int | None:
-    """Return the number of the copy that a job has made, or had from the store, as the caller sees it."""
-    # no time is awaited here: the job's own is that of this reply
-    unlimited = request | {"options": {"horizon": _FAR}}
-    numbers = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
-    return numbers[-1] if numbers else None
+    """Return the number, as the caller sees it, of the copy that a job has made or got from the store.
+
+    `encoded` is the copy as the ledger stores it; the latest release with that value is taken.
+    """
+    # The horizon does not apply here: the front process holds back this whole reply.
+    unlimited = request | {"options": {"horizon": _NO_HORIZON}}
+    matching = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
+    return matching[-1] if matching else None
 
 
 def _description(copy: SyntheticCopy) -> Result:
+    """Return the released model of a copy, its privacy event, and the epsilon and delta it was asked with."""
     price = None if copy.asked is None else [_registry.to_json(copy.asked[0]), copy.asked[1]]
     return {"fitted": values.encode(copy.fitted), "event": copy.event.to_json(), "asked": price}
 
 
 def copies(desk: Desk, request: Request) -> Result:
-    """List the synthetic copies that the caller may have."""
+    """List the synthetic copies that the caller may see."""
     tag = _registry.tag_of(Fitted)
     lines = []
     for number, entry, charge in visible_releases(desk, request):
@@ -107,7 +111,7 @@ def copies(desk: Desk, request: Request) -> Result:
 
 
 def copy(desk: Desk, request: Request) -> Result:
-    """Return a copy's released tables and its card."""
+    """Return the released model of a copy, and its card."""
     synthetic = _copy_of(desk, request)
     return {"number": request["options"]["number"], "card": synthetic.card(), **_description(synthetic)}
 
@@ -125,24 +129,25 @@ def copy_rows(desk: Desk, request: Request) -> Result:
 
 
 def _harmless(table: pa.Table) -> pa.Table:
-    """Return a table whose texts no spreadsheet runs as a formula."""
-    for place, name in enumerate(table.column_names):
-        if pa.types.is_string(table.schema.field(place).type):
-            texts = [text and harmless(text) for text in table.column(place).to_pylist()]
-            table = table.set_column(place, name, pa.array(texts, pa.string()))
+    """Return a table whose texts and column names no spreadsheet runs as formulas."""
+    for i, name in enumerate(table.column_names):
+        if pa.types.is_string(table.schema.field(i).type):
+            texts = [text and harmless(text) for text in table.column(i).to_pylist()]
+            table = table.set_column(i, name, pa.array(texts, pa.string()))
     return table.rename_columns([harmless(name) for name in table.column_names])
 
 
 def ask_copy(desk: Desk, request: Request) -> Result:
-    """Answer SQL from the rows of a copy; free, and without an interval around the truth."""
+    """Answer SQL from the rows of a copy; free. The answer has no interval around the true one."""
     synthetic = _copy_of(desk, request)
     text = plain_select(request["options"]["sql"], synthetic.public.table)
     engine = connect(
         synthetic.table, Public(table=synthetic.public.table), memory=MEMORY, seconds=desk.seconds
     )
     table = engine.answer(text)
-    if _ROW in table.column_names:
-        table = table.drop_columns([_ROW])
+    # The engine numbers the rows in a column of its own, which `SELECT *` returns.
+    if ROW in table.column_names:
+        table = table.drop_columns([ROW])
     if table.num_rows > desk.rows:
         raise InvalidInput(
             f"the answer has {table.num_rows:,} rows, and this server sends at most {desk.rows:,}. Ask for "
@@ -159,21 +164,25 @@ def ask_copy(desk: Desk, request: Request) -> Result:
 
 
 def _json_value(value: Any) -> Any:
-    """Return a value of a copy as JSON has it."""
+    """Return a value of a table as one that JSON has; other numbers, dates and infinities as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     return float(value) if isinstance(value, float) and value - value == 0 else str(value)
 
 
 def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
-    """Return a copy that the caller may have: drawn with its own number as the seed unless told otherwise."""
+    """Return the copy with the number in the request, if the caller may see it, with its rows drawn.
+
+    The option "rows" is how many (None: as the copy says), "seed" from which seed (None: the number, so that
+    the same request draws the same rows).
+    """
     options = request["options"]
     number, rows, seed = options["number"], options.get("rows"), options.get("seed")
     entry, charge = _find_release(desk, request, number)
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
     seed = number if seed is None else seed
-    # The entry's place in the ledger, not the number: each analyst counts their own entries from 1.
+    # By the number of the entry in the ledger: the numbers that analysts see all begin at 1.
     key = (request["dataset"]["ledger"], entry.seq, rows, seed)
     cached: SyntheticCopy | None = desk.copies.pop(key, None)
     if cached is None:
@@ -190,10 +199,14 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
 
 
 def _find_release(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
-    """Return the entry of a copy and that of its charge; the same words for one that is absent and one that
-    is another's."""
+    """Return the entry of a copy and the entry of its charge; an unknown number and another person's give the
+    same error."""
     tag = _registry.tag_of(Fitted)
-    for seq, entry, charge in visible_releases(desk, request):
-        if seq == number and isinstance(entry.body["value"], dict) and entry.body["value"].get("type") == tag:
+    for shown, entry, charge in visible_releases(desk, request):
+        if (
+            shown == number
+            and isinstance(entry.body["value"], dict)
+            and entry.body["value"].get("type") == tag
+        ):
             return entry, charge
     raise InvalidInput(f"no synthetic copy of yours has the number {number}.")

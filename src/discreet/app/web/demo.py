@@ -25,9 +25,10 @@ TABLE = "health"
 
 
 def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.0) -> Settings:
-    """Make the state of a demonstration in a folder; returns the settings to serve it with.
+    """Create the data and the state of a demonstration in a new folder; return the settings to serve it with.
 
-    Its table is public, so that answers may leave as soon as they are there: a tick of a quarter second.
+    `options` are fields of `Settings`; one that is None keeps its default. The table is public, so that the
+    time of an answer need not be hidden: answers leave at ticks of a quarter second by default.
     """
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -36,13 +37,14 @@ def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.
     schema, ledger = Path(f"{table}.schema.toml"), Path(f"{table}.ledger")
     public = Public(schema=SCHEMA, unit=Unit("person", rows=5), table=TABLE, version="1")
     schema.write_text(dump(public), encoding="utf-8")
+    # Each analyst may spend four tenths of the whole.
     budgets = {
         "ann": Budget(epsilon=epsilon * 0.4, delta=4e-7),
         "bob": Budget(epsilon=epsilon * 0.4, delta=4e-7),
     }
     budget = Budget(epsilon=epsilon, delta=1e-6)
-    usual = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
-    settings = Settings(state=folder / "state", roots=(data,), demo=True, **usual)
+    fields = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
+    settings = Settings(state=folder / "state", roots=(data,), demo=True, **fields)
     create_session(
         str(table), schema=schema, ledger=ledger, budget=budget, analysts=budgets, books=settings.books(TABLE)
     )

@@ -4,11 +4,14 @@ Guarantee: an answer, failure or time-out that may have touched data leaves at a
            after its request and at the time limit at the latest, whatever the data; by default always at the
            time limit itself.
 Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
-           number of ticks its work took; by default one tick is the whole limit, and nothing varies. What
-           has not come by the limit is a time-out then, and is not waited for.
-Assumes:   the event loop runs its timers on time. What remains is in docs/promise.md.
+           number of ticks its work took; by default one tick is the whole limit, and nothing varies. If
+           there is no reply by the limit, a time-out is sent then. A reply that touched no data is held in
+           the same way if it may have waited for a worker, and is sent at once otherwise.
+Assumes:   the event loop runs its timers on time. docs/promise.md, "Time, on a server", lists what times
+           still tell.
 
-"Free" is what costs no privacy: it reads no data (previews, plans, explanations, synthetic copies).
+"Free" work costs no privacy, because it reads no data: previews, plans, explanations, and everything that is
+computed from released synthetic copies.
 """
 
 from __future__ import annotations
@@ -32,15 +35,15 @@ FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
 # Verbs of free work that may take long, because what a request names can be large. A preview takes about
-# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
+# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums with `within` 1.4 s.
 SLOW_VERBS = ("plan", "explain", "preview_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG_SQL = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
-    """Return when an answer leaves: at the next multiple of the tick after its request arrived, counted from
-    that arrival, and at the limit at the latest.
+    """Return when an answer leaves that is ready `now`: at the next multiple of the tick, counted from when
+    its request `arrived`, and at the limit at the latest. `tick` and `limit` are in seconds.
 
     A reply up to a millionth of a tick late still counts for that tick, so that rounding costs no tick.
 
@@ -66,7 +69,7 @@ def takes_long(verb: str, options: dict[str, Any]) -> bool:
 
 def ledger_location(ledger: str) -> str:
     """Return where the entries of a ledger are kept, in a file or a database: two paths of the same ledger
-    have the same location, so that what one dataset name is charged is seen under the other."""
+    have the same location, so that a charge under one name of a dataset is seen under its other names."""
     path = Path(ledger)
     if is_pointer(path):
         return path.read_text(encoding="utf-8", errors="replace")
@@ -74,8 +77,11 @@ def ledger_location(ledger: str) -> str:
 
 
 class _PublicTime(NamedTuple):
-    """The public time of a request: on which ledger, of whom, its begin by the clock that entries are dated
-    by, and its begin and end by one that nobody sets."""
+    """The public time of a request of an analyst on a ledger (`ledger_location`).
+
+    `dated` is its begin by the machine's clock, which dates the entries of ledgers and may be set. `begin`
+    and `end` are by the monotonic clock, which cannot be set.
+    """
 
     ledger: str
     analyst: str
@@ -84,8 +90,11 @@ class _PublicTime(NamedTuple):
     end: float
 
     def since(self, now: float, moment: float) -> float:
-        """Return from which date on entries may be of this request: its begin as it was dated, or as it would
-        be dated now, if the clock was set back in the meantime."""
+        """Return the earliest date that an entry of this request may have: its begin as it was dated then, or
+        as it would be dated now, if the machine's clock was set back in the meantime.
+
+        `now` and `moment` are the present by the machine's clock and by the monotonic clock.
+        """
         return min(self.dated, now - (moment - self.begin))
 
 
@@ -99,12 +108,21 @@ class FrontDesk:
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
-        # One person never has all workers of a kind, preview workers included.
+        # Of each kind of worker one person has at most all but one at a time, so that others are not held up.
         per_person = max(1, settings.previewers - 1)
-        self.previews = Lane(False, settings.previewers, seconds, rows, per_person, self._datasets_to_open)
-        self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._datasets_to_open)
+        self.previews = Lane(
+            reads=False, count=settings.previewers, seconds=seconds, rows=rows, per_person=per_person,
+            warm=self._datasets_to_open,
+        )  # fmt: skip
+        self.data = Lane(
+            reads=True, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
+            warm=self._datasets_to_open,
+        )  # fmt: skip
         # What is free but may take long has processes of its own, without a table, started when first needed.
-        self.slow_free = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
+        self.slow_free = Lane(
+            reads=False, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
+            copy_rows=settings.copy_rows,
+        )  # fmt: skip
         # By person, requests whose answers are still held, and requests that a worker still works on. They
         # differ where a client hangs up: its request is no longer held, but the work goes on.
         self._held: Counter[str] = Counter()
@@ -138,6 +156,7 @@ class FrontDesk:
                 self.store.set_grants(dataset.name, list(policy["analysts"]))
 
     async def stop(self) -> None:
+        """Cancel all jobs, and end all workers."""
         for task in self._jobs.values():
             task.cancel()
         await asyncio.gather(*self._jobs.values(), return_exceptions=True)
@@ -177,7 +196,8 @@ class FrontDesk:
     ) -> dict[str, Any]:
         """Do what only a steward may: draft a schema and add a dataset, both of which read its files."""
         request = self._request(verb, person, dataset, options)
-        return _result(await self.data.call(request, time.monotonic() + STEWARD_SECONDS, person.name))
+        work = self._send_to_data(request, time.monotonic() + STEWARD_SECONDS, person.name)
+        return _result(await asyncio.shield(work))
 
     async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
         """Answer a request that may read data, at a public time (`leaves_at`)."""
@@ -189,19 +209,20 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
-        # took: then even an answer that touched no data is held.
+        # took: then even an answer that touched no data is held. Questions of which the answer is still held
+        # count as well, and workers that are being replaced do not: both can only hold more answers.
         by_person = max(self._held[person.name], self._busy[person.name])
         by_all = max(sum(self._held.values()), sum(self._busy.values()))
-        may_wait = by_person >= max(1, settings.workers - 1) or by_all >= settings.workers
+        may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
-            ticket = self._begin(request, settings.seconds)
+            key = self._begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
             if may_wait or self._is_held_back(reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
-            self._public_times.pop(ticket, None)
+            self._public_times.pop(key, None)
             return _result(reply)
         finally:
             self._held[person.name] -= 1
@@ -209,15 +230,13 @@ class FrontDesk:
                 del self._held[person.name]
 
     def _is_held_back(self, reply: dict[str, Any]) -> bool:
-        """Return whether a reply waits for its public time: where data may have been touched, and, if the
-        steward wants to hide who asked before, where it is a stored release."""
+        """Return whether a reply waits for its public time: if data may have been touched, and, with the
+        setting `hide_stored`, if it is a stored release."""
         return bool(reply["touched"] or (self.settings.hide_stored and "result" in reply))
 
     async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
         """Return a worker's reply, or a time-out at the limit; the worker returns to its lane by itself."""
-        work = asyncio.ensure_future(self.data.call(request, limit, who))
-        self._busy[who] += 1
-        work.add_done_callback(lambda _: self._release(who))
+        work = self._send_to_data(request, limit, who)
         done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         if done:
             return work.result()
@@ -226,27 +245,39 @@ class FrontDesk:
         work.add_done_callback(lambda late: late.cancelled() or late.exception())
         return {"error": TIMED_OUT, "touched": True}
 
+    def _send_to_data(
+        self, request: dict[str, Any], limit: float, who: str
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Return the future reply of a worker that reads data. Until then its worker counts as busy, even if
+        nobody waits for the reply any more."""
+        work = asyncio.ensure_future(self.data.call(request, limit, who))
+        self._busy[who] += 1
+        work.add_done_callback(lambda _: self._release(who))
+        return work
+
     def _release(self, who: str) -> None:
+        """Count one request less that a worker works on."""
         self._busy[who] -= 1
         if not self._busy[who]:
             del self._busy[who]
 
     def _begin(self, request: dict[str, Any], seconds: float) -> object:
-        """Begin the public time of a request, and return a ticket for it. The request tells its worker which
-        other public times run: a release that was charged within one of these is still secret, and is not
-        served from the store.
+        """Begin the public time of a request, `seconds` long, and return its key in `_public_times`.
+
+        The request tells its worker which other public times run: a release that was charged within one of
+        these is still secret, and is not served from the store (`curator.withholding`).
 
         A client that hangs up does not end its public time: that is removed when it is over, or when its
         answer has left.
         """
-        now, moment, ticket = time.time(), time.monotonic(), object()
-        self._public_times = {key: times for key, times in self._public_times.items() if times.end > moment}
+        now, moment, key = time.time(), time.monotonic(), object()
+        self._public_times = {k: times for k, times in self._public_times.items() if times.end > moment}
         ledger = ledger_location(request["dataset"]["ledger"])
         running = [times for times in self._public_times.values() if times.ledger == ledger]
         since = [[times.analyst, times.since(now, moment)] for times in running]
         request["withheld"] = {"now": now, "since": since}
-        self._public_times[ticket] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
-        return ticket
+        self._public_times[key] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
+        return key
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
         """Return the moment from which on an analyst's releases are not listed yet, because the public time
@@ -267,6 +298,8 @@ class FrontDesk:
     def _request(
         self, verb: str, person: Person, dataset: Dataset | None, options: dict[str, Any]
     ) -> dict[str, Any]:
+        """Return a request as workers take it. An auditor reads ledgers as the steward does; which routes an
+        auditor may use is decided before (`auth.allow`)."""
         return {
             "verb": verb,
             "analyst": person.analyst if person.role is not Role.AUDITOR else "steward",
@@ -281,8 +314,11 @@ class FrontDesk:
     def submit(
         self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
     ) -> str:
-        """Start a job and return its number: its result is there `seconds` after its process was ready, which
-        is public, and not before; a public refusal, and a stored release unless these are hidden, at once."""
+        """Start a job and return its id.
+
+        Its result is shown `seconds` after its process was ready, a public time, and not before. A refusal
+        that read no data is shown at once, and so is a stored release unless `hide_stored` is set.
+        """
         if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
             raise HTTPError(
                 "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
@@ -296,8 +332,9 @@ class FrontDesk:
     async def _run(self, job: str, request: dict[str, Any], seconds: float) -> None:
         """Run a job in a process of its own, which is killed if the job is cancelled.
 
-        Its clock begins when the process is ready: waiting for that says nothing of the data. A job that
-        breaks is a failed one: left unfinished, it would hold its owner's slot and releases back for good.
+        Its public time begins when the process is ready: the wait before that does not depend on the data. A
+        job that ends with an unexpected error is stored as failed: a job that stays unfinished would occupy a
+        slot of its owner, and hold back the list of their releases, for good.
         """
         lane: Lane | None = None
         end = 0.0
@@ -305,8 +342,9 @@ class FrontDesk:
             async with self._job_slots:
                 dataset = request["dataset"]
                 lane = Lane(
-                    True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset], verb=request["verb"]
-                )
+                    reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
+                    warm=lambda: [dataset], verb=request["verb"],
+                )  # fmt: skip
                 lane.start()
                 await lane.ready()
                 end = time.monotonic() + seconds
@@ -340,6 +378,7 @@ class FrontDesk:
 
 
 def _result(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the result in a worker's reply; raise its error if it has one."""
     if "error" in reply:
         raise HTTPError(reply["error"]["kind"], reply["error"]["message"])
     result: dict[str, Any] = reply["result"]

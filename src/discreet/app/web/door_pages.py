@@ -1,4 +1,4 @@
-"""Pages of the door: log-in, log-out, and one's own account."""
+"""Pages that log a person in and out, and show their own account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRONG_NAME = (
 
 
 async def everyone() -> None:
-    """Mark a route that needs no log-in."""
+    """Mark a route that needs no log-in; tests/web/test_authorization.py reads the mark."""
 
 
 everyone.roles = ()  # type: ignore[attr-defined]
@@ -31,7 +31,7 @@ Everyone = Depends(everyone)
 
 @router.get("/login", dependencies=[Everyone])
 async def login_page(request: Request) -> HTMLResponse:
-    """Ask for a token, or a name and a password."""
+    """Show the form that takes a token, or a name and a password."""
     return render(request, "login.html", tokens=request.app.state.settings.demo_tokens)
 
 
@@ -48,7 +48,7 @@ async def login(request: Request) -> Response:
     if form.get("token") or not name:
         name, person = "", store.by_token(form.get("token", "").strip())
     else:
-        # a slow hash, beside the clocks of others' answers
+        # In a thread: the hash is slow, and the event loop must send the answers of others on time.
         person = await asyncio.to_thread(store.by_password, name, form.get("password", ""))
     if person is None:
         wrong = WRONG_NAME if name else WRONG_TOKEN
@@ -79,13 +79,13 @@ async def logout(request: Request, person: Anybody) -> Response:
 
 @router.get("/account")
 async def account_page(request: Request, person: Anybody) -> HTMLResponse:
-    """Who one is, and a password for the next log-in."""
+    """Show the person's name and role, and the form that sets a password."""
     return render(request, "account.html", person=person)
 
 
 @router.post("/account")
 async def set_password(request: Request, person: Anybody) -> HTMLResponse:
-    """Set a password, for people who log in without a token at hand."""
+    """Set the person's password, with which they can log in without a token."""
     form = await form_of(request)
     first, second = form.get("password", ""), form.get("again", "")
     if not same(first.encode(), second.encode()):

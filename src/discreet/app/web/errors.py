@@ -1,5 +1,5 @@
-"""One JSON shape for every error: {"error": {"kind", "message", "code"}}, the shape of the shell's
-`--json`."""
+"""Errors over HTTP. All have one JSON shape, {"error": {"kind", "message", "code"}}, which the command line
+prints with `--json`, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from ..._errors import DiscreetError
 
-# what a kind of error is over HTTP; 400 for all others
+# The HTTP status of each kind of error; 400 for all others.
 CODES = {
     "BudgetExceeded": 402,
     "NotPrivate": 403,
@@ -32,7 +32,7 @@ CODES = {
 
 
 class ErrorFacts(BaseModel):
-    """What went wrong, and what did not happen."""
+    """The kind of an error, a message that says what happened and what did not, and the HTTP status."""
 
     kind: str
     message: str
@@ -40,13 +40,13 @@ class ErrorFacts(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The one shape of all errors."""
+    """The body of every response that is an error."""
 
     error: ErrorFacts
 
 
 class HTTPError(Exception):
-    """An error that a route answers with."""
+    """An error with which a route answers its request."""
 
     def __init__(self, kind: str, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -54,6 +54,7 @@ class HTTPError(Exception):
 
     @property
     def code(self) -> int:
+        """The HTTP status."""
         return CODES.get(self.kind, 400)
 
 
@@ -67,7 +68,7 @@ def from_error(error: DiscreetError) -> HTTPError:
     return HTTPError(type(error).__name__, str(error))
 
 
-# of the pages of the API's description
+# The error responses in the OpenAPI description of every route.
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorBody}
     for code in (400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 500, 501, 503, 504)

@@ -1,6 +1,7 @@
-"""Estimators over the wire: a closed list of names with their parameters, and models as JSON or safetensors.
+"""Estimators as JSON descriptions (from a closed list of names), and fitted models as JSON or safetensors.
 
-What takes Python (a torch module, a loss, a callback) is not on the list: it runs in the steward's process.
+A parameter that is a Python object (a torch module, an optimizer, a callback) is never sent to a server: it
+would run there. The steward can use it in a local session.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from ..._errors import InvalidInput
 from ...tables.spill import FILES_PREFIX, PrivateFolder
 
-# those whose parameters are all numbers, texts and lists, apart from the ones in `PYTHON`
+# Estimators whose parameters, apart from those in `PYTHON`, are numbers, texts, lists and other estimators.
 NAMES = (
     "DPClassifier",
     "DPRegressor",
@@ -33,30 +34,33 @@ NAMES = (
     "Ridge",
     "SGDLogisticRegression",
 )
-# parameters that take Python: never over the wire
+# Parameters that are Python objects, and are refused in a description.
 PYTHON = ("module", "optimizer", "progress")
-# How deep descriptions of estimators may nest: a search of a pipeline of an estimator.
+# How deep descriptions of estimators may nest, such as a `PrivateSearch` over an estimator.
 _DEEPEST = 3
 
 
 def describe_estimator(estimator: Any) -> dict[str, Any]:
-    """Return the description of an estimator: its name and parameters; refused where one is no plain
-    value."""
+    """Return the JSON description of an estimator: its name, and the parameters that are not the defaults.
+
+    Refused for an estimator that is not in `NAMES`, and for a parameter that JSON cannot hold (`_plain`).
+    """
     name = type(estimator).__name__
     if name not in NAMES:
         raise InvalidInput(
             f"{name} cannot be sent: it has no JSON description. Nothing was charged. Send one of "
             f"{', '.join(NAMES)}, or ask the steward to run it in their own process: dp.open(...).fit(...)."
         )
-    usual = {n: p.default for n, p in inspect.signature(type(estimator).__init__).parameters.items()}
+    defaults = {n: p.default for n, p in inspect.signature(type(estimator).__init__).parameters.items()}
     parameters = {}
     for key, value in estimator.get_params(deep=False).items():
-        if value is not usual.get(key):
+        if value is not defaults.get(key):
             parameters[key] = _plain(key, value)
     return {"estimator": name, "parameters": parameters}
 
 
 def _plain(key: str, value: Any) -> Any:
+    """Return the value of the parameter `key` as JSON; an estimator as its description."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -69,13 +73,12 @@ def _plain(key: str, value: Any) -> Any:
         return _plain(key, value.tolist())
     raise InvalidInput(
         f"{key}={type(value).__name__} has no JSON description, so it cannot be sent: callables and "
-        f"modules run "
-        f"only in the steward's own process, with dp.open(...). Nothing was charged."
+        f"modules run only in the steward's own process, with dp.open(...). Nothing was charged."
     )
 
 
 def estimator_of(described: Any, depth: int = 0) -> Any:
-    """Return the estimator that a description names."""
+    """Return the estimator that a description names; `depth` is how many descriptions it is nested in."""
     from ... import learning
 
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
@@ -100,7 +103,7 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
 
 
 def model_json(fitted: Any) -> dict[str, Any]:
-    """Return a fitted model: JSON of `learning.tabular`, or a file of safetensors; never a pickle."""
+    """Return a fitted model: a network as safetensors in base64, any other as its JSON; never as a pickle."""
     if hasattr(fitted, "module_"):
         from ...learning import models
 

@@ -1,4 +1,4 @@
-"""Limits on what is sent: a body that is too long is refused before it is read into memory."""
+"""Limits the size of request bodies: a body that is too long is refused before it is read into memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from fastapi.responses import JSONResponse
 
 from .errors import body_of
 
+# The one route that takes larger bodies.
 UPLOAD = "/steward/upload"
 
 
 class _TooLong(Exception):
-    """More was sent than is allowed."""
+    """The body has more bytes than the limit."""
 
 
 class BodyLimit:
-    """Counts the bytes of a body as they come; the length that a header claims is checked first."""
+    """ASGI middleware that refuses a body above the limit: by its Content-Length, and by counting its bytes.
+
+    The limits are in bytes: `uploads` for the route `UPLOAD`, `requests` for all others.
+    """
 
     def __init__(self, app: Any, requests: int, uploads: int) -> None:
         self.app, self.requests, self.uploads = app, requests, uploads
@@ -24,7 +28,7 @@ class BodyLimit:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             if scope["type"] == "websocket":
-                # There are none.
+                # The server has no routes for WebSockets.
                 await send({"type": "websocket.close", "code": 1008})
                 return
             await self.app(scope, receive, send)
@@ -36,7 +40,7 @@ class BodyLimit:
             return
         total, refused = 0, False
 
-        async def counted() -> Any:
+        async def receive_counted() -> Any:
             nonlocal total
             message = await receive()
             total += len(message.get("body", b""))
@@ -44,10 +48,11 @@ class BodyLimit:
                 raise _TooLong
             return message
 
-        async def sent(message: Any) -> None:
+        async def send_or_refuse(message: Any) -> None:
             nonlocal refused
             if total > limit:
-                # whatever the route made of it, this is the reason
+                # The route could not read the whole body, and may answer with another error: the length is
+                # the true reason.
                 if not refused:
                     refused = True
                     await self._refuse(scope, receive, send, limit)
@@ -55,9 +60,9 @@ class BodyLimit:
             await send(message)
 
         try:
-            await self.app(scope, counted, sent)
+            await self.app(scope, receive_counted, send_or_refuse)
         except _TooLong:
-            await sent({})
+            await send_or_refuse({})
 
     async def _refuse(self, scope: Any, receive: Any, send: Any, limit: int) -> None:
         body = body_of("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")

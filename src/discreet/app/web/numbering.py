@@ -1,13 +1,13 @@
-"""Numbers of entries as the caller sees them.
+"""Numbers under which a person sees the entries of a ledger.
 
 Guarantee: the numbers that an analyst is shown, and may send, count that analyst's own charges and served
            answers: they are the same whatever others ask.
-Proof:     a number is the position of an entry among those in whose body the analyst stands; a ledger only
-           grows, so that a position never changes.
-Assumes:   messages that name an entry go through `renumbered`, and those that may repeat words of the request
-           through `Numbers([])` if these words look like an entry's name (`names_entry`): whoever wrote
-           "entry 17 of the ledger" into a question would learn whether entry 17 is theirs. Stewards and
-           auditors see the ledger's own numbers.
+Proof:     a number is the position of an entry among the charges and served answers whose body names the
+           analyst; a ledger only grows, so that a position never changes.
+Assumes:   messages that name an entry go through `renumbered`. If words of the request look like the name of
+           an entry (`names_entry`), the message goes through `Numbers([])`, which shows no number at all:
+           otherwise whoever wrote "entry 17 of the ledger" into a question that a message repeats would learn
+           whether entry 17 is theirs. Stewards and auditors see the ledger's own numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 
 from ...curator import STEWARD, Ledger, books
 
-# how the library names an entry in its messages
+# How the library names an entry in its messages. A new way to name one must be entered here.
 _NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
-# the same in a request, where only letters, digits and = are left: a message may lay out a question anew
+# The same in a request of which only letters, digits, _ and = are left, because a message may repeat a
+# question with other spaces and quotes.
 _SENT = re.compile(r"entry=*\d+=*of=*the=*ledger|number=+\d")
 
 
@@ -36,6 +37,7 @@ def names_entry(options: dict[str, Any]) -> bool:
 
 
 def _flat(value: Any) -> str:
+    """Return all keys and values of nested JSON in one text."""
     if isinstance(value, dict):
         return " ".join(f"{name}={_flat(item)}" for name, item in value.items())
     return " ".join(map(_flat, value)) if isinstance(value, list) else str(value)
@@ -43,13 +45,14 @@ def _flat(value: Any) -> str:
 
 @dataclass(slots=True)
 class OwnNumbers:
-    """The positions of everybody's own entries in one ledger; a worker keeps them, and reads what is new."""
+    """The charges and served answers in one ledger, by analyst. A worker keeps this object, so that each call
+    of `of` reads only the entries after `_seen`, the last one that was read."""
 
     _owned: dict[str, list[int]] = field(default_factory=dict)
     _seen: int = 0
 
     def of(self, ledger: Ledger, analyst: str) -> Numbers:
-        """Return the numbers as an analyst sees them now."""
+        """Return the numbers of an analyst, with all entries up to now."""
         if analyst == STEWARD:
             return Numbers(None)
         for entry in ledger.entries(after=self._seen):
@@ -61,7 +64,11 @@ class OwnNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The entries of one analyst, in order; None for a reader who sees the ledger's own numbers."""
+    """Translates between the ledger's numbers of entries and those that one person sees.
+
+    `own`: the ledger's numbers of the person's own entries, ascending; None for a steward or auditor, who
+    sees the ledger's numbers.
+    """
 
     own: list[int] | None
 
@@ -73,18 +80,19 @@ class Numbers:
         return position + 1 if position < len(self.own) and self.own[position] == seq else 0
 
     def entry(self, number: int) -> int:
-        """Return the entry that a number means; 0, which no ledger has, for one that is not theirs."""
+        """Return the ledger's number for one that the person sees; 0, which no entry has, if unknown."""
         if self.own is None:
             return number
         return self.own[number - 1] if 1 <= number <= len(self.own) else 0
 
     def renumbered(self, message: str) -> str:
-        """Return a message whose entries are named by the numbers that are shown."""
+        """Return a message that names entries by the numbers that the person sees; those of others are named
+        "..."."""
         if self.own is None:
             return message
 
-        def named(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             own_number = self.shown(int(match[1] or match[2])) or "..."
             return f"number={own_number}" if match[2] else f"entry {own_number} of your ledger"
 
-        return _NAMED.sub(named, message)
+        return _NAMED.sub(replacement, message)

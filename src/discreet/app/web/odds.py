@@ -1,4 +1,4 @@
-"""What a price means, in plain odds: epsilon and delta both."""
+"""Says in one sentence what the price of a release means for one person, as odds of a bet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 def odds(event: Event, delta: float) -> str:
-    """Say what a price means for one person, by `explaining.Risk`.
+    """Return what a release with this privacy event means for one person, by the bounds of `explaining.Risk`.
 
-    Where the event has no pure epsilon, the bound has an exception, whose chance is said; at delta 0 one in a
-    million is taken, and said. What somebody's rows say is two steps away under add_remove, one row out and
-    another in.
+    If the event has no finite epsilon at `delta`, `USUAL_DELTA` is taken. A bound that holds only with a
+    probability says with which it fails. Under add_remove the sentence has two bounds: on whether a person is
+    in the data, and on what their rows say. The second is that of a group of two, because changing rows is
+    removing them and adding others.
 
     >>> from discreet.accounting import PureDP
     >>> odds(PureDP(epsilon=0.1), 0.0)[-19:]
@@ -28,9 +29,9 @@ def odds(event: Event, delta: float) -> str:
     risk = Risk(event, delta)
     if not risk.bounded:
         risk = Risk(event, USUAL_DELTA)
-    content = risk.of_a_value
-    inside, rows = _bet(risk), _bet(content)
-    if inside is None or rows is None:
+    risk_of_value = risk.of_a_value
+    bet, bet_on_value = _bet(risk), _bet(risk_of_value)
+    if bet is None or bet_on_value is None:
         return (
             "At this price an answer may give a fact about one person away almost surely: it protects "
             "against little more than certainty."
@@ -38,24 +39,26 @@ def odds(event: Event, delta: float) -> str:
     if risk.neighbors is REPLACE:
         return (
             f"Somebody who would have bet 50:50 on which of two things one person's rows say could, after "
-            f"this answer, bet at most {inside}{_except(risk)}."
+            f"this answer, bet at most {bet}{_except(risk)}."
         )
     return (
         f"Somebody who would have bet 50:50 on whether one person is in the data could, after this answer, "
-        f"bet at most {inside}{_except(risk)}; on what that person's rows say, at most {rows}"
-        f"{_except(content)}."
+        f"bet at most {bet}{_except(risk)}; on what that person's rows say, at most {bet_on_value}"
+        f"{_except(risk_of_value)}."
     )
 
 
 def _except(risk: Risk) -> str:
-    """Return how often the bound may fail."""
+    """Return the words for the probability that the bound fails; none if it always holds."""
     from ...explaining.words import out_of
 
     return f" (except with a chance of {out_of(risk.odds_fail)})" if risk.odds_fail else ""
 
 
 def _bet(risk: Risk) -> str | None:
-    """Return the fair bet after even odds have moved, rounded up; None where it is nearly certain."""
-    # in tenths of a percent; 1000 of them would say that the fact is certain
+    """Return the highest probability that a belief of 50% can reach, rounded up, as a bet such as "55:45";
+    None above 99.9%."""
+    # In tenths of a percent. The subtraction keeps float noise from adding a tenth; it lowers the bound by at
+    # most 1e-12.
     tenths = math.ceil(1000 * risk.after(0.5) - 1e-9)
     return f"{tenths / 10:g}:{(1000 - tenths) / 10:g}" if tenths < 1000 else None

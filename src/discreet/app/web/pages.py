@@ -1,5 +1,5 @@
-"""The console: pages of datasets, questions and answers, rendered on the server; parts of them are exchanged
-by htmx."""
+"""The console's pages of datasets, questions and answers. They are rendered on the server; htmx, a script in
+the browser, replaces parts of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates
 from ...curator import values
-from ...tables.engine import quoted
+from ...query.spelling import plain_or_quoted
 from . import api, charts
 from .auth import desk_of, granted, store_of
 from .errors import HTTPError
@@ -30,7 +30,7 @@ router = APIRouter()
 
 @router.get("/")
 async def home(request: Request, person: Anybody) -> HTMLResponse:
-    """List the datasets with their gauges."""
+    """List the datasets, each with how much of its budget is spent."""
     desk = desk_of(request)
     cards: list[dict[str, Any]] = []
     for dataset in store_of(request).datasets(person):
@@ -52,11 +52,12 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
 
 
 def column_facts(public: Any) -> list[dict[str, str]]:
-    """Return what is public of each column, in words."""
+    """Return the name of each column, and its declared facts in words."""
     return [{"name": name, "kind": _kind(facts)} for name, facts in public.schema]
 
 
 def _kind(facts: Any) -> str:
+    """Return the declared facts of a column in words."""
     if isinstance(facts, Bounds):
         return f"number from {facts.lower:,} to {facts.upper:,}"
     if isinstance(facts, Dates):
@@ -71,7 +72,7 @@ def _kind(facts: Any) -> str:
 
 @router.get("/data/{name}")
 async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """The page of one dataset: its columns, the editor, the preview and the answer."""
+    """Show the page of one dataset: its columns, and the editor for a question."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
     columns = column_facts(public)
@@ -81,40 +82,44 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
         request, "ask.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], start=questions[min(1, len(questions) - 1)]["sql"],
         examples=questions, hints=hints, table=public.table, unit=public.unit.column,
-        seconds=desk_of(request).settings.step,
+        # answers leave at multiples of this time only, so that it tells nothing of the data
+        answers_every=desk_of(request).settings.step,
     )  # fmt: skip
 
 
-def _quote_name(name: str) -> str:
-    """Return a name as SQL has it; what is no plain word is quoted."""
-    return name if name.isidentifier() and name.isascii() else quoted(name)
-
-
 def first_questions(public: Any) -> list[dict[str, str]]:
-    """Return questions to start from, out of what is declared: a count, counts by group, a mean."""
-    of = _quote_name(public.table)
-    grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
-    measured = next((n for n, f in reversed(public.schema) if isinstance(f, Bounds)), None)
-    questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {of}"}]
+    """Return example questions from the declared columns: a count, counts by group, and a mean."""
+    table = plain_or_quoted(public.table)
+    # The column that identifies people is no group, and has no mean.
+    columns = [(n, f) for n, f in public.schema if n != public.unit.column]
+    grouped = next((n for n, f in columns if isinstance(f, Categories)), None)
+    measured = next((n for n, f in reversed(columns) if isinstance(f, Bounds)), None)
+    questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {table}"}]
     if grouped is not None:
-        by = _quote_name(grouped)
+        by = plain_or_quoted(grouped)
         text = f"how many by {grouped}"
-        questions.append({"text": text, "sql": f"SELECT {by}, COUNT(*) AS n\nFROM {of}\nGROUP BY {by}"})
+        questions.append({"text": text, "sql": f"SELECT {by}, COUNT(*) AS n\nFROM {table}\nGROUP BY {by}"})
     if measured is not None:
-        mean = f"AVG({_quote_name(measured)}) AS mean"
-        questions.append({"text": f"mean of {measured}", "sql": f"SELECT {mean}\nFROM {of}"})
+        mean = f"AVG({plain_or_quoted(measured)}) AS mean"
+        questions.append({"text": f"mean of {measured}", "sql": f"SELECT {mean}\nFROM {table}"})
     return questions
 
 
 def question_options(form: dict[str, str]) -> dict[str, Any]:
-    """Return the options of a question from the fields of the page."""
+    """Return the options of a question from the fields of the page.
+
+    The field "by" says which of "epsilon" (a price) and "within" (an error) the analyst has chosen.
+    """
     by = form.get("by", "epsilon")
     field = form.get(by) if by in ("epsilon", "within") else None
     try:
         amount = float(field or "")
-        limits = {name: int(form[name]) for name in ("rows", "groups") if form.get(name)}
     except ValueError:
         raise InvalidInput("say what the answer may cost, or how good it must be, as a number.") from None
+    try:
+        limits = {name: int(form[name]) for name in ("rows", "groups") if form.get(name)}
+    except ValueError:
+        raise InvalidInput("say how many rows and groups of a person count as whole numbers.") from None
     if not (math.isfinite(amount) and amount > 0):
         raise InvalidInput("say what the answer may cost, or how good it must be, as a number above 0.")
     text = form.get("sql", "").strip()
@@ -125,7 +130,7 @@ def question_options(form: dict[str, str]) -> dict[str, Any]:
 
 @router.post("/data/{name}/preview")
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Price and expected error while typing."""
+    """Show the price and the expected error of a question; the page requests it while the analyst types."""
     options = question_options(await form_of(request))
     dataset = granted(request, name, person)
     facts = await desk_of(request).look("preview", person, dataset, in_odds=True, **options)
@@ -135,18 +140,19 @@ async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     errors = [error for error in facts["errors"] if error is not None and math.isfinite(error)]
     return render(
         request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
+        # the result of which the expected error is one tenth
         name=name, tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
     )  # fmt: skip
 
 
 def _two_digits(value: float) -> float:
-    """Round to two digits."""
+    """Round to two significant digits."""
     return float(f"{value:.2g}")
 
 
 @router.post("/data/{name}/run")
 async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Buy the answer."""
+    """Answer a question for its price, and show the answer."""
     form = await form_of(request)
     dataset = granted(request, name, person)
     answer = await desk_of(request).ask(
@@ -159,19 +165,23 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     facts = answer_facts(bought) | {"odds": odds}
     return render(
         request, "answer.html", name=name, account=description["account"],
-        own_budget=description["own_budget"], seconds=desk.settings.seconds, **facts,
+        own_budget=description["own_budget"], in_history_after=desk.settings.seconds, **facts,
     )  # fmt: skip
 
 
 async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
-    """Return what the price of an answer means; an accountant may have to work it out, so a worker does."""
+    """Return what the price of an answer means as odds. A worker computes it, because it may take seconds."""
     options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
     sentence: str = (await desk_of(request).look("odds", person, dataset, **options))["odds"]
     return sentence
 
 
 def answer_facts(answer: Any) -> dict[str, Any]:
-    """Return what the page of an answer shows: table, intervals and chart."""
+    """Return what the page of an answer shows: its table, intervals and chart.
+
+    Each cell of "rows" is its value, its interval and its error; the last two are None without noise. "below"
+    says whether an interval holds 0 and reaches below it.
+    """
     ends, errors = answer.interval(0.95), answer.error(0.95)
     rows = [
         [
@@ -202,7 +212,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
 
 @router.get("/data/{name}/history")
 async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """What was asked before, with its price and its answer."""
+    """Show what was asked before, with its price and its answer."""
     releases = await api.stored_releases(request, name, person, last=200)
     lines = (await desk_of(request).look("ledger", person, granted(request, name, person), last=200))[
         "entries"
@@ -219,7 +229,7 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 async def _find_stored(request: Request, name: str, number: int, person: Person) -> Any:
-    """Return the line of a stored release and its answer."""
+    """Return a stored release as JSON, and its value; of a tuple with one item, that item."""
     line = await api.stored_releases(request, name, person, last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value
@@ -228,7 +238,7 @@ async def _find_stored(request: Request, name: str, number: int, person: Person)
 
 @router.get("/data/{name}/releases/{number}")
 async def release_page(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
-    """A stored answer again."""
+    """Show a stored answer."""
     line, answer = await _find_stored(request, name, number, person)
     if not hasattr(answer, "columns"):
         raw = json.dumps(line["value"], indent=1)
@@ -242,7 +252,7 @@ async def release_page(request: Request, name: str, number: int, person: Asker) 
 
 @router.get("/data/{name}/releases/{number}/{form}")
 async def download(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
-    """A stored answer as CSV (with intervals) or JSON."""
+    """Download a stored answer as CSV (with intervals) or JSON."""
     line, answer = await _find_stored(request, name, number, person)
     if form == "json":
         body, kind = json.dumps(line), "application/json"
@@ -255,7 +265,7 @@ async def download(request: Request, name: str, number: int, form: str, person: 
 
 
 def _csv(answer: Any) -> str:
-    """Return a table with the ends of intervals; what a spreadsheet would run as a formula is quoted."""
+    """Return an answer as CSV with the ends of its intervals; no spreadsheet runs its texts as formulas."""
     columns = answer._with_intervals(0.95)
     text = io.StringIO()
     writer = csv.writer(text)

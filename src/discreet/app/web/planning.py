@@ -1,4 +1,4 @@
-"""Handles worker requests that plan and explain. They read no data and charge nothing."""
+"""Request handlers of a worker for plans and explanations. They read no data and charge nothing."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def plan(desk: Desk, request: Request) -> Result:
 
 
 def _parse_work(item: Any) -> Any:
+    """Return one piece of work as `Session.plan` takes it: a question, a list of questions, or their options;
+    an estimator in the options is made from its description."""
     if not isinstance(item, dict):
         return item
     fields = {name: value for name, value in item.items() if value is not None}
@@ -42,7 +44,7 @@ def _parse_work(item: Any) -> Any:
 
 
 def item_json(item: Item) -> Result:
-    """Return a plan item with its epsilon as JSON."""
+    """Return a piece of work of a plan as JSON, with its weight, its epsilon and its expected error."""
     work: Any = item.work
     facts: dict[str, Any]
     if isinstance(work, Question):
@@ -58,7 +60,7 @@ def item_json(item: Item) -> Result:
 
 
 def item_of(facts: Result) -> Item:
-    """Return the plan item that `item_json` serialized."""
+    """Return the piece of work that `item_json` wrote; the client reads plans with it."""
     fields: dict[str, Any] = facts["work"]
     work: Any
     if "sql" in fields:
@@ -98,7 +100,7 @@ def explain(desk: Desk, request: Request) -> Result:
 
 
 def event_odds(desk: Desk, request: Request) -> Result:
-    """Return the odds that the event's guarantee implies."""
+    """Return what the privacy event of a price means, as a sentence about odds (`odds`)."""
     event = _registry.from_json(request["options"]["event"])
     return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
@@ -106,9 +108,9 @@ def event_odds(desk: Desk, request: Request) -> Result:
 def _release(
     desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
 ) -> Explanation:
-    """Explain a stored release that the requesting person may see."""
-    for seq, _, charge in visible_releases(desk, request):
-        if seq == number:
+    """Explain a stored release; refused if the caller may not see it."""
+    for shown, _, charge in visible_releases(desk, request):
+        if shown == number:
             event = _registry.from_json(charge.body["event"])
             title = f"What release {number} means for one person"
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
@@ -134,7 +136,7 @@ def _delta(charge: Any, event: Any) -> float:
 
 
 def explanation_json(explanation: Explanation) -> Result:
-    """Return an explanation: its words, its pictures as numbers, and as a piece of HTML."""
+    """Return an explanation as JSON: its words, the numbers of its pictures, its text, and its HTML."""
     sections = _to_json([dataclasses.asdict(section) for section in explanation.sections])
     return {
         "title": explanation.title,
@@ -163,7 +165,7 @@ def _to_json(value: Any) -> Any:
 
 
 def explanation_of(facts: Result) -> Explanation:
-    """Return the explanation that `explanation_json` serialized."""
+    """Return the explanation that `explanation_json` wrote; the client reads explanations with it."""
     return Explanation(
         title=facts["title"],
         audience=facts["audience"],
@@ -174,14 +176,15 @@ def explanation_of(facts: Result) -> Explanation:
 
 
 def _section(facts: Result) -> Section:
-    figure = facts["picture"]
+    """Return one section of an explanation from its JSON."""
+    described = facts["picture"]
     picture = None
-    if figure is not None:
+    if described is not None:
         series = tuple(
             Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
-            for line in figure["series"]
+            for line in described["series"]
         )
-        picture = Picture(**figure | {"series": series, "labels": tuple(figure["labels"])})
+        picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})
     return Section(
         heading=facts["heading"],
         lines=tuple(facts["lines"]),
@@ -192,7 +195,7 @@ def _section(facts: Result) -> Section:
 
 
 def _numbers(values: list[float | str | None]) -> tuple[float, ...]:
-    """Return the numbers that `_to_json` serialized."""
+    """Return the numbers that `_to_json` wrote."""
     return tuple(_number(value) for value in values)
 
 

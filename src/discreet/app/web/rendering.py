@@ -1,6 +1,6 @@
-"""What all pages share: templates, errors for people, forms, and who may see a page.
+"""What all pages share: templates, error pages, forms, and who may see a page.
 
-Everything that others wrote is escaped by the templates. A form carries the session's CSRF token in a header
+The templates escape every text that is put into them. A form carries the session's CSRF token in a header
 (htmx) or in a field; `page_person` checks it.
 """
 
@@ -28,6 +28,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals["quote"] = quoted
 TEMPLATES.filters |= FILTERS
+# Headings of error pages by HTTP status; "Refused" for all others.
 HEADINGS = {
     404: "Not found",
     413: "Too large",
@@ -39,23 +40,25 @@ HEADINGS = {
 
 
 def render(request: Request, template: str, code: int = 200, **facts: Any) -> HTMLResponse:
-    """Return a page; `person` is who looks at it."""
+    """Return a page or a part of one. `facts` are the variables of its template; "person" is who looks at
+    it."""
     facts.setdefault("person", None)
     facts["demo"], facts["here"] = request.app.state.settings.demo, request.url.path
     return HTMLResponse(TEMPLATES.get_template(template).render(**facts), code)
 
 
 def error_page(request: Request, kind: str, message: str, code: int) -> Response:
-    """Return an error for a person: a part of a page for htmx, a page else; to the log-in if nobody is."""
+    """Return an error as a page, or as a part of a page if htmx has sent the request; a request of nobody who
+    is logged in is redirected to the log-in page."""
     if kind == "NotLoggedIn":
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": "/login"})
         return RedirectResponse("/login", 303)
     if request.headers.get("hx-request"):
-        # htmx puts answers with these codes on the page, too (static/console.js)
+        # static/console.js lets htmx show responses with an error status, too.
         return render(request, "error_part.html", code, kind=kind, message=message)
     person = None
-    # a fault of the server may be one of its store
+    # With status 500 the store, which identifies people, may be what failed.
     with contextlib.suppress(Exception if code == 500 else HTTPError):
         person = request.app.state.gate.identify(request)
     heading = HEADINGS.get(code, "Refused")
@@ -63,7 +66,7 @@ def error_page(request: Request, kind: str, message: str, code: int) -> Response
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, each once."""
+    """Return the text fields of a form by name; of a name that occurs twice, the last."""
     form = await request.form(max_fields=200, max_files=1)
     return {name: value for name, value in form.items() if isinstance(value, str)}
 
@@ -74,13 +77,14 @@ def page_person(*roles: Any) -> Any:
 
     async def allowed(request: Request) -> Person:
         if request.method == "POST" and "x-csrf-token" not in request.headers:
-            # who it is comes first: the body of a stranger is not read
+            # Identify the person first: the body of somebody unknown is not read.
             check_role(request.app.state.gate.identify(request), roles)
             form = await request.form(max_fields=200, max_files=1)
             sent = form.get("csrf")
             if isinstance(sent, str):
                 headers = [*request.scope["headers"], (b"x-csrf-token", sent.encode("latin-1", "replace"))]
                 request.scope["headers"] = headers
+                # Starlette keeps parsed headers here: without them it parses the changed ones.
                 del request._headers
         return await check(request)
 

@@ -1,5 +1,5 @@
-"""The application: routes, errors in one shape, headers, limits on bodies, and an access log without
-contents."""
+"""Builds the application: routes, error responses, headers, limits on bodies, and an access log that holds no
+names, questions or addresses."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-# what is said of a fault of the server itself
+# The message for an error of the server itself.
 FAULT = "the server failed, and its log says why. What was charged stays charged. Tell the steward."
 
 
 def build(settings: Settings) -> FastAPI:
-    """Return the application for some settings; its workers start and end with it."""
+    """Return the application with these settings; its workers start and end with it."""
     store = ServerStore(settings.state)
 
     @asynccontextmanager
@@ -80,6 +80,7 @@ def build(settings: Settings) -> FastAPI:
 
 
 def _errors(app: FastAPI) -> None:
+    """Turn every error into a response: JSON for the routes of the API, a page for all others."""
     from .rendering import error_page
 
     def shown(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
@@ -88,22 +89,22 @@ def _errors(app: FastAPI) -> None:
         return error_page(request, kind, message, code)
 
     @app.exception_handler(HTTPError)
-    async def ours(request: Request, error: HTTPError) -> Response:
+    async def from_route(request: Request, error: HTTPError) -> Response:
         return shown(request, error.kind, error.message, error.code, error.headers)
 
     @app.exception_handler(DiscreetError)
-    async def library(request: Request, error: DiscreetError) -> Response:
-        return await ours(request, from_error(error))
+    async def from_library(request: Request, error: DiscreetError) -> Response:
+        return await from_route(request, from_error(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        # where and why, without what was sent
+    async def from_validation(request: Request, error: RequestValidationError) -> Response:
+        # Say which field is wrong and why, but do not repeat its value.
         first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
-        place = ".".join(str(part) for part in first["loc"] if part != "body")
-        return shown(request, "InvalidRequest", f"{place}: {first['msg']}. Nothing was charged.", 422, {})
+        field = ".".join(str(name) for name in first["loc"] if name != "body")
+        return shown(request, "InvalidRequest", f"{field}: {first['msg']}. Nothing was charged.", 422, {})
 
     @app.exception_handler(HTTPException)
-    async def plain(request: Request, error: HTTPException) -> Response:
+    async def from_starlette(request: Request, error: HTTPException) -> Response:
         kinds = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 400: "InvalidInput"}
         kind = kinds.get(error.status_code, "InvalidInput")
         headers = dict(error.headers or {})
@@ -111,14 +112,15 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        # What it says stays in the server's log. The middleware below does not see this response.
+        # The text of the error stays in the server's log. Starlette sends this response past the middleware
+        # of `_add_middleware`, so that its headers are set here.
         response = shown(request, "InternalError", FAULT, 500, {})
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
         return response
 
 
 def host_name(request: Request) -> str:
-    """Return the name by which a request calls the server, without the port."""
+    """Return the Host header of a request without the port."""
     host = request.headers.get("host", "")
     return host if host.endswith("]") else host.rsplit(":", 1)[0]
 
@@ -128,14 +130,14 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     allowed = {*settings.hosts, settings.host}
 
     @app.middleware("http")
-    async def around(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
-        # a name that is not ours: another site may have pointed its own name at this address
+    async def around(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        # Another site may have let its own name point to this address (DNS rebinding).
         if host_name(request) not in allowed:
             response: Response = JSONResponse(
                 body_of("InvalidInput", "this server does not go by that name (--name NAME)."), 400
             )
         else:
-            response = await follow(request)
+            response = await call_next(request)
         for header, value in HEADERS.items():
             response.headers.setdefault(header, value)
         if not request.url.path.startswith("/static/"):
@@ -143,7 +145,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
         if settings.secure:
             response.headers["Strict-Transport-Security"] = "max-age=31536000"
         route: Any = request.scope.get("route")
-        # the pattern of the route, not the path: no names, no questions, no addresses
+        # The pattern of the route, not its path, which holds names.
         LOG.info("%s %s %d", request.method, getattr(route, "path", "-"), response.status_code)
         return response
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,48 +16,51 @@ from ..requests import ledger_name
 class Settings:
     """What the steward decides before the server starts.
 
-    `seconds` is the public time limit of a question: what is not answered by then has failed. `tick`: an
-    answer that touched data leaves at the next multiple of it after its request; by default only at
-    `seconds`. A finer tick shows how long the work took, in ticks (docs/promise.md).
+    `seconds` is the public time limit of a question; one that is not answered by then has failed. `tick`: an
+    answer that touched data leaves at the next multiple of `tick` after its request; by default only at
+    `seconds`. A shorter tick shows how long the work took, in ticks (docs/promise.md). The defaults of limits
+    are conventions, not measured.
     """
 
     state: Path
     roots: tuple[Path, ...] = ()
-    # the PostgreSQL database in which the ledgers of datasets that are added are kept, where many machines
-    # serve; by default each is a file beside its data
+    # the PostgreSQL database that keeps the ledgers of datasets added from now on, for servers on several
+    # machines; by default each ledger is a file beside its data
     ledger: str | None = field(default=None, repr=False)
     host: str = "127.0.0.1"
     port: int = 8000
     # names under which browsers may reach the server; others are refused
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]", "testserver")
-    # cookies only over TLS: set it wherever a proxy or uvicorn speaks TLS
+    # whether browsers send the cookie over TLS only: set it wherever a proxy or uvicorn speaks TLS
     secure: bool = False
     seconds: float = 5.0
     tick: float | None = None
-    # whether an answer from the store waits like a new one, so that its time does not tell that others have
-    # asked it; whoever asks sees in their own ledger that it was served
+    # whether a stored answer waits like a new one, so that its time does not tell that somebody has asked the
+    # question before; the analyst's own ledger tells it in either case
     hide_stored: bool = False
     workers: int = 2
     previewers: int = 2
-    # questions that wait for their time at once, of all and of one person
+    # the most questions that wait for their answers at a time: of all people, and of one person
     slots: int = 256
     slots_per_person: int = 8
+    # the most jobs that run at a time, and the longest that one may take
     jobs: int = 2
     job_seconds: float = 3600.0
-    # requests of one person: so many a second, after a burst of so many
+    # requests of one person: `rate` per second, and up to `burst` at once (`auth.Rates`)
     rate: float = 20.0
     burst: int = 60
-    # log-ins of one address in a minute, whether they fail or not
+    # log-ins from one address per minute, whether they fail or not
     logins: int = 10
     request_bytes: int = 1 << 20
     upload_bytes: int = 100 << 20
+    # the most groups of an answer
     answer_rows: int = 10_000
-    # rows that are drawn of a synthetic copy at most
+    # the most rows that are drawn from a synthetic copy
     copy_rows: int = 1_000_000
     session_hours: float = 12.0
     token_days: float = 90.0
     demo: bool = False
-    # shown on the log-in page of the demo, and nowhere else
+    # name, role and token of each person of the demo: shown on its log-in page, and nowhere else
     demo_tokens: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -66,9 +70,9 @@ class Settings:
                 "password in PGPASSWORD, ~/.pgpass or a service file. Nothing was started."
             )
         for name in ("seconds", "job_seconds", "rate", "session_hours", "token_days"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(
-                    f"{name} must be above 0, got {getattr(self, name)!r}. Nothing was started."
+                    f"{name} must be above 0 and finite, got {getattr(self, name)!r}. Nothing was started."
                 )
         for name in (
             "workers",
@@ -91,7 +95,7 @@ class Settings:
             )
 
     def books(self, dataset: str) -> str | None:
-        """Return where the ledger of a new dataset is kept, if not in a file beside its data."""
+        """Return the address of a new dataset's ledger in the database; None for a file beside its data."""
         return None if self.ledger is None else f"{self.ledger}::{ledger_name(dataset)}"
 
     @property
@@ -103,7 +107,8 @@ class Settings:
         """Return the real path of a file inside a configured root; refused otherwise.
 
         Links are followed before the comparison, so that none leads out. A relative path is looked for in
-        each root. The same words for what does not exist and what is outside.
+        each root. The folder of the server's state is never data. A file that does not exist and one outside
+        give the same error.
         """
         text = str(path)
         if "\0" not in text and "://" not in text:

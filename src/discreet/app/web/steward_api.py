@@ -1,4 +1,4 @@
-"""Defines the data steward's API routes: people, tokens, datasets, budgets. Every change is recorded."""
+"""HTTP routes for the steward: people, tokens, datasets and budgets. Every change is recorded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .errors import DOCUMENTED, HTTPError
 from .store import Dataset, Person, Role
 
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
+# Endings of database files, which hold several tables.
 DATABASES = (".duckdb", ".db", ".ddb")
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
 PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
@@ -33,7 +34,7 @@ async def people(request: Request, person: Steward) -> dict[str, Any]:
 async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> dict[str, Any]:
     """Add a person. Without a token they cannot do anything yet."""
     store_of(request).add_person(body.name, body.role)
-    # policies may have named them before
+    # A policy may have named this analyst before the person was added.
     await desk_of(request).renew_grants()
     await record(request, person, f"added {body.role} {body.name}", body.name)
     return {"name": body.name, "role": body.role}
@@ -45,9 +46,9 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> d
     if who == person.name:
         raise HTTPError("InvalidInput", "you cannot remove yourself. Nobody was removed.")
     store = store_of(request)
-    # Read first: grants go with the person.
+    # Read before the removal, which deletes the grants, too.
     datasets = store.granted_to(who)
-    # A job that waits would be charged for a result that nobody can fetch.
+    # A job that has not begun would still be charged, for a result that nobody could fetch.
     for job in store.unfinished_jobs(who):
         desk_of(request).cancel(job["id"])
     removed = store.remove_person(who)
@@ -89,7 +90,7 @@ async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> di
 
 
 async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any]:
-    """Return the schema beside a file, or a draft of one."""
+    """Return the schema that lies beside a data file, or else a draft, and whether a ledger lies there."""
     desk = desk_of(request)
     data = located(request, path)
     existing = requests.beside(data, ".schema.toml")
@@ -100,13 +101,13 @@ async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any
 
 
 def located(request: Request, path: str) -> str:
-    """Return the real path of a data source, inside a configured root."""
+    """Return FILE or FILE::TABLE with the real path of the file, which must be inside a configured root."""
     file, mark, table = path.partition("::")
     real = str(desk_of(request).settings.under_root(file))
     if real.endswith((".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm")):
         raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
     if mark and (not real.endswith(DATABASES) or not table or set(table) & set("/\\\0") or ".." in table):
-        # the schema and the ledger are named after the table
+        # The names of the schema and ledger files are made from the table's: it must not lead elsewhere.
         raise InvalidInput(
             f"{path!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
         )
@@ -115,7 +116,7 @@ def located(request: Request, path: str) -> str:
 
 @router.post("/datasets", status_code=201)
 async def add_dataset(request: Request, body: bodies.DatasetBody, person: Steward) -> dict[str, Any]:
-    """Serve a dataset: its schema is written beside it, its ledger opened with a budget."""
+    """Serve a dataset: write its schema beside the data, and create its ledger with a budget."""
     return await create_dataset(request, person, body)
 
 
@@ -141,7 +142,7 @@ async def create_dataset(request: Request, person: Person, body: bodies.DatasetB
 
 
 def _write_schema(schema: File, ledger: File, text: str) -> None:
-    """Write a completed draft; never over the schema of a ledger that exists."""
+    """Write the schema of a new dataset; a schema whose ledger exists is never changed."""
     if ledger.exists():
         if schema.exists() and schema.read_text("utf-8") == text:
             return
@@ -168,8 +169,11 @@ async def change_policy(
 async def set_policy(
     request: Request, person: Person, name: str, body: bodies.PolicyBody, was: str | None = None
 ) -> dict[str, Any]:
-    """Change a policy, and who may see the dataset. `was`: the mark of the policy that is to be changed;
-    another one stays."""
+    """Change a policy, and with it who may see the dataset.
+
+    `was` is the `policy_fingerprint` of the policy to be changed: the request is refused if another one is in
+    force. None changes any.
+    """
     dataset = granted(request, name, person)
     facts = body.model_dump()
     large = facts.pop("large_delta")
@@ -188,7 +192,10 @@ async def record(
     about: str | None = None,
     datasets: list[Dataset] | None = None,
 ) -> None:
-    """Record an action in the server's audit log, and in the ledgers of the datasets it concerns."""
+    """Record an action in the server's store, and in the ledgers of the datasets that it concerns.
+
+    These are `datasets`, or else those granted to the person `about`, or else none.
+    """
     store = store_of(request)
     store.record(person.name, action)
     concerned = datasets if datasets is not None else ([] if about is None else store.granted_to(about))

@@ -1,4 +1,4 @@
-"""The steward's pages: datasets added with a drafted schema, analysts, budgets, the ledger and its check."""
+"""The steward's pages: adding datasets, people and tokens, budgets, spending, and the check of a ledger."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ from .store import Person, Role
 router = APIRouter()
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
+# Endings of files that can be added as data.
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
-# files that the form offers
+# The most files that the form lists. Convention, not measured.
 _LISTED = 200
 
 
 @router.get("/steward/data/{name}")
 async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
-    """The books of one dataset: budgets, spending over time, ledger."""
+    """Show the books of one dataset: its budgets, its spending over time, and its ledger."""
     dataset, desk = granted(request, name, person), desk_of(request)
     spending = await desk.look("spending", person, dataset)
     ledger = await desk.look("ledger", person, dataset, last=200)
     policy = await desk.look("policy", person, dataset)
-    points = [
-        (datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in spending["charges"]
-    ]
-    limit = spending["accounts"][0]["limit"]
-    title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
-    chart = charts.steps(points, datetime.now(UTC), limit, title)
+    # The first account is that of the whole dataset.
+    chart = _spending_chart(spending["charges"], spending["accounts"][0])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"
+    # the lines of the form's text field
     lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
     names = {who for who, _ in store_of(request).people()}
+    # analysts of the policy who are not people of this server yet
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
         request, "books.html", lines=lines, was=policy_fingerprint(policy), strangers=strangers,
@@ -58,8 +57,21 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     )  # fmt: skip
 
 
+def _spending_chart(charges: list[dict[str, Any]], account: dict[str, Any]) -> str:
+    """Return the chart of the epsilons of all charges, added up over time; a charge without one adds 0.
+
+    The limit of the account is drawn only if it is an epsilon: a limit in rho is no limit of this sum.
+    """
+    points = [(datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in charges]
+    limit = account["limit"] if account["unit"] == "epsilon" else None
+    title = f"Epsilons of {len(points)} charges added up over time"
+    if limit is not None:
+        title += f", under a limit of {limit:g}"
+    return charts.steps(points, datetime.now(UTC), limit, title)
+
+
 def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each person was charged on each day, the latest first."""
+    """Return the number and the added epsilons of charges for each day and person, the latest day first."""
     days: dict[tuple[str, str], dict[str, Any]] = {}
     for charge in charges:
         key = (charge["time"][:10], str(charge["analyst"]))
@@ -70,7 +82,8 @@ def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _line(who: str, budget: dict[str, Any] | None, unit: str) -> str:
-    """Return an analyst as the form shows them; `unit` is that of the dataset's budget."""
+    """Return an analyst's line of the form: NAME, or NAME AMOUNT DELTA, or NAME UNIT AMOUNT DELTA if the unit
+    (epsilon or rho) of their budget is not `unit`, that of the dataset's budget."""
     if budget is None:
         return who
     own_unit = "rho" if budget["rho"] else "epsilon"
@@ -79,31 +92,31 @@ def _line(who: str, budget: dict[str, Any] | None, unit: str) -> str:
 
 
 def _parse_analysts(text: str, unit: str) -> dict[str, Any]:
-    """Return the budgets of analysts from the lines that `_line` writes."""
+    """Return the analysts' budgets, as `bodies.PolicyBody` takes them, from lines as `_line` writes them."""
     analysts: dict[str, Any] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         who, *price = line.split()
-        named = price.pop(0) if price and price[0] in ("epsilon", "rho") else None
-        if who in analysts or len(price) > 2 or (named and not price):
+        own_unit = price.pop(0) if price and price[0] in ("epsilon", "rho") else None
+        if who in analysts or len(price) > 2 or (own_unit and not price):
             raise InvalidInput(
                 f"{line[:80]!r} is no line of the form: each analyst has one, with a name, or with a name, "
                 f"an amount and a delta. Nothing was changed."
             )
-        fields = (named or unit, "delta")
+        fields = (own_unit or unit, "delta")
         analysts[who] = dict(zip(fields, map(_number, price), strict=False)) if price else None
     return analysts
 
 
 @router.get("/steward/data/{name}/check")
 async def check(request: Request, name: str, person: Reader) -> HTMLResponse:
-    """Verify the ledger."""
+    """Verify the ledger, and show the result."""
     facts = await desk_of(request).look("check", person, granted(request, name, person))
     return render(request, "check.html", **facts)
 
 
 @router.post("/steward/data/{name}/policy")
 async def policy(request: Request, name: str, person: Steward) -> Response:
-    """Change budgets: one line of the form for each analyst."""
+    """Change budgets; the form has one line for each analyst (`_line`)."""
     form = await form_of(request)
     unit = "rho" if form.get("unit") == "rho" else "epsilon"
     analysts = _parse_analysts(form.get("analysts", ""), unit)
@@ -114,6 +127,7 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
 
 
 def _number(text: str) -> float:
+    """Return the number in a field of a form."""
     try:
         return float(text)
     except ValueError:
@@ -121,24 +135,25 @@ def _number(text: str) -> float:
 
 
 def _body(kind: Any, facts: dict[str, Any]) -> Any:
-    """Return the checked body of a form."""
+    """Return a request body of the class `kind`, made from the fields of a form; refused if one is wrong."""
     try:
         return kind(**facts)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InvalidInput(f"{place}: {first['msg']}. Nothing was changed.") from None
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"{field}: {first['msg']}. Nothing was changed.") from None
 
 
 @router.get("/steward/people")
 async def people(request: Request, person: Steward) -> HTMLResponse:
-    """People, roles, and tokens."""
+    """Show people, roles and tokens."""
     return _people(request, person)
 
 
 def _people(
     request: Request, person: Person, token: str | None = None, whose: str | None = None
 ) -> HTMLResponse:
+    """Return the page of people; `token` is a new token of the person `whose`, shown this once."""
     store = store_of(request)
     people = [(name, str(role), store.tokens_of(name)) for name, role in store.people()]
     return render(
@@ -155,7 +170,7 @@ def _people(
 
 @router.post("/steward/people")
 async def add_person(request: Request, person: Steward) -> HTMLResponse:
-    """Add a person, and show their first token, this once."""
+    """Add a person, and show their first token, which is never shown again."""
     form = await form_of(request)
     body = _body(bodies.PersonBody, {"name": form.get("name", ""), "role": form.get("role", "")})
     await steward_api.add_person(request, body, person)
@@ -165,14 +180,14 @@ async def add_person(request: Request, person: Steward) -> HTMLResponse:
 
 @router.post("/steward/people/{who}/token")
 async def issue(request: Request, who: str, person: Steward) -> HTMLResponse:
-    """Make another token, shown this once."""
+    """Issue another token, which is shown only once."""
     issued = await steward_api.issue(request, who, bodies.TokenBody(), person)
     return _people(request, person, issued["token"], who)
 
 
 @router.post("/steward/tokens/{token}/revoke")
 async def revoke(request: Request, token: str, person: Steward) -> Response:
-    """Void a token."""
+    """Revoke a token."""
     await steward_api.revoke(request, token, person)
     return RedirectResponse("/steward/people", 303)
 
@@ -186,7 +201,7 @@ async def remove(request: Request, who: str, person: Steward) -> Response:
 
 @router.get("/steward/add")
 async def add_page(request: Request, person: Steward) -> HTMLResponse:
-    """Choose a file, or send one."""
+    """Show the form that chooses a file under a configured root, or uploads one."""
     settings = desk_of(request).settings
     served = {dataset.data for dataset in store_of(request).datasets(person)}
     return render(
@@ -196,12 +211,17 @@ async def add_page(request: Request, person: Steward) -> HTMLResponse:
 
 
 def _files(settings: Settings, served: set[str]) -> list[str]:
-    """Return files of data under the roots that are not served yet, by the path that the form takes."""
+    """Return the data files under the roots that are not served yet, as paths relative to their root.
+
+    Folders down to three levels below the root are searched, hidden ones left out.
+    """
     paths: list[str] = []
     for root in settings.roots:
-        for folder, inner, names in os.walk(root):
-            deep = os.path.relpath(folder, root).count(os.sep) >= 2
-            inner[:] = [] if deep else sorted(name for name in inner if not name.startswith("."))
+        for folder, subfolders, names in os.walk(root):
+            is_deepest = os.path.relpath(folder, root).count(os.sep) >= 2
+            # `os.walk` visits the subfolders that are left in this list.
+            visible = sorted(name for name in subfolders if not name.startswith("."))
+            subfolders[:] = [] if is_deepest else visible
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 if name.endswith(_DATA) and os.path.realpath(path) not in served:
@@ -213,13 +233,13 @@ def _files(settings: Settings, served: set[str]) -> list[str]:
 
 @router.post("/steward/draft")
 async def draft(request: Request, person: Steward) -> HTMLResponse:
-    """Draft the schema of a file that is there."""
+    """Draft the schema of a file under a configured root."""
     form = await form_of(request)
     return await _draft_page(request, person, form.get("path", ""))
 
 
 async def _draft_page(request: Request, person: Person, path: str) -> HTMLResponse:
-    """Render the page with the draft of a schema."""
+    """Show the form with the draft of a schema, and a name for the dataset made from the name of the file."""
     draft = await steward_api.draft_of(request, person, path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(path).split(".")[0])[:64] or "data"
     roots = [str(root) for root in desk_of(request).settings.roots]
@@ -228,7 +248,7 @@ async def _draft_page(request: Request, person: Person, path: str) -> HTMLRespon
 
 @router.post("/steward/upload")
 async def upload(request: Request, person: Steward) -> HTMLResponse:
-    """Take a file, under a name of its own in the first root; never over one that is there."""
+    """Save an uploaded file in the folder "uploads" of the first root; never over an existing file."""
     form = await request.form(max_fields=20, max_files=1)
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
@@ -245,7 +265,7 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
     try:
         page = await _draft_page(request, person, f"uploads/{name}")
     except BaseException:
-        # what cannot be read is not kept: its name is free for a better one
+        # A file whose schema cannot be drafted is deleted, so that it can be sent again under its name.
         uploaded.unlink(missing_ok=True)
         raise
     store_of(request).record(person.name, f"uploaded {name}")
@@ -253,7 +273,7 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
 
 
 async def _keep(path: Path, file: UploadFile) -> Path:
-    """Write a file that was sent; never over one that is there, and never half of it."""
+    """Write an uploaded file; never over an existing file, and nothing if it cannot be written whole."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -272,7 +292,7 @@ async def _keep(path: Path, file: UploadFile) -> Path:
 
 @router.post("/steward/add")
 async def add(request: Request, person: Steward) -> Response:
-    """Open the dataset with its schema and its budget."""
+    """Add the dataset with its schema and its budget."""
     form = await form_of(request)
     budget = None
     if form.get("epsilon"):
@@ -283,7 +303,7 @@ async def add(request: Request, person: Steward) -> Response:
         body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
         await steward_api.create_dataset(request, person, body)
     except (DiscreetError, HTTPError) as error:
-        # what was typed stays on the page
+        # Show the form again with what was typed.
         draft = {"path": facts["path"], "schema": text, "ledger": not form.get("epsilon")}
         typed = {name: form.get(name, "") for name in ("name", "epsilon", "delta")}
         return render(request, "add.html", 400, person=person, draft=draft, wrong=str(error), **typed)

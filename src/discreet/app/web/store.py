@@ -1,8 +1,8 @@
 """The server's own small database: people, tokens, browser sessions, datasets, grants and jobs.
 
-It holds no data and no budget: those are in tables and ledgers. What it keeps of a token, a cookie or a
-password is a digest. A grant here opens the door of a dataset; whether and how much its holder may spend is
-the ledger's policy, which is asked again at every charge.
+It holds no data and no budget: those are in tables and ledgers. Of a token, a cookie or a password it keeps
+only a digest. A grant lets an analyst see a dataset; whether and how much they may spend is decided by the
+policy in the ledger, which is read again at every charge.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class Person:
 
     name: str
     role: Role
-    # of a browser session: what its forms must send back; None for a token
+    # The CSRF token that the forms of a browser session must send back; None if a token was sent.
     csrf: str | None = None
+    # The public id of the token that was sent, "browser" for a cookie, "" after a log-in by password.
     credential: str = ""
 
     @property
@@ -58,9 +59,11 @@ class Dataset:
     ledger: str
 
     def to_json(self) -> dict[str, str]:
+        # In this order they are the columns of the table `datasets`.
         return {"name": self.name, "data": self.data, "schema": self.schema, "ledger": self.ledger}
 
 
+# `former` holds the names of people who were removed: they are not given again. Times are seconds since 1970.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS people (name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT);
 CREATE TABLE IF NOT EXISTS tokens (
@@ -80,6 +83,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE TABLE IF NOT EXISTS former (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
 """
+# The characters of names of people.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
 
 
@@ -95,9 +99,11 @@ class ServerStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA foreign_keys=ON")
         self._db.executescript(_TABLES)
-        # what no request can match: looked up for ids that do not exist, so that these take as long
+        # A digest that no token has. Tokens with an unknown id are compared with it, so that refusing them
+        # takes as long as refusing others.
         self._nobody = secrets.token_bytes(32)
-        # and the hash of a password that nobody has, for names without one; made at the first log-in by name
+        # In the same way, the hash of a password that nobody has, for names without a password. It is slow to
+        # make, and so is made at the first log-in by name.
         self._nobodys_password = ""
 
     def close(self) -> None:
@@ -105,6 +111,7 @@ class ServerStore:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction; it is rolled back if an error leaves the block."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -139,8 +146,9 @@ class ServerStore:
                 raise InvalidInput(f"there is a person named {name!r} already. Nobody was added.") from None
 
     def remove_person(self, name: str) -> bool:
+        """Remove a person with their tokens, sessions, grants and jobs; return whether they existed."""
         with self._write() as db:
-            # whoever gets this name next must not find the results of the one who had it
+            # `jobs` does not refer to `people`, so that deleting the person would leave the jobs behind.
             db.execute("DELETE FROM jobs WHERE person = ?", (name,))
             removed = db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
             if removed:
@@ -157,7 +165,7 @@ class ServerStore:
         return Role(rows[0][0]) if rows else None
 
     def set_password(self, name: str, password: str) -> None:
-        """Keep an argon2id hash: a password is what a human chose, and can be guessed."""
+        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed."""
         from argon2 import PasswordHasher
 
         if not 12 <= len(password) <= 1024:
@@ -167,11 +175,11 @@ class ServerStore:
             db.execute("UPDATE people SET password = ? WHERE name = ?", (hashed, name))
 
     def by_password(self, name: str, password: str) -> Person | None:
-        """Return who has this name and password; takes as long for names that do not exist."""
+        """Return the person with this name and password, or None; unknown names take equally long."""
         from argon2 import PasswordHasher
         from argon2.exceptions import Argon2Error, InvalidHashError
 
-        # whoever logs in, and once: a hash made for unknown names only would take them twice the time
+        # Made at the first log-in of anybody: made for unknown names only, it would double their time.
         self._nobodys_password = self._nobodys_password or PasswordHasher().hash(secrets.token_hex())
         rows = self._rows("SELECT name, role, password FROM people WHERE name = ?", name)
         has_password = rows and rows[0][2]
@@ -185,7 +193,7 @@ class ServerStore:
     # tokens and browser sessions
 
     def issue_token(self, person: str, days: float) -> tuple[str, str]:
-        """Return a new token and its public id; the token is shown this once."""
+        """Return a new token and its public id; only a digest of the token is stored."""
         if not 0 < days <= 3660:
             raise InvalidInput(f"a token lasts above 0 and at most 3660 days, got {days:g}. None was made.")
         token, public = tokens.new_token()
@@ -198,10 +206,10 @@ class ServerStore:
         return token, public
 
     def revoke_token(self, public: str) -> str | None:
-        """Void a token, its owner's browser sessions and password; returns whose it was.
+        """Revoke a token, and delete its owner's browser sessions and password; return the owner, or None.
 
-        Who had stolen it could have chosen a password with it, to stay. With a new token the owner chooses
-        one again.
+        Whoever had stolen the token could have set a password with it. With a new token the owner can set one
+        again.
         """
         with self._write() as db:
             row = db.execute("SELECT person FROM tokens WHERE id = ?", (public,)).fetchone()
@@ -218,7 +226,7 @@ class ServerStore:
         return [{"id": row[0], "created": row[1], "expires": row[2], "revoked": bool(row[3])} for row in rows]
 
     def by_token(self, token: str) -> Person | None:
-        """Return whose token this is; None for one that is unknown, revoked or expired."""
+        """Return the person of a token; None if it is unknown, revoked or expired."""
         public = tokens.id_of(token) or ""
         rows = self._rows(
             "SELECT t.digest, t.expires, t.revoked, p.name, p.role FROM tokens t "
@@ -247,7 +255,7 @@ class ServerStore:
         return cookie
 
     def by_cookie(self, cookie: str) -> Person | None:
-        """Return who logged in with this cookie; sessions end with their token."""
+        """Return the person of a cookie, or None; a session ends with the token that opened it."""
         rows = self._rows(
             "SELECT p.name, p.role, s.csrf, t.expires, t.revoked FROM sessions s JOIN people p ON "
             "p.name = s.person "
@@ -274,17 +282,18 @@ class ServerStore:
                 ) from None
 
     def datasets(self, person: Person) -> list[Dataset]:
-        """Return what a person may see: an analyst only what was granted."""
+        """Return the datasets that a person may see: all, but to an analyst only those granted to them."""
         rows = self._rows(_VISIBLE + " ORDER BY d.name", person.name, person.role != Role.ANALYST)
         return [Dataset(*row) for row in rows]
 
     def dataset(self, name: str, person: Person) -> Dataset | None:
-        """Return a dataset, if it exists and is granted: one question to the database, whichever fails."""
+        """Return a dataset if the person may see it; one query, so that both reasons for None take equally
+        long."""
         rows = self._rows(_VISIBLE + " AND d.name = ?", person.name, person.role != Role.ANALYST, name)
         return Dataset(*rows[0]) if rows else None
 
     def set_grants(self, dataset: str, names: list[str]) -> None:
-        """Grant a dataset to exactly these people."""
+        """Grant a dataset to exactly these people; names that are not people of this server are left out."""
         with self._write() as db:
             db.execute("DELETE FROM grants WHERE dataset = ?", (dataset,))
             db.executemany(
@@ -301,6 +310,7 @@ class ServerStore:
     # jobs
 
     def add_job(self, person: str, dataset: str, verb: str, seconds: float) -> str:
+        """Add a job that waits, and return its id."""
         job = secrets.token_hex(16)
         with self._write() as db:
             db.execute(
@@ -310,7 +320,7 @@ class ServerStore:
         return job
 
     def begin_job(self, job: str) -> None:
-        """Start the public clock of a job."""
+        """Mark a waiting job as running; its public time begins now."""
         with self._write() as db:
             db.execute(
                 "UPDATE jobs SET state = 'running', created = ? WHERE id = ? AND state = 'waiting'",
@@ -318,7 +328,7 @@ class ServerStore:
             )
 
     def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
-        """Change the state of a job; with `only`, if it is in one of these states."""
+        """Change the state of a job, if it is in one of the states `only`; return whether it was changed."""
         text = None if result is None else json.dumps(result)
         marks = f" AND state IN ({','.join('?' * len(only))})" if only else ""
         with self._write() as db:
@@ -328,6 +338,7 @@ class ServerStore:
         return done.rowcount > 0
 
     def jobs(self, person: str | None = None, job: str | None = None) -> list[dict[str, Any]]:
+        """Return the latest 200 jobs, the newest first; only those of a person, or only one, if given."""
         rows = self._rows(
             "SELECT id, person, dataset, verb, state, created, seconds, result FROM jobs "
             "WHERE (? IS NULL OR person = ?) AND (? IS NULL OR id = ?) ORDER BY created DESC LIMIT 200",
@@ -338,7 +349,7 @@ class ServerStore:
         return [j | {"result": None if j["result"] is None else json.loads(j["result"])} for j in jobs]
 
     def unfinished_jobs(self, person: str) -> list[dict[str, Any]]:
-        """Return a person's jobs that wait or run, all of them."""
+        """Return all jobs of a person that wait or run."""
         rows = self._rows(
             "SELECT id, dataset, created FROM jobs WHERE person = ? AND state IN ('waiting', 'running')",
             person,
@@ -352,7 +363,7 @@ class ServerStore:
             db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
 
     def record(self, person: str, action: str) -> None:
-        """Write down what a steward did."""
+        """Record an action of a steward."""
         with self._write() as db:
             db.execute("INSERT INTO actions VALUES (?, ?, ?)", (time.time(), person, action))
 
@@ -361,6 +372,7 @@ class ServerStore:
         return [(float(when), who, what) for when, who, what in rows]
 
 
+# Datasets that a person may see. Parameters: the name of the person, and whether they see all.
 _VISIBLE = (
     "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
     "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"

@@ -1,5 +1,7 @@
-"""Request handlers of a worker for streams and their feeding: started for one price, given new rows, read at
-any time."""
+"""Request handlers of a worker for streams, and for live mechanisms on a new version of the table.
+
+A stream is paid for once, when it is started. At each tick it gets new rows and releases its count or sum.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from .sessions import Desk, Request, Result, entry_number, numbers, session_of, 
 
 
 def own_mechanism(desk: Desk, request: Request, session: Session, kind: Any = Interactive) -> tuple[Any, int]:
-    """Return the live mechanism that a number means, which who asks has started, and its entry; the steward
-    may go on with all.
+    """Return the live mechanism of the class `kind` with the number in the request, and the ledger's number
+    of its charge. The caller must have started it; the steward may use all.
 
-    A number that means nothing and one that is another's are told alike: how long the ledger is says what
+    An unknown number and another person's give the same error, because the length of the ledger tells what
     others do.
     """
     analyst, number = request["analyst"], request["options"]["number"]
@@ -49,7 +51,7 @@ def stream(desk: Desk, request: Request) -> Result:
 
 
 def streams(desk: Desk, request: Request) -> Result:
-    """List the streams that the caller has started; all for the steward."""
+    """List the streams that the caller has started; to the steward all."""
     session, tag = desk.session(request["dataset"], request["analyst"]), _registry.tag_of(ContinualCounter)
     lines = []
     for entry in session.ledger.entries(kind=SPENDING):
@@ -64,10 +66,12 @@ def streams(desk: Desk, request: Request) -> Result:
 
 
 def read_stream(desk: Desk, request: Request) -> Result:
-    """Return what a stream has released, once the time of each tick has come; free."""
+    """Return what a stream has released so far, up to the last tick whose public time is over; free."""
     session, options = session_of(desk, request)
     counter, number = own_mechanism(desk, request, session, ContinualCounter)
     horizon = datetime.fromtimestamp(options["horizon"], UTC)
+    # When the work on each version began: its first ticket is written before data are read. Later attempts at
+    # the same version do not count.
     begun = {
         int(entry.body["version"]): datetime.fromisoformat(entry.time)
         for entry in session.ledger.entries(kind=TICKET)
@@ -75,9 +79,9 @@ def read_stream(desk: Desk, request: Request) -> Result:
     }
     released, ticks, latest = [], [], _registry.to_json(Latest())
     for entry in session.ledger.entries(kind=STATE):
-        # an old release that was given again is no tick
-        again = entry.body.get("question") == latest
-        if entry.body["charge"] == number and "value" in entry.body and not again:
+        # The question `Latest` repeats an old release, and is no tick.
+        is_repeated = entry.body.get("question") == latest
+        if entry.body["charge"] == number and "value" in entry.body and not is_repeated:
             if begun[int(entry.body["version"])] > horizon:
                 break
             released.append(entry.body["value"])
@@ -93,7 +97,8 @@ def read_stream(desk: Desk, request: Request) -> Result:
 
 
 def tick(desk: Desk, request: Request) -> Result:
-    """Close one tick of a stream: with the rows of its clock, or with rows that the steward sends."""
+    """Close one tick of a stream: with the table's rows of that tick if the stream has a clock (a column of
+    dates), else with rows that the steward sends."""
     session, options = session_of(desk, request)
     counter, number = own_mechanism(desk, request, session, ContinualCounter)
     rows = options.get("rows")
@@ -103,16 +108,24 @@ def tick(desk: Desk, request: Request) -> Result:
                 "new rows come from the steward. Nothing was read or released. An analyst closes the ticks "
                 "of a stream with a clock, whose rows are in the table."
             )
-        rows = values.decode(rows) if rows.keys() == {"arrow"} else rows
-        if isinstance(rows, dict) and any(not isinstance(column, list) for column in rows.values()):
-            raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+        rows = _decode_rows(rows)
     current = as_of(counter, session.public)
     session.curator.resume(current, number, analyst=session.analyst)
     return release_json(Stream(session, current, number).feed(rows, tick=options.get("tick")))
 
 
+def _decode_rows(rows: dict[str, Any]) -> Any:
+    """Return the rows of a request: columns by name, or the Arrow table whose base64 stands under "arrow"."""
+    # A list under "arrow" is a column of that name.
+    if rows.keys() == {"arrow"} and isinstance(rows["arrow"], str):
+        return values.decode(rows)
+    if any(not isinstance(column, list) for column in rows.values()):
+        raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+    return rows
+
+
 def feed(desk: Desk, request: Request) -> Result:
-    """Let a live mechanism go on with the table as the server has it now: its next version."""
+    """Continue a live mechanism with the table as the server has it now, the next version of the table."""
     session, options = session_of(desk, request)
     mechanism, number = own_mechanism(desk, request, session)
     fed = session.feed(mechanism, number=number)

@@ -1,14 +1,17 @@
 """A survey in the browser, in the local model: answers are randomized on the respondent's device.
 
-The page shows what is asked, what it costs and what is sent; the server gets reports, and keeps nothing else:
-no address, no time, no order of arrival (each report lies under a random number). Nobody has to trust it.
+The page shows the questions, their price and what is sent. The server gets randomized answers, called
+reports, and stores nothing else: no address, no time, and no order of arrival (the key of each report is
+random). Respondents need not trust what the server does with reports, but they must trust the page.
 
 Guarantee: what leaves the page for one question is epsilon-DP for whoever answers, with that question's
            epsilon; all questions together cost the sum.
-Proof:     that of the randomizer (docs/local.md), whose JavaScript twin draws the report; the twin computes
-           the epsilon from the description itself, and refuses one that claims less.
-Assumes:   the respondent's browser runs the page as it was sent. Answering again, on another device or after
-           the browser's storage was cleared, spends the same again; the page says so.
+Proof:     that of the randomizer (docs/local.md). Its implementation in JavaScript (`local.SCRIPT`) draws the
+           report: it computes the epsilon from the randomizer's description, and refuses a description that
+           claims less.
+Assumes:   the server sends the page and the script of this package, and the browser runs them as they are.
+           Whoever doubts it reads the script, or uses a client of their own. Answering again, on another
+           device or after the browser's storage was cleared, spends the same again; the page says so.
 """
 
 from __future__ import annotations
@@ -38,15 +41,16 @@ from .limits import BodyLimit
 from .rendering import TEMPLATES
 from .server import HEADERS, STATIC, host_name
 
+# The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
 _KEYS = {"name", "text", "categories", "between", "epsilon"}
-# until so many reports are there, a result shows no estimate: its error would be larger than everything
+# The fewest reports from which an estimate is shown; the error of fewer is too large. Not measured.
 FEWEST = 10
 
 
 @dataclass(frozen=True)
 class SurveyQuestion:
-    """A question with its randomizer: one of some categories, or a number between bounds."""
+    """A question with its randomizer. The answer is one of `categories`, or a number `between` two bounds."""
 
     name: str
     text: str
@@ -55,7 +59,7 @@ class SurveyQuestion:
     randomizer: Any
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page needs."""
+        """Return the question as the page needs it; "client" describes the randomizer to the script."""
         return {
             "name": self.name,
             "text": self.text,
@@ -76,6 +80,7 @@ class Survey:
 
     @property
     def epsilon(self) -> float:
+        """What all questions together cost a respondent."""
         return sum(float(question.randomizer.epsilon) for question in self.questions)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +93,7 @@ class Survey:
 
 
 def load_survey(path: Path) -> Survey:
-    """Read a survey file; every mistake is named, and nothing is served then."""
+    """Read a survey file (TOML); refused with the first mistake in it."""
     try:
         facts = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -113,6 +118,8 @@ def load_survey(path: Path) -> Survey:
 
 
 def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
+    """Return question number i (from 0) of a survey file; `people` is how many answers are expected, by which
+    the randomizer is chosen."""
     if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
         raise InvalidInput(
             f"question {i + 1} needs text and epsilon, and categories or between; it knows "
@@ -135,7 +142,11 @@ def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
 
 
 class ReportStore:
-    """The reports of a survey in one SQLite file: a question, a report, under a random number."""
+    """The reports of a survey in one SQLite file: each with its question, under a random key.
+
+    The keys must stay random: rows are stored in their order, so that the file does not tell when a report
+    came, or which reports came together.
+    """
 
     def __init__(self, path: Path, survey: Survey) -> None:
         self._lock = threading.Lock()
@@ -157,6 +168,7 @@ class ReportStore:
 
     def _stored(self, survey: Survey) -> bool:
         """Write the survey's description into a new file; return whether an older file has the same one."""
+        # Bytes that are deleted are overwritten, so that none stay in the file.
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute("CREATE TABLE IF NOT EXISTS survey (description TEXT NOT NULL)")
         self._db.execute(
@@ -170,7 +182,7 @@ class ReportStore:
         return stored is None or bool(stored[0] == described)
 
     def add(self, reports: dict[str, Any]) -> None:
-        """Keep reports; those of one person are not linked to each other."""
+        """Store the reports of one person by question; nothing links them to each other."""
         rows = [(secrets.randbits(62), question, json.dumps(report)) for question, report in reports.items()]
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
@@ -178,11 +190,12 @@ class ReportStore:
                 self._db.executemany("INSERT INTO reports VALUES (?, ?, ?)", rows)
                 self._db.execute("COMMIT")
             except sqlite3.Error:
-                # an open transaction would refuse every report that comes later
+                # Left open, the transaction would make every later report fail.
                 self._db.execute("ROLLBACK")
                 raise
 
     def of(self, question: str) -> list[Any]:
+        """Return all reports of a question."""
         with self._lock:
             rows = self._db.execute("SELECT report FROM reports WHERE question = ?", (question,)).fetchall()
         return [json.loads(row[0]) for row in rows]
@@ -192,14 +205,14 @@ class ReportStore:
 
 
 class ReportBody(BaseModel):
-    """What a page sends: one report for each question that was answered."""
+    """What a page sends: one report for each answered question, by the name of the question."""
 
     model_config = ConfigDict(extra="forbid")
     reports: Annotated[dict[str, Any], Field(min_length=1, max_length=200)]
 
 
 def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
-    """Return the estimate of a question with its error at 95% confidence; None for few reports."""
+    """Return the estimates of a question with their error at 95% confidence; None below `FEWEST` reports."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
         return facts | {"labels": None, "estimates": None, "error": None}
@@ -212,7 +225,11 @@ def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
 
 
 def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
-    """Return the application of a survey. Its results are at /results/<secret>, for who runs it."""
+    """Return the application of a survey.
+
+    `hosts` are names of the server beside localhost. Its results are shown at /results/SECRET, where the
+    secret is `results` or else random: whoever runs the survey keeps it (`app.state.results`).
+    """
     survey = load_survey(path)
     reports = ReportStore(path.with_name(path.name + ".reports"), survey)
     secret = results or secrets.token_urlsafe(16)
@@ -248,7 +265,7 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        # without what was sent
+        # The message does not repeat what was sent.
         message = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
         return JSONResponse(body_of("InvalidRequest", message), 422)
 
@@ -257,7 +274,7 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
 
 def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
-    """Return what is wrong with reports that were sent, without repeating them."""
+    """Return what is wrong with some reports, without repeating them; None if nothing is."""
     questions = {question.name: question for question in survey.questions}
     for name, report in reports.items():
         if name not in questions:
@@ -283,14 +300,14 @@ def _results_page(survey: Survey, reports: ReportStore) -> str:
 
 
 def _guard(app: FastAPI, names: set[str]) -> None:
-    """Put headers, limits and the check of the host's name around a survey."""
+    """Add the headers, the limit of request bodies, and the check that the Host header is one of `names`."""
 
     @app.middleware("http")
-    async def around(request: Request, follow: Any) -> Response:
+    async def around(request: Request, call_next: Any) -> Response:
         if host_name(request) not in names:
             response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
         else:
-            response = await follow(request)
+            response = await call_next(request)
         for header, value in HEADERS.items():
             response.headers.setdefault(header, value)
         response.headers["Referrer-Policy"] = "no-referrer"

@@ -1,7 +1,8 @@
-"""Tokens: 256 random bits behind a public id, kept as HMAC-SHA-256 under the server's key.
+"""Tokens: a public id and 256 random bits, stored as their HMAC-SHA-256 under the server's key.
 
-The token is random, so that a slow hash would add nothing but time to every request; the key makes a stolen
-table of digests useless by itself. People's passwords are not random, and are hashed with argon2id.
+A token is random and cannot be guessed, so that a slow hash would add nothing but time to every request. With
+the key, stolen digests are useless by themselves. Passwords can be guessed, and are hashed with argon2id
+(`ServerStore.set_password`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PREFIX = "dsc"
 
 
 def load_key(path: Path) -> bytes:
-    """Return the server's key; made at the first start, readable by its owner only."""
+    """Return the server's key; it is made at the first start, in a file that only its owner can read."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -46,15 +47,16 @@ def new_token() -> tuple[str, str]:
 def id_of(token: str) -> str | None:
     """Return the public id of a token; None for a text that is no token."""
     parts = token.split("_", 2)
+    # 8 bytes are 16 hexadecimal digits, 32 bytes are 43 characters of base64 (`new_token`).
     well_formed = len(parts) == 3 and parts[0] == PREFIX and len(parts[1]) == 16 and len(parts[2]) == 43
     return parts[1] if well_formed and token.isascii() else None
 
 
 def digest(key: bytes, text: str) -> bytes:
-    """Return what is kept of a token or of a cookie."""
+    """Return the digest of a token or a cookie, which is what the store keeps."""
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
 
 
 def same(first: bytes, second: bytes) -> bool:
-    """Compare two digests in constant time."""
+    """Return whether two secrets are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(first, second)

@@ -1,4 +1,7 @@
-"""What a worker process can be asked to do: one function for each verb, from JSON options to JSON results."""
+"""What a worker process can do: one function for each verb, from a request in JSON to a result in JSON.
+
+`handle` runs a verb, and says whether data may have been touched: the front process holds such replies back.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,32 @@ from ...curator.withholding import Withheld
 from .numbering import Numbers, names_entry
 from .sessions import Desk, Request, Result
 
-# the share of its public time after which a search with a secret number of runs writes what it has
+# A search with a secret number of runs writes its entries after this share of its public time, whenever its
+# work was done. docs/promise.md names the figure. Not measured.
 SEARCHING = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """How a verb is run: a function of a module beside this one, which is loaded when it is first needed.
+    """How a verb is run: by the function `name` of a module of this package, loaded when first needed.
 
-    `data`: it may read the table, `live`: without a charge of its own.
+    `data`: the function may read the table. `live`: it may do so without a charge of its own, because the
+    mechanism was charged when it was started.
     """
 
-    home: str
+    module: str
     name: str
     data: bool = False
     live: bool = False
 
     def run(self, desk: Desk, request: Request) -> Result:
+        """Run the verb on a request."""
         function: Callable[[Desk, Request], Result] = getattr(self.load(), self.name)
         return function(desk, request)
 
     def load(self) -> Any:
-        return import_module(f"{__package__}.{self.home}")
+        """Return the module of the function."""
+        return import_module(f"{__package__}.{self.module}")
 
 
 VERBS: dict[str, Verb] = {
@@ -77,18 +84,19 @@ VERBS: dict[str, Verb] = {
 
 
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
-    """Do what a request asks; the reply says whether data may have been touched."""
+    """Run a request, and return its reply: "result" or "error", and under "touched" whether data may have
+    been read."""
     analyst, before, curator = request["analyst"], None, None
     verb = VERBS[request["verb"]]
     try:
         if verb.data:
             curator = desk.session(request["dataset"], analyst).curator
-            # a search may be watched while it runs: its entries are written at a public time
+            # Others can read the ledger while a search runs: it writes at a public time only.
             curator.sealed_for = desk.seconds * SEARCHING
             curator.withheld = _parse_withheld(request.get("withheld"))
             before = _last_charge(curator, analyst)
         result = verb.run(desk, request)
-        # a live question is answered without a charge of its own
+        # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
         touched = verb.data and (verb.live or _last_charge(curator, analyst) != before)
         return {"result": result, "touched": touched}
     except Exception as error:
@@ -98,24 +106,25 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
 
 
 def _parse_withheld(facts: Any) -> Withheld | None:
-    """Return the calls whose results are still withheld, from the request."""
+    """Return the questions whose answers are still withheld, from the request (`FrontDesk._begin`)."""
     if facts is None:
         return None
 
     def moment(seconds: float) -> datetime:
-        # entries have times in whole milliseconds
+        # Entries are dated in whole milliseconds: two less count an entry of the same millisecond in.
         return datetime.fromtimestamp(seconds - 0.002, UTC)
 
     return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))
 
 
 def _last_charge(curator: Any, analyst: str) -> int:
+    """Return the number of the analyst's newest charge; 0 if there is none."""
     newest = curator.ledger.last(books.SPENDING, analyst)
     return 0 if newest is None else int(newest.seq)
 
 
 def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
-    """Return whether the analyst was charged since; True where that cannot be read."""
+    """Return whether the analyst has a newer charge than `before`; True if the ledger cannot be read."""
     try:
         return _last_charge(curator, analyst) != before
     except DiscreetError:
@@ -123,8 +132,11 @@ def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
 
 
 def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
-    """Return what may be said of an error. Paths and faults of the server are told to stewards, and to
-    auditors, who read ledgers as the steward."""
+    """Return the kind and the message of an error, as the analyst may see them.
+
+    Errors of the ledger are told in full to stewards only, and to auditors, who read ledgers as the steward.
+    Of an error that is not the library's own only the class is told.
+    """
     if isinstance(error, LedgerError) and analyst != STEWARD:
         return {
             "kind": "LedgerError",
@@ -136,13 +148,12 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
     return {
         "kind": "InvalidInput",
         "message": f"this could not be computed ({type(error).__name__}). Nothing was released; what "
-        f"the ledger "
-        f"shows as charged stays charged.",
+        f"the ledger shows as charged stays charged.",
     }
 
 
 def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
-    """Name entries in a message for an analyst by the numbers that they see."""
+    """Return an error in which entries have the numbers that the analyst sees (`numbering`)."""
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
     try:
@@ -151,18 +162,18 @@ def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> di
         else:
             own_numbers = desk.numbers(request["dataset"], request["analyst"])
     except Exception:
-        # without its ledger no number can be told
+        # The ledger cannot be read: no number is shown.
         own_numbers = Numbers([])
     return error | {"message": own_numbers.renumbered(error["message"])}
 
 
 def _without_paths(error: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Take the server's paths out of a message for an analyst."""
+    """Return an error without the server's paths, unless it is for the steward."""
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
     message = error["message"]
-    for place in ("schema", "ledger", "data"):
-        path = request["dataset"][place].partition("::")[0]
+    for field in ("schema", "ledger", "data"):
+        path = request["dataset"][field].partition("::")[0]
         message = message.replace(path, request["dataset"]["name"])
         message = message.replace(str(Path(path).parent), "...")
     return error | {"message": message}

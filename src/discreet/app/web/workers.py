@@ -1,6 +1,6 @@
 """Worker processes: each has its own engine and answers one request at a time; the front process only waits.
 
-A worker that does not answer by the deadline is killed and replaced: what it was charged stays in the ledger.
+A worker that does not answer by the deadline is killed and replaced; its charge, if any, stays in the ledger.
 Requests and replies are JSON bytes over a pipe; nothing is pickled.
 """
 
@@ -19,20 +19,20 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-# Packages that a worker which reads data loads before it is asked, beside those of its verbs.
+# Packages that a worker which reads data loads before its first request, beside the modules of its verbs.
 PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
-# how long a new process may take to load modules and to open tables
+# How many seconds a new process may take to load modules and to open tables. Not measured.
 START = 120.0
-# "touched" in a reply: data may have been read, or the wait tells of other people's questions. `desk` holds
-# such a reply until its public time.
+# Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
+# `desk` holds such a reply back until its public time.
 TIMED_OUT = {
     "kind": "TimeLimit",
     "message": "this was not answered within the public time limit. Nothing was released; if it was "
     "charged, the charge stays, because how long it takes may depend on the data. Ask something smaller, or "
     "as a job.",
 }
-# the share of its time that must be left when a question is begun
+# The share of its time limit that must be left when a question is begun. Not measured.
 LEAST = 0.2
 LATE = {
     "kind": "TimeLimit",
@@ -51,8 +51,9 @@ def serve_requests(
 ) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
-    Packages are loaded and tables opened before anything is asked: that takes longer than most answers, and
-    is nobody's question. `verb`: the only one that will be asked of it; its packages are enough.
+    Packages are loaded and tables opened before the first request, because that takes longer than most
+    answers. `reads`, `seconds`, `rows` and `copy_rows` are those of `sessions.Desk`. `warm`: the datasets to
+    be opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
@@ -75,8 +76,8 @@ def serve_requests(
 
 
 def load_packages() -> None:
-    """Load the verbs, and the packages of mechanisms that clients describe in JSON; what needs torch is
-    loaded when first named."""
+    """Load the modules of all verbs, and the packages of mechanisms that clients describe in JSON; those that
+    need torch are loaded when a description first names them."""
     from .verbs import VERBS
 
     for verb in VERBS.values():
@@ -86,7 +87,7 @@ def load_packages() -> None:
 
 
 class Worker:
-    """A worker as the front process sees it."""
+    """A worker process, as the front process sees it: the process, and the pipe to it."""
 
     def __init__(
         self,
@@ -97,19 +98,22 @@ class Worker:
         warm: list[dict[str, str]],
         verb: str | None = None,
     ) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
+        self.pipe, far_end = _SPAWN.Pipe()
         self.opened = {dataset["ledger"] for dataset in warm}
+        # A question is not begun with fewer seconds left: it would be charged, and probably not be answered.
+        self.least_seconds = LEAST * seconds if reads else 0.0
         self.process = _SPAWN.Process(
             target=serve_requests,
-            args=(theirs, reads, seconds, rows, copy_rows, json.dumps(warm), verb),
+            args=(far_end, reads, seconds, rows, copy_rows, json.dumps(warm), verb),
             daemon=True,
             name="discreet worker",
         )
         self.process.start()
-        theirs.close()
+        # The worker has the far end now: with no other copy of it open, the end of the worker ends the pipe.
+        far_end.close()
 
     def wait(self) -> bool:
-        """Wait until its modules are loaded and its tables opened; blocks. False if it has ended."""
+        """Wait until its modules are loaded and its tables opened; blocks. Return False if it has failed."""
         try:
             if not self.pipe.poll(START):
                 return False
@@ -118,36 +122,44 @@ class Worker:
             return False
         return True
 
-    def open(self, dataset: dict[str, str] | None) -> None:
-        """Let it open a table that was added after its start.
+    def open(self, dataset: dict[str, str] | None) -> bool:
+        """Let the worker open a table that was added after its start; return whether there was one to open.
 
-        That counts towards the question's time: where too little is left, the question is not begun.
+        That counts towards the question's time: `call` does not begin the question if too little is left.
         """
-        if dataset is not None and dataset["ledger"] not in self.opened:
+        is_new = dataset is not None and dataset["ledger"] not in self.opened
+        if dataset is not None and is_new:
             request = {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(START):
-                # its reply would be taken for that of the next request
+                # A late reply would be taken for the reply to the next request: the worker is given up.
                 raise OSError("a worker does not answer")
             self.pipe.recv_bytes()
             self.opened.add(dataset["ledger"])
+        return is_new
 
     def call(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Return the reply, or that there was none; blocks, so it runs in a thread of its own."""
+        """Return the reply to a request, or an error if there is none by the deadline (`time.monotonic`).
+
+        "dead" in the reply says that the worker must be replaced. This blocks, and so runs in a thread.
+        """
+        has_opened = False
         try:
             if request["verb"] not in ("draft", "create"):
-                self.open(request["dataset"])
-                if time.monotonic() > deadline:
+                has_opened = self.open(request["dataset"])
+                if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
             reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
-            return reply
+            # The time that opening took depends on the table.
+            return reply | {"touched": reply["touched"] or has_opened}
         except (EOFError, OSError):
             return {"error": DIED, "touched": True, "dead": True}
 
     def kill(self) -> None:
+        """Kill the process."""
         with contextlib.suppress(OSError, ValueError):
             self.process.kill()
             self.process.join(5)
@@ -156,29 +168,41 @@ class Worker:
 
 @dataclass
 class Lane:
-    """Some workers of one kind, and the queue of those who wait for them."""
+    """Some workers of one kind, and the queue of requests that wait for them.
+
+    `reads`: whether the workers may open tables. `count`: how many there are. `seconds`: the time limit of a
+    question.
+    """
 
     reads: bool
     count: int
     seconds: float
-    # the largest number of groups in an answer
+    # the most groups of an answer
     rows: int
-    # how many of them one person may have at a time
+    # how many of the workers one person may have at a time
     per_person: int
-    # what a new worker opens before it is asked anything
+    # returns the datasets that a new worker opens before its first request
     warm: Callable[[], list[dict[str, str]]] = list
-    # the largest number of rows that are drawn of a synthetic copy
+    # the most rows that are drawn from a synthetic copy
     copy_rows: int = 1_000_000
-    # the only verb that will be asked, where that is known
+    # the only verb of all requests, if that is known
     verb: str | None = None
     idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
     workers: set[Worker] = field(default_factory=set)
+    # by person: the workers that they may still take
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
     _stopped: bool = False
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
 
+    @property
+    def ready_workers(self) -> int:
+        """How many workers are ready, idle or not; those that are still starting are left out."""
+        return len(self.workers) - len(self._starting)
+
     def start(self) -> None:
+        """Start the workers."""
+        # One thread waits for each worker, and one for each that replaces another.
         self._threads = ThreadPoolExecutor(2 * self.count, thread_name_prefix="lane")
         for _ in range(self.count):
             self._add()
@@ -189,6 +213,7 @@ class Lane:
             self.start()
 
     def _add(self) -> None:
+        """Start one more worker."""
         if self._stopped:
             return
         worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm(), self.verb)
@@ -198,7 +223,7 @@ class Lane:
         task.add_done_callback(self._starting.discard)
 
     async def _await(self, worker: Worker) -> None:
-        """Let a worker be asked once it is ready; one that ends before is replaced in five seconds."""
+        """Offer a worker to requests once it is ready; replace one that fails before, after five seconds."""
         if await asyncio.get_running_loop().run_in_executor(self._threads, worker.wait):
             self.idle.put_nowait(worker)
         elif not self._stopped:
@@ -208,7 +233,7 @@ class Lane:
             self._add()
 
     async def ready(self) -> None:
-        """Wait until a worker can be asked."""
+        """Wait until a worker is ready."""
         self.idle.put_nowait(await self.idle.get())
 
     def end(self) -> None:
@@ -218,6 +243,7 @@ class Lane:
             worker.process.kill()
 
     def stop(self) -> None:
+        """End the processes, and wait for their ends."""
         self._stopped = True
         for worker in list(self.workers):
             worker.kill()
@@ -226,8 +252,10 @@ class Lane:
             self._threads.shutdown(wait=True)
 
     async def call(self, request: dict[str, Any], deadline: float, who: str) -> dict[str, Any]:
-        """Let a worker do it. One person has at most `per_person` workers at a time, so that nobody holds up
-        the others."""
+        """Return the reply of a worker to a request of the person `who`, by the deadline (`time.monotonic`).
+
+        One person has at most `per_person` workers at a time, so that nobody holds up the others.
+        """
         turn = self._turns.setdefault(who, asyncio.Semaphore(self.per_person))
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
@@ -241,19 +269,21 @@ class Lane:
             return {"error": LATE, "touched": True}
         seconds_left = deadline - time.monotonic()
         if self.reads and seconds_left < LEAST * self.seconds:
-            # begun so late it would be ended on the way, and charged for nothing
+            # Begun now it would be charged, and probably be ended by the deadline before its answer.
             self.idle.put_nowait(worker)
             turn.release()
             return {"error": LATE, "touched": True}
         if not self.reads:
-            # what needs no data has ten seconds from here at least: an overload must not end the worker
+            # Work that reads no data has at least ten seconds from now on (not measured): otherwise an
+            # overload, in which requests wait long, would kill the workers, too.
             deadline = time.monotonic() + max(seconds_left, 10.0)
-        # not ended by a client that goes away: the worker must come back
+        # Shielded: if the client hangs up, the work goes on, and the worker returns to the queue.
         return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))
 
     async def _run(
         self, worker: Worker, request: dict[str, Any], deadline: float, turn: asyncio.Semaphore
     ) -> dict[str, Any]:
+        """Let the worker answer, then put it back into the queue, or replace it if it is dead."""
         try:
             reply = await asyncio.get_running_loop().run_in_executor(
                 self._threads, worker.call, request, deadline

@@ -1,13 +1,16 @@
 """Features for private learning of images: most of them cost no privacy.
 
-`Scattering` is the scattering transform, and `ScatteringRows` makes rows for a linear model of it;
-`PatchRows` compares the patches of an image with those of procedural images, which suits photographs;
-`JoinedRows` puts several kinds side by side;
-`ProceduralNetwork` is a small network that learned from `ProceduralClasses`, images of random processes;
-`ProceduralPrior` joins both, with a `Whitening` fitted to procedural images. What these give for one image
-depends on that image alone, so the sensitivity of whatever is trained on it is that of the images themselves.
-`PrivateWhitening` looks at private features, and pays; with `Directions`, public ones, it does so for the
-part of the features that has the most variance.
+- `Scattering` is the scattering transform, and `ScatteringRows` makes rows for a linear model from it.
+- `PatchRows` compares the patches of an image with patches of procedural images, which suits photographs.
+- `JoinedRows` concatenates rows of several kinds.
+- `ProceduralNetwork` is a small network that was trained on procedural images (`ProceduralClasses`): images
+  of random processes, which show nothing real.
+- `ProceduralPrior` joins scattering coefficients and the network's features, with a `Whitening` that is
+  fitted to procedural images.
+
+The features of an image by any of these depend on that image alone: one person's image changes one row of
+features, and computing features costs nothing. `PrivateWhitening` reads private features and has a price;
+with `Directions`, which are public, it is limited to the directions of the features with the most variance.
 """
 
 from .joined_rows import JoinedRows

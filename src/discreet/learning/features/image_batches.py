@@ -1,4 +1,4 @@
-"""Images as batches of floats: one check of shapes and one scale for all features."""
+"""Images as batches of floats: all kinds of features check shapes and scale pixels in the same way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..._errors import InvalidInput
 
 
 def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return images as an array (n, channels, height, width); refuse another shape than `shape`."""
+    """Return images as an array (n, channels, height, width), where `shape` is (channels, height, width);
+    images (n, height, width) have one channel, and other shapes are refused."""
     array = np.asarray(images)
     array = array[:, None] if array.ndim == 3 else array
     if array.shape[1:] != shape:
@@ -28,10 +29,12 @@ def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def image_batches(array: NDArray[Any], batch: int) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the positions and the floats of `batch` images at a time; with bytes (uint8), 255 counts as 1."""
+    """Yield, for `batch` images at a time, their positions as a slice and their pixels as floats. Bytes
+    (uint8) are divided by 255."""
     for start in range(0, len(array), batch):
         positions = slice(start, start + batch)
-        # What is too large for a float is infinite, without a warning that would tell of one image.
+        # A number too large for float32 becomes infinite. Numpy's warning is suppressed: it would tell that
+        # some private image has such a number.
         try:
             with np.errstate(over="ignore"):
                 floats = torch.from_numpy(array[positions].astype(np.float32))

@@ -1,4 +1,4 @@
-"""Features of several kinds side by side, as one row of length 1."""
+"""Rows of features of several kinds, concatenated to one row of l2 norm 1 for each image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .image_batches import as_images
 
 
 class ImageRows(Protocol):
-    """Computes one row of length at most 1 for each image, by itself (`PatchRows`, `ScatteringRows`)."""
+    """Computes, for each image by itself, one row of `size` features with an l2 norm of at most 1, as
+    `PatchRows` and `ScatteringRows` do. `shape` is (channels, height, width) of an image."""
 
     shape: tuple[int, ...]
 
@@ -25,15 +26,15 @@ class ImageRows(Protocol):
 
 
 class JoinedRows:
-    """Computes the rows of several `kinds` of features and joins them, each multiplied by its weight.
+    """Computes the rows of several `kinds` of features, multiplies each by its weight, and concatenates them.
 
-    Kinds that see different things tell classes apart better than more features of one kind: patch rows
-    look at details, scattering rows at textures of all scales. `weights` are scaled to have 1 as the sum of
-    their squares, so that a joined row has length 1 where all of its parts have.
+    Features of different kinds tell classes apart better than more features of one kind: patch rows look at
+    details, scattering rows at textures of all scales. `weights` (equal by default) are scaled so that their
+    squares add up to 1: a joined row has norm 1 where the rows of all kinds have.
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     each part is one.
+    Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
+               rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     each of the concatenated rows depends on its image alone.
     """
 
     def __init__(self, kinds: Sequence[ImageRows], *, weights: Sequence[float] | None = None) -> None:
@@ -51,7 +52,7 @@ class JoinedRows:
         for weight in chosen:
             _require.a_float(weights=weight)
             _require.positive(weights=weight)
-        # by the largest first: squares of very large weights are infinite
+        # Divided by the largest first, because squares of very large weights would be infinite.
         relative = [float(weight) / float(max(chosen)) for weight in chosen]
         self.weights = tuple(weight / math.hypot(*relative) for weight in relative)
         self.shape = tuple(self.kinds[0].shape)
@@ -63,13 +64,13 @@ class JoinedRows:
 
     @torch.no_grad()
     def features(self, images: Any, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
-        with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
+        """Return one row for each image. Images have the shape (n, channels, height, width), or (n, height,
+        width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255."""
         array = as_images(images, self.shape)
         return self.joined([kind.features(array, dtype=dtype) for kind in self.kinds])
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the joined rows of rows that were computed by each of `kinds`."""
+        """Return the joined rows, from the rows that each of `kinds` has computed, in their order."""
         widths = [part.shape[1] for part in parts]
         if widths != [int(kind.size) for kind in self.kinds]:
             raise _require.fail(

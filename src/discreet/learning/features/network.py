@@ -1,4 +1,4 @@
-"""A small network that learned from images of random processes, and what it makes of other images."""
+"""A small network that is trained on images of random processes, and gives features of other images."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from .. import files
 from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
-# Settings of the training on procedural images (batch, AdamW's rate and weight decay, steps of warm-up) and
-# of the features: frozen with those of benchmarks/vision, before a test image was read. They cost no privacy.
+# Settings of the training on procedural images (batch size, learning rate and weight decay of AdamW, steps of
+# warm-up) and of the features (units before the classes, side of the grid of averages). They were fixed for
+# benchmarks/vision before a test image was read, and cost no privacy. Another value gives other features.
 _BATCH, _RATE, _DECAY, _WARMUP = 256, 4e-3, 1e-4, 30
 _EMBEDDING, _POOLED = 256, 4
+# Called after each step of training with the number of finished steps and of all.
 Progress = Callable[[int, int], Any]
 
 
 class ProceduralNetwork(nn.Module):
     """Computes features of images by a network that was trained to tell procedural classes apart.
 
-    Five convolutions with frozen batch normalization, the widths `width` times 1, 2, 2, 4, 4. Features are
-    the last maps, averaged to a grid of 4 x 4, and the 256 units before the classes. `trained` trains one,
-    or reads it from a file. The same arguments give the same network on the same machine and version of
-    torch.
+    It has five convolutions with batch normalization, of `width` times 1, 2, 2, 4 and 4 channels. Features
+    are the maps of the last convolution, averaged to a grid of 4 x 4, and the 256 units before the scores of
+    the classes. `trained` trains a network, or reads it from a file; the constructor alone gives random
+    weights. The same arguments give the same network on the same machine and version of torch.
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     the weights and the stored statistics of batch normalization depend on the arguments and on
-               random numbers of `seed` alone; in use, no statistic of a batch enters (`train`).
+    Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
+               rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     the weights and the stored statistics of batch normalization depend on the arguments, with
+               their `seed`, alone; features are computed without statistics of the batch (`train`).
     """
 
     def __init__(
@@ -79,8 +81,8 @@ class ProceduralNetwork(nn.Module):
     ) -> ProceduralNetwork:
         """Return a network after `steps` batches of 256 procedural images.
 
-        It is read from the file `cache` if that exists (one of other arguments is refused), and otherwise
-        trained and written to it.
+        It is read from the file `cache` if that exists (a file of a network with other arguments is refused),
+        and otherwise trained and written to that file.
         """
         _require.integer(steps=steps, at_least=1)
         network = cls(shape, width=width, classes=classes, seed=seed)
@@ -91,15 +93,15 @@ class ProceduralNetwork(nn.Module):
             raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
         if cache is not None:
-            # in one move: a process that is stopped, or a second one, leaves no half of a file
+            # Renamed when complete: a process that is stopped, or a second one, leaves no half-written file.
             unfinished = Path(f"{cache}.{os.getpid()}")
             unfinished.write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
             unfinished.replace(cache)
         return network
 
     def train(self, mode: bool = True) -> ProceduralNetwork:
-        """Stay in evaluation mode: in a model that is put into training mode, too, no statistic of a batch
-        may enter its features."""
+        """Stay in evaluation mode, whatever `mode` is: features must not depend on statistics of the batch,
+        also where this network is part of a model that is put into training mode."""
         return super().train(False)
 
     @property
@@ -120,15 +122,16 @@ class ProceduralNetwork(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256) -> Tensor:
-        """Return one row of features for each image of a large array, computed in batches: (n, channels,
-        height, width), or (n, height, width) of one channel, with values from 0 to 1. With bytes (uint8), 255
-        counts as 1."""
+        """Return one row of features for each image, computed in batches. Images have the shape (n, channels,
+        height, width), or (n, height, width) for one channel, and values from 0 to 1; bytes (uint8) are
+        divided by 255."""
         _require.integer(batch=batch, at_least=1)
         array = as_images(images, self.shape)
         rows = [self(part) for _, part in image_batches(array, batch)]
         return torch.cat(rows) if rows else torch.zeros(0, self.size)
 
     def _train(self, steps: int, progress: Progress | None) -> None:
+        """Train all weights to predict the classes of procedural images."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         optimizer = torch.optim.AdamW(self.parameters(), lr=_RATE, weight_decay=_DECAY)
         super().train()
@@ -136,7 +139,7 @@ class ProceduralNetwork(nn.Module):
             warmup = min(1.0, (step + 1) / _WARMUP)
             optimizer.param_groups[0]["lr"] = _RATE * warmup * (1 + math.cos(math.pi * step / steps)) / 2
             images, labels = self.procedural.images(_BATCH, generator)
-            # half precision where it is safe, which takes a third of the time away
+            # The convolutions run in bfloat16, which saves a third of the time; the loss is in float32.
             with torch.autocast("cpu", torch.bfloat16):
                 embedded = self.embedding(self.maps(images.to(memory_format=torch.channels_last)))
             scores = self.scores(embedded.float())
@@ -148,19 +151,20 @@ class ProceduralNetwork(nn.Module):
         self.eval()
 
     def _weights(self) -> dict[str, Tensor]:
-        """Return all weights and statistics but the number of batches that were seen, which is of no use."""
+        """Return all weights and statistics but batch normalization's count of batches, which is not used."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 
     def _load_cache(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
-        """Return this network with the weights of a file, refused if that is of other arguments."""
+        """Return this network with the weights of a file; a file of a network with other arguments (`facts`)
+        is refused."""
         try:
             tensors, texts = files.load(path.read_bytes())
         except InvalidInput as error:
             raise InvalidInput(f"{path} holds no network: {error} Remove it.") from None
         if json.loads(texts.get("features", "null")) != facts:
             raise InvalidInput(
-                f"{path} holds a network of other arguments than {facts}. Nothing was loaded. Give another "
+                f"{path} holds a network with other arguments than {facts}. Nothing was loaded. Give another "
                 f"file, or remove this one."
             )
         if {name: t.shape for name, t in tensors.items()} != {

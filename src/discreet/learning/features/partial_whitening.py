@@ -1,8 +1,9 @@
-"""Whitening within a few public directions: what can be paid for where features are many.
+"""Whitening within a few public directions, for rows with many features.
 
 The noise on the second moments of d features has a spectral norm that grows as sqrt(d), and computing them
-costs d^2 for each row. Most of the variance of image features lies in a few hundred directions, and
-procedural images show which: only there are moments released, and the rest of each row stays as it is.
+takes d^2 operations for each row. Most of the variance of image features lies in a few hundred directions,
+and procedural images show which. Moments are released only within these directions; the component of each row
+that is orthogonal to them is left unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..._errors import InvalidInput
 from .private_whitening import PaidWhitening
 from .whitening import principal
 
-# Rows that are mapped at once: 64 MB of floats at 4,000 features.
+# The number of rows that are mapped at once: 64 MB of floats at 4,000 features. Not measured.
 _ROWS = 4096
 
 
@@ -26,26 +27,30 @@ _ROWS = 4096
 class Directions:
     """Holds orthonormal public directions, one in each row of `matrix`, and projects feature rows on them.
 
-    Guarantee: a projection is a function of its row by itself, and is not longer than that, both up to the
-               rounding of floats.
-    Proof:     the directions are constants; a projection on orthonormal directions does not lengthen, and
-               `PrivateWhitening` scales what rounding made longer than 1.
+    Guarantee: the projection of a row depends on that row alone, and its norm is at most that of the row,
+               both up to the rounding of floats.
+    Proof:     the directions are constants, and orthonormal. (`PrivateWhitening` scales every row down to a
+               norm of at most 1, also where rounding has made its projection longer.)
     """
 
     matrix: Tensor = field(repr=False)
 
     @classmethod
     def fit(cls, features: Any, *, count: int) -> Directions:
-        """Return the mean of public features and their first principal directions, `count` in all.
+        """Return the direction of the mean of public features and their first `count` - 1 principal
+        directions, made orthonormal.
 
-        The mean is among them because private rows are not centered: its direction has the most variance.
+        The mean is among them because private rows are not centered, so that their second moment is large
+        in its direction.
         """
         rows = torch.as_tensor(features, dtype=torch.float32)
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("directions are fitted to finite public features, two rows or more.")
         _require.integer(count=count, at_least=1)
-        if count > min(len(rows) - 1, rows.shape[1]):
-            raise _require.fail("count", count, f"at most {min(len(rows) - 1, rows.shape[1])} of these rows")
+        most = min(len(rows) - 1, rows.shape[1])
+        if count > most:
+            wanted = f"at most {most}: fewer than the rows, and no more than the features"
+            raise _require.fail("count", count, wanted)
         mean = rows.mean(0)
         _, principals = principal(rows - mean, count)
         stacked = torch.cat([mean[:, None], principals[:, : count - 1]], 1)
@@ -58,10 +63,11 @@ class Directions:
         return torch.where(torch.isfinite(out).all(1, keepdim=True), out, 0.0)
 
     def whitened(self, paid: PaidWhitening, *, power: float = 0.5) -> PartialWhitening:
-        """Return the map that shrinks the directions in which the paid moments are large.
+        """Return the map that shrinks rows along the directions in which the released moments are large.
 
-        `paid` was released for projections on these directions; what is made of it is post-processing. A
-        direction with the moment v is multiplied by (penalty / (v + penalty)) to the `power`.
+        `paid` must have been released for projections on these directions; this map is post-processing of it.
+        Along an eigenvector with the moment v, rows are multiplied by ((w + penalty) / (v + penalty)) to the
+        `power`, where w is the smallest moment and penalty that of `PrivateWhitening`.
         """
         _require.probability(power=power)
         if len(paid.matrix) != len(self.matrix):
@@ -69,7 +75,8 @@ class Directions:
                 f"the whitening is for {len(paid.matrix)} features, and there are {len(self.matrix)} "
                 f"directions. Nothing was computed. Release it for projections on these directions."
             )
-        # the paid map is V diag((v + penalty)^-1/2), up to a factor: its columns' lengths give the scales
+        # `paid.matrix` is V diag((v + penalty)^(-1/2)) up to a factor, with the eigenvectors of the moments
+        # in the columns of V and the eigenvalues v: the norms of its columns give the scales.
         lengths = paid.matrix.double().norm(dim=0).clamp(1e-30)
         scales = (lengths / lengths.max()) ** (2 * power)
         rotated = (paid.matrix.double() / lengths).T @ self.matrix.double()
@@ -78,18 +85,18 @@ class Directions:
 
 @dataclass(frozen=True, eq=False)
 class PartialWhitening:
-    """Multiplies each row by `scales` along orthonormal `directions`, leaves the rest of it as it is, and
-    scales the result to length 1.
+    """Multiplies each row by `scales` along orthonormal `directions`, leaves the component orthogonal to them
+    unchanged, and scales the result to norm 1.
 
-    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds, both up to the
-               rounding of floats.
+    Guarantee: the result depends on its row alone, and has a norm of at most 1 whatever the row holds, both
+               up to the rounding of floats.
     """
 
     directions: Tensor = field(repr=False)
     scales: Tensor = field(repr=False)
 
     def __call__(self, rows: Any) -> Tensor:
-        """Return mapped rows. One that is not finite becomes zero."""
+        """Return mapped rows; a row that is not finite becomes zero."""
         tensor = _rows(rows, self.directions.shape[1])
         parts = [self._map_rows(part) for part in torch.split(tensor, _ROWS)]
         return torch.cat(parts) if parts else tensor
@@ -101,7 +108,7 @@ class PartialWhitening:
 
 
 def _rows(rows: Any, width: int) -> Tensor:
-    """Return rows as a tensor of floats, refused unless they have `width` features."""
+    """Return rows as a tensor of floats; other shapes than (n, width) are refused."""
     tensor = torch.as_tensor(rows, dtype=torch.float32)
     if tensor.dim() != 2 or tensor.shape[1] != width:
         raise InvalidInput(

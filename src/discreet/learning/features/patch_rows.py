@@ -1,10 +1,10 @@
-"""Patch features as rows for a linear model: how much each part of an image looks like procedural patches.
+"""Patch features as rows for a linear model: how similar each region of an image is to procedural patches.
 
-Single-layer networks whose filters are whitened patches and whose activation is a soft threshold come close
-to what was learned for years, even if the patches are drawn at random (Coates, Ng & Lee 2011, "An analysis of
-single-layer networks in unsupervised feature learning"; Coates & Ng 2011, "The importance of encoding versus
-training with sparse coding and vector quantization"). Here the patches are those of procedural images, so
-that no private image, nor any real one, has a part in the filters.
+Single-layer networks whose filters are whitened patches, and whose activation is a soft threshold, come close
+to networks with learned filters, even if the patches are drawn at random (Coates, Ng & Lee 2011, "An analysis
+of single-layer networks in unsupervised feature learning"; Coates & Ng 2011, "The importance of encoding
+versus training with sparse coding and vector quantization"). Here the patches are those of procedural images:
+the filters depend on no private image, nor on any real one.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from ... import _require
 from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
-# Patches from which the whitening is fitted and filters are drawn.
+# The number of patches from which the whitening is fitted and filters are drawn. Not measured.
 _PATCHES = 100_000
-# Responses that are computed at once: 16 megabytes. Beyond 32 the C library gives the memory back each time,
-# and writing to fresh pages takes longer than all of the arithmetic (33 ms per image with 2,048 filters).
+# The number of responses that are computed at once: 16 megabytes. Of blocks beyond 32 megabytes the C library
+# returns the memory to the system each time, and writing to fresh pages takes longer than all of the
+# arithmetic (measured: 33 ms per image with 2,048 filters).
 _RESPONSES = 1 << 22
 
 
 class PatchRows:
-    """Computes one row of length 1 for each image: pooled responses to filters that are procedural patches.
+    """Computes one row of norm 1 for each image: pooled responses to filters that are procedural patches.
 
-    A patch of `size` x `size` pixels is standardized by its own mean and deviation (plus `contrast`),
-    whitened (ZCA with `penalty`), and multiplied with each filter. What exceeds `threshold`, on either side
-    of zero, is averaged over `grid` x `grid` parts of the image. With `mirror`, responses are added up with
-    those of the mirror image: an image and its mirror image have the same row. The mean row of procedural
-    images is subtracted, and rows are scaled to length 1. With `per_part`, each part of the image is scaled
-    to the same length first: a part of low contrast says as much as any other.
+    A patch of `size` x `size` pixels is standardized by its own mean and standard deviation (`contrast` is
+    added to the variance), whitened (ZCA; `penalty` is added to each eigenvalue), and multiplied with each
+    of `filters` filters. Of each response, the amount by which it exceeds `threshold`, and the amount by
+    which it lies below -`threshold`, are averaged over each of `grid` x `grid` regions of the image. With
+    `mirror`, the responses of the mirror image are added, so that an image and its mirror image have the same
+    row. The mean row of `procedural` procedural images is subtracted, and rows are scaled to norm 1. With
+    `per_part`, the features of each region are scaled to norm 1 first, so that regions of low contrast have
+    the same weight as others.
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     no statistic of a batch enters; filters, whitening and mean depend on the arguments and on
-               random numbers of `seed` alone.
+    Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
+               rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     no statistic of a batch is used; filters, whitening and mean row depend on the arguments, with
+               their `seed`, alone.
     """
 
     def __init__(
@@ -87,8 +90,8 @@ class PatchRows:
 
     @torch.no_grad()
     def features(self, images: Any, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
-        with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
+        """Return one row for each image. Images have the shape (n, channels, height, width), or (n, height,
+        width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255."""
         array = as_images(images, self.shape)
         rows = torch.empty(len(array), self.size, dtype=dtype)
         for positions, batch in image_batches(array, self._batch):
@@ -101,7 +104,9 @@ class PatchRows:
         return rows
 
     def _fit_filters(self, images: Tensor, penalty: float, generator: torch.Generator) -> None:
-        """Set filters that whiten a standardized patch and multiply it with whitened procedural patches."""
+        """Set `_weights` and `_offsets`: their product with a standardized patch, less the offset, is the
+        product of the whitened patch with whitened procedural patches of norm 1, which are the filters. With
+        `mirror`, the mirrored filters follow."""
         patches = self._patches(images).transpose(1, 2).flatten(0, 1)
         patches = patches[torch.randperm(len(patches), generator=generator)[:_PATCHES]]
         mean = patches.mean(0)
@@ -109,11 +114,14 @@ class PatchRows:
         variances, axes = torch.linalg.eigh(covariance)
         whitening = (axes * (variances.clamp(0) + penalty) ** -0.5 @ axes.T).float()
         white = (patches - mean) @ whitening
-        # a patch without contrast is noise once it is whitened: those below half the median are left out
+        # Whitening turns a patch without contrast into noise: patches whose norm is below half of the median
+        # are no filters.
         lengths = white.norm(dim=1)
         white = white[lengths > lengths.median() / 2]
         if len(white) < self.filters:
-            raise _require.fail("filters", self.filters, f"at most {len(white)} of so few procedural images")
+            raise _require.fail(
+                "filters", self.filters, f"at most {len(white)}, or more procedural images (procedural=)"
+            )
         drawn = white[torch.randperm(len(white), generator=generator)[: self.filters]]
         weights = drawn / drawn.norm(dim=1, keepdim=True) @ whitening
         offsets = weights @ mean
@@ -124,16 +132,18 @@ class PatchRows:
         self._weights, self._offsets = weights, offsets[:, None]
 
     def _patches(self, images: Tensor) -> Tensor:
-        """Return the patches of each image, (n, pixels, positions), standardized by mean and deviation."""
+        """Return all patches of each image, (n, pixels of a patch, positions), each standardized by its own
+        mean and deviation."""
         patches = F.unfold(images, self._size)
         centered = patches - patches.mean(1, keepdim=True)
         return centered / (centered.var(1, keepdim=True) + self._contrast).sqrt()
 
     def _pooled(self, images: Tensor) -> Tensor:
+        """Return the pooled responses of many images, computed in batches."""
         return torch.cat([self._responses(batch) for batch in torch.split(images, self._batch)])
 
     def _responses(self, images: Tensor) -> Tensor:
-        """Return the pooled responses of images: for each sign, filter and part of the image."""
+        """Return the pooled responses of images, flat, by sign, filter and region of the image."""
         raw = self._weights @ self._patches(images) - self._offsets
         signs = [
             (raw.clamp(min=self._threshold) - self._threshold) @ self._pooling,
@@ -141,14 +151,16 @@ class PatchRows:
         ]
         pooled: Tensor = torch.stack(signs, 1).view(len(images), 2, -1, self.grid, self.grid)
         if self.mirror:
+            # The response of a mirrored filter to an image is that of the filter to the mirror image, at the
+            # mirrored position.
             plain, flipped = torch.split(pooled, self.filters, 2)
             pooled = plain + flipped.flip(-1)
         return pooled.flatten(1)
 
 
 def _averages(length: int, parts: int) -> Tensor:
-    """Return the matrix (length, parts) that averages over parts of equal length, overlapping by one if
-    needed."""
+    """Return the matrix (length, parts) that averages a line of `length` positions over parts of equal
+    length, which overlap by one position where `parts` does not divide `length`."""
     matrix = torch.zeros(length, parts)
     for part in range(parts):
         start, end = part * length // parts, -(-(part + 1) * length // parts)

@@ -1,5 +1,5 @@
-"""The procedural prior as one function: scattering coefficients and a network's features, whitened on
-procedural images.
+"""The procedural prior: scattering coefficients and the features of a network that is trained on procedural
+images, mapped to whitened principal components, which are fitted to procedural images too.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from .whitening import Whitening
 
 
 class ProceduralPrior:
-    """Computes `components` features of each image, in rows of length 1, from what was learned on procedural
+    """Computes `components` features of each image, in rows of norm 1, by maps that are fitted to procedural
     images alone.
 
-    Scattering coefficients, each channel standardized over the image's own positions, and the features of a
-    `ProceduralNetwork`, both with the same total variance on procedural images; then their principal
-    components on `procedural` such images, divided by deviations to the `power`. With a `cache`, a
-    folder, the network is trained once and kept there.
+    The features are scattering coefficients, each channel standardized over the image's own positions, and
+    the features of a `ProceduralNetwork` with `width` and `steps`. Both are scaled to the same total variance
+    on procedural images. Their principal components are computed on `procedural` such images, and divided by
+    their standard deviations to the `power` (`Whitening`). With a `cache`, a folder, the network is trained
+    once and its file kept there.
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     the parts are such functions, and what was fitted was fitted to procedural images.
+    Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
+               rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     scattering coefficients, the network's features and the `Whitening` of a row depend on one
+               image alone, and everything that is fitted is fitted to procedural images.
     """
 
     def __init__(
@@ -69,10 +71,10 @@ class ProceduralPrior:
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 500, coefficients: Any = None) -> Tensor:
-        """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
-        with values from 0 to 1. With bytes (uint8), 255 counts as 1.
+        """Return one row for each image. Images have the shape (n, channels, height, width), or (n, height,
+        width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255.
 
-        `coefficients` are those of `Scattering` for these images, where they were computed before.
+        `coefficients` are those of `Scattering` for these images, if they were computed before.
         """
         _require.integer(batch=batch, at_least=1)
         rows = []
@@ -83,6 +85,8 @@ class ProceduralPrior:
 
     @torch.no_grad()
     def _parts(self, images: Tensor, coefficients: Any = None) -> list[Tensor]:
+        """Return two blocks of features, before they are scaled: scattering coefficients and the
+        network's."""
         network = self.network(images)
         if coefficients is None:
             maps = self.scattering(images)
@@ -93,4 +97,5 @@ class ProceduralPrior:
         return [standardized(maps).flatten(1), network]
 
     def _joined(self, blocks: list[Tensor]) -> Tensor:
+        """Return both blocks side by side, each multiplied by its scale."""
         return torch.cat([block * scale for block, scale in zip(blocks, self.scales, strict=True)], 1)

@@ -1,10 +1,11 @@
-"""Whitening that is paid for: noisy second moments of feature rows, and the map that makes them alike.
+"""Private whitening: noisy second moments of feature rows are released for a price, and the map that makes
+them about equal in all directions.
 
-A linear model by noisy gradients is as good as its features are well conditioned: directions with little
-variance are learned last, and noise is the same in all. With a part of the budget the second moments are
-released once, and gradients are taken in whitened coordinates, so that a few dozen steps do what hundreds
-would not (Mehta et al. 2022, arXiv:2211.13403, precondition with the private feature covariance in the same
-way).
+How well a linear model is trained by noisy gradients depends on the condition of its features: directions
+with little variance are learned last, and the noise is the same in all directions. A part of the budget is
+spent on releasing the second moments once. Gradients are then computed in whitened coordinates, where a few
+dozen steps achieve more than hundreds of steps without whitening (Mehta et al. 2022, arXiv:2211.13403,
+precondition with the private feature covariance in the same way).
 """
 
 from __future__ import annotations
@@ -32,24 +33,26 @@ from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 from ..data import examples_of
 
-# Coordinates are truncated to whole numbers of 1 / CELLS before they are multiplied.
+# Coordinates are truncated to integer multiples of 1 / CELLS before they are multiplied.
 CELLS = 1 << 12
-# Rows that are multiplied at once: sums of their products stay below 2**53, so that floats are exact.
+# The number of rows that are multiplied at once: the sums of their products are at most _ROWS * CELLS**2 =
+# 2**37, below 2**53, so that floats add them exactly.
 _ROWS = 1 << 13
-# Below, the variance of the noise is no float.
+# The smallest rho: for much smaller ones the variance of the noise is beyond the range of floats.
 _LEAST_RHO = 1e-100
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PaidWhitening:
-    """Maps rows by (moments + penalty)^(-1/2), and scales them such that most have a length of about 1 and
-    none more."""
+    """Whitens rows: multiplies them by `matrix`, which is V (v + penalty)^(-1/2) for the eigenvectors V and
+    eigenvalues v of the released moments, up to a factor that gives most rows a norm of about 1. Longer rows
+    are scaled down to norm 1."""
 
     matrix: Tensor = field(repr=False)
 
     def __call__(self, rows: Any) -> Tensor:
-        """Return whitened rows: a function of each row by itself, up to the rounding of floats. One that is
-        not finite becomes zero."""
+        """Return whitened rows; each depends on its own row alone, up to the rounding of floats. A row that
+        is not finite becomes zero."""
         tensor = torch.as_tensor(rows, dtype=torch.float32)
         if tensor.dim() != 2 or tensor.shape[1] != len(self.matrix):
             raise InvalidInput(
@@ -71,24 +74,24 @@ class PaidWhitening:
 @described("learning.PrivateWhitening")
 @dataclass(frozen=True, kw_only=True)
 class PrivateWhitening:
-    """Releases the second moments of feature rows of length at most 1, with exact discrete Gaussian noise,
-    and the whitening that follows from them.
+    """Releases the second moments of feature rows, scaled to a norm of at most 1, with exact discrete
+    Gaussian noise, and returns the whitening that follows from them (`PaidWhitening`).
 
-    `width` is the number of features. `penalty`, in rows, is added to every eigenvalue, so that directions of
-    which noise is all there is are not blown up: as large as the noise's spectral norm, by default. Needs the
-    declared size.
+    The moments are the sum over rows x of x x', a matrix in units of rows. `width` is the number of features.
+    `penalty`, in rows, is added to every eigenvalue, so that directions with nothing but noise are not
+    amplified; by default it is about the spectral norm of the noise. The size of the table must be declared.
 
-    Guarantee: `event`: an integer vector of l2 sensitivity CELLS² (replace: sqrt 2 times that) with exact
-               noise, rho-zCDP.
-    Proof:     a row is scaled to length 1 or less, and cut towards zero to whole cells q, so that |q|² is at
-               most CELLS²; one of which, after rounding, that is not true in integers, or which is not
-               finite, counts as zero. Its products are whole numbers and their sums exact. The upper triangle
-               of q q' has an l2 norm of at most |q|². Under replace two such triangles differ by at most
-               sqrt 2 CELLS²: q q' and r r' have a nonnegative inner product, entry by entry
-               (sum over j <= k of q_j q_k r_j r_k = ((q.r)² + sum of q_j² r_j²) / 2 >= 0).
-    Assumes:   one row, one person. Neighbors are tables of such rows: features that are computed in batches
-               are functions of one image up to the rounding of floats only, and a last bit that differs with
-               an image's place in a batch may move a coordinate into the next cell.
+    Guarantee: `event`: rho-zCDP, for an integer vector of l2 sensitivity CELLS² (under replace: sqrt(2) times
+               that) with exact discrete Gaussian noise.
+    Proof:     a row is scaled to norm 1 or less, multiplied by CELLS and truncated towards zero to an integer
+               vector q. Rows that are not finite, and rows for which rounding leaves |q|² > CELLS², count as
+               zero; so |q|² <= CELLS². Products of integers and their sums are exact. The upper triangle of
+               q q' has an l2 norm of at most |q|². Under replace, q becomes r, and the triangles of q q' and
+               r r' differ by at most sqrt(2) CELLS², because their inner product is not negative: the sum
+               over j <= k of q_j q_k r_j r_k is ((q.r)² + sum of q_j² r_j²) / 2 >= 0.
+    Assumes:   each person has one row. Neighbors are tables of feature rows: features that are computed in
+               batches depend on one image only up to the rounding of floats, and a last bit that changes with
+               an image's position in a batch may change a truncated coordinate by one.
     """
 
     public: Public
@@ -157,7 +160,7 @@ class PrivateWhitening:
         for start in range(0, examples.size, _ROWS):
             rows, _ = examples.take(np.arange(start, min(start + _ROWS, examples.size)))
             cells = _cells(np.asarray(rows))
-            # products of a block stay below 2^53: floats add them exactly
+            # Exact in floats: see _ROWS.
             total += (cells.T @ cells).astype(np.int64)
         noisy: Any = self.noise(total[np.triu_indices(self.width)], entropy=entropy)
         matrix = np.zeros((self.width, self.width))
@@ -166,21 +169,24 @@ class PrivateWhitening:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def _map(self, moments: NDArray[Any]) -> Tensor:
-        """Return the map, from the noisy moments and public numbers."""
+        """Return the matrix of `PaidWhitening`, from the noisy moments and public numbers."""
         size = self.public.declared_size("whitening")
+        # The spectral norm of a symmetric d x d matrix of independent noise is about 2 * deviation * sqrt(d).
         spread = 2 * self.deviation * math.sqrt(self.width)
         penalty = max(spread if self.penalty is None else float(self.penalty), 1e-9)
         values, vectors = np.linalg.eigh(moments)
         values = np.maximum(values, 0.0)
         scales = (values + penalty) ** -0.5
-        # the mean squared length of a mapped row, as far as the moments tell
+        # The root mean square of the norms of mapped rows, estimated from the noisy moments.
         length = math.sqrt(max(float((scales**2 * values).sum()) / size, 1e-12))
         return torch.from_numpy(np.ascontiguousarray(vectors * scales / length, dtype=np.float32))
 
 
 def _cells(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return rows of length at most 1 in whole cells, truncated towards zero."""
-    # numpy adds up each row of a contiguous array in an order that depends on its width alone
+    """Return rows, scaled to a norm of at most 1, times CELLS and truncated towards zero to integers: the
+    vectors q of the class's proof."""
+    # The norm of a row must not depend on other rows: numpy adds up each row of a contiguous array in an
+    # order that depends on its width alone.
     floats = np.ascontiguousarray(rows, dtype=np.float64)
     finite = np.where(np.isfinite(floats).all(1, keepdims=True), floats, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,10 +1,13 @@
-"""Images from random processes: classes of scribbles and of shapes that nobody ever photographed.
+"""Images from random processes: classes of random characters and of random objects, which show nothing real.
 
-A class is drawn at random: the strokes of a character of no alphabet, or the parts of an object of no kind.
-An image of it is those parts again, each a little moved, under a random affine map, with another width of the
-pen, other shades and textures. A network that tells such classes apart has learned what stays the same when
+A class is drawn at random: the strokes of a character, or the parts of an object. An image of the class has
+the same strokes or parts, each moved a little, under a random affine map, with a random width of the pen,
+random shades and textures. A network that tells such classes apart has learned what stays the same when
 things are deformed, and has seen no private image, nor any real one. The idea is that of Baradad et al. 2021,
 arXiv:2106.05963 (networks learn from noise), used for private learning by Tang et al. 2023, arXiv:2306.06076.
+
+The numbers in the code (deviations of positions, angles and shades) were not measured one by one. Any change
+of them, or of the order of random draws, changes all images and the features that are fitted to them.
 """
 
 from __future__ import annotations
@@ -18,20 +21,23 @@ from torch import Tensor
 
 from ... import _require
 
-# The most strokes of a character, the points that a stroke is drawn by, and the most parts of an object:
-# frozen with the settings of benchmarks/vision.
+# The most strokes of a character, the number of points by which a stroke is drawn, and the most parts of an
+# object: fixed together with the settings of benchmarks/vision.
 _STROKES, _POINTS, _PARTS = 3, 22, 6
-# A coordinate so far outside the image that nothing is drawn there.
-_FAR = 1e3
+# A coordinate so far outside the image that nothing drawn there is visible; the image is [-1, 1] x [-1, 1].
+_OUTSIDE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class ProceduralClasses:
-    """Draws images of `classes` random classes: even ones are characters, odd ones are objects.
+    """Draws images of `classes` random classes: those with even numbers are characters, the others objects.
 
     `shape` is (channels, height, width), with one channel or three. The same `seed` gives the same classes.
+    `_facts` holds random numbers of each class by name: "control" (points of curves) and "strokes" (which
+    strokes a character has); "parts" (which parts an object has), "center", "half" (half axes), "angle",
+    "mirrored", "square", "shades" and "stripes" (angle, frequency and depth) of each part.
 
-    Guarantee: a function of its arguments alone: no data are read.
+    Guarantee: classes and images depend on the arguments alone: no data are read.
     """
 
     classes: int = 1024
@@ -59,7 +65,7 @@ class ProceduralClasses:
         return out, labels
 
     def _characters(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw Bezier curves of the third degree with a round pen."""
+        """Return images of characters: cubic Bezier curves, drawn with a round pen."""
         control = self._facts["control"][labels]
         control = control + 0.07 * torch.randn(control.shape, generator=generator)
         steps = torch.linspace(0, 1, _POINTS)
@@ -67,7 +73,7 @@ class ProceduralClasses:
             [(1 - steps) ** 3, 3 * steps * (1 - steps) ** 2, 3 * steps**2 * (1 - steps), steps**3]
         )
         points = torch.einsum("kp,nskc->nspc", weights, control)
-        points = torch.where(self._facts["strokes"][labels][:, :, None, None], points, _FAR).flatten(1, 2)
+        points = torch.where(self._facts["strokes"][labels][:, :, None, None], points, _OUTSIDE).flatten(1, 2)
         grid = self._grid(len(labels), generator).flatten(1, 2)
         distance = torch.cdist(grid, points).amin(2)
         pen = 0.06 + 0.12 * torch.rand(len(labels), 1, generator=generator)
@@ -78,7 +84,8 @@ class ProceduralClasses:
         return background + ink * (_uniform((len(labels), 3, 1, 1), generator) - background)
 
     def _objects(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw superellipses one above the other, each with its shade and its stripes."""
+        """Return images of objects: ellipses and superellipses |u|^4 + |v|^4 <= 1, painted over each other,
+        each with its shade and its stripes."""
         facts = {name: values[labels] for name, values in self._facts.items()}
         n = len(labels)
         grid = self._grid(n, generator)[:, None]
@@ -86,7 +93,7 @@ class ProceduralClasses:
         half = facts["half"] * torch.exp(0.12 * torch.randn(n, _PARTS, 2, generator=generator))
         angle = facts["angle"] + 0.12 * torch.randn(n, _PARTS, generator=generator)
         x, y = grid[..., 0], grid[..., 1]
-        # parts that are symmetric appear left and right
+        # A mirrored part appears on the left and on the right.
         x = torch.where(facts["mirrored"][:, :, None, None], x.abs(), x)
         x, y = x - center[..., 0, None, None], y - center[..., 1, None, None]
         cos, sin = torch.cos(angle)[..., None, None], torch.sin(angle)[..., None, None]
@@ -111,7 +118,8 @@ class ProceduralClasses:
         return (out + grain * (out > 0.05)).clamp(0, 1)
 
     def _grid(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return where each pixel lies in the plane of the class: an affine map of its own for each image."""
+        """Return the coordinates (n, height, width, 2) of all pixels in the plane in which the class is
+        drawn, after a random affine map for each image."""
         _, height, width = self.shape
         rows = (torch.arange(height) + 0.5) * 2 / height - 1
         columns = (torch.arange(width) + 0.5) * 2 / width - 1
@@ -126,7 +134,8 @@ class ProceduralClasses:
         return moved + 0.08 * torch.randn(n, 1, 1, 2, generator=generator)
 
     def _background(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return colors that change smoothly: noise at 2 x 2 and 8 x 8 points, interpolated."""
+        """Return backgrounds whose colors change smoothly: random colors at 2 x 2 and at 8 x 8 points, both
+        interpolated and mixed."""
         _, height, width = self.shape
         parts = [
             torch.nn.functional.interpolate(
@@ -143,7 +152,8 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
-    """Draw the classes: for each, curves of a character and parts of an object."""
+    """Return the random numbers of all classes (`ProceduralClasses._facts`): for each class the curves of a
+    character and the parts of an object, of which one is used. The order of draws must not change."""
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -151,13 +161,14 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
 
     control = uniform(classes, _STROKES, 4, 2, low=-0.75, high=0.75)
     for stroke in range(1, _STROKES):
-        # half of the strokes start where the last one ended
+        # Half of the strokes start where the stroke before ended.
         joined = uniform(classes) < 0.5
         control[joined, stroke, 0] = control[joined, stroke - 1, 3]
     count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
     control = _fit_to_frame(control, torch.arange(_STROKES)[None] < count)
     parts = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
-    large = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
+    # The first parts are larger.
+    half_axes = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
     mirrored = uniform(classes, _PARTS) < 0.6
     center = uniform(classes, _PARTS, 2, low=-0.6, high=0.6)
     center[:, 0] *= 0.2
@@ -174,7 +185,7 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
         "strokes": torch.arange(_STROKES)[None] < count,
         "parts": torch.arange(_PARTS)[None] < parts,
         "center": center,
-        "half": large * uniform(classes, _PARTS, 2, low=0.35, high=1.2),
+        "half": half_axes * uniform(classes, _PARTS, 2, low=0.35, high=1.2),
         "angle": uniform(classes, _PARTS, low=-0.5, high=0.5),
         "mirrored": mirrored,
         "square": uniform(classes, _PARTS) < 0.5,
@@ -184,8 +195,9 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
 
 
 def _fit_to_frame(control: Tensor, used: Tensor) -> Tensor:
-    """Return control points moved and resized such that those of each character reach from -0.7 to 0.7."""
-    low = torch.where(used[:, :, None, None], control, _FAR).amin((1, 2), keepdim=True)
-    high = torch.where(used[:, :, None, None], control, -_FAR).amax((1, 2), keepdim=True)
+    """Return control points moved and resized such that the `used` strokes of each character reach from -0.7
+    to 0.7 along the longer side of their bounding box."""
+    low = torch.where(used[:, :, None, None], control, _OUTSIDE).amin((1, 2), keepdim=True)
+    high = torch.where(used[:, :, None, None], control, -_OUTSIDE).amax((1, 2), keepdim=True)
     longest = (high - low).amax(3, keepdim=True).clamp(0.1)
     return (control - (low + high) / 2) * 1.4 / longest

@@ -1,10 +1,11 @@
-"""The scattering transform (ScatterNet): wavelets, moduli and averages, with nothing to learn.
+"""The scattering transform (ScatterNet): convolutions with fixed wavelets, moduli and averages, without any
+training.
 
-Bruna & Mallat 2013, arXiv:1203.1513. Filters, padding and order of channels are those of kymatio
-(Andreux et al. 2020, arXiv:1812.11214), so that published settings carry over: Tramer & Boneh 2021,
-arXiv:2011.11660, train linear models on it privately. Convolutions run as products of Fourier transforms, a
-batch and all angles at once; the last average, which is separable and subsampled, runs as two small matrix
-products.
+Bruna & Mallat 2013, arXiv:1203.1513. Filters, padding and order of channels are those of the library kymatio
+(Andreux et al. 2020, arXiv:1812.11214), so that published settings can be used unchanged: Tramer & Boneh
+2021, arXiv:2011.11660, train linear models on such coefficients privately. Convolutions are computed as
+products of Fourier transforms, for a batch and all angles at once; the last average, which is separable and
+subsampled, as two small matrix products.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ from ... import _require
 from ..._errors import InvalidInput
 
 Array = NDArray[Any]
-# kymatio normalizes its filters by 2 * 3.1415 sigma^2: to be equal to its coefficients we take the same.
+# kymatio normalizes its filters by 2 * 3.1415 * sigma^2. The same value is used here, because coefficients
+# are to equal those of kymatio.
 _PI_OF_KYMATIO = 3.1415
-# Images that are transformed together. Measured at 28 x 28 on one core: 0.45 ms per image with 16, 1.0 ms
-# with 256, whose spectra no longer fit the cache.
+# The number of images that are transformed together. Measured at 28 x 28 on one core: 0.45 ms per image with
+# 16, and 1.0 ms with 256, whose spectra do not fit into the cache.
 _AT_ONCE = 16
 
 
 class Scattering(nn.Module):
     """Computes the scattering coefficients of order 0, 1 and 2 of images, averaged over 2^J pixels.
 
-    (..., H, W) becomes (..., channels, H / 2^J, W / 2^J) with 1 + JL + L^2 J(J-1)/2 channels: 81 for J = 2
-    and L = 8. The order of channels is that of kymatio's `Scattering2D(J, shape, L)`: order 0; order 1 by
-    scale and angle; order 2 by the first wavelet and then the second.
+    `J` is the number of scales of the wavelets, `L` the number of their angles, and `order` (1 or 2) the
+    largest order. Images (..., H, W) become coefficients (..., channels, H / 2^J, W / 2^J) with 1 + J L +
+    L^2 J (J - 1) / 2 channels for order 2: 81 for J = 2 and L = 8. The order of channels is that of kymatio's
+    `Scattering2D(J, shape, L)`: order 0; order 1 by scale and angle; order 2 by the first wavelet and then
+    the second.
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     no statistic of a batch enters; the filters depend on `shape`, `J` and `L` alone.
+    Guarantee: the coefficients of an image depend on that image alone, up to the rounding of floats. So
+               computing them costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     no statistic of a batch is used; the filters depend on `shape`, `J` and `L` alone.
     """
 
     def __init__(self, shape: tuple[int, int] = (28, 28), *, J: int = 2, L: int = 8, order: int = 2) -> None:
@@ -46,8 +50,11 @@ class Scattering(nn.Module):
             raise _require.fail("order", order, "1 or 2")
         self.shape = _check_shape(shape, J)
         self.J, self.L, self.order = int(J), int(L), int(order)
+        # The size of padded images, as in kymatio.
         height, width = (((size + 2**J) // 2**J + 1) * 2**J for size in self.shape)
         self.padded = height, width
+        # psi{j}_{level} are the wavelets of scale j for images subsampled by 2^level; rows{j} and columns{j}
+        # average maps that are subsampled by 2^j.
         for j in range(J):
             bank = np.stack([_wavelet(height, width, j, angle, L) for angle in range(L)])
             for level in range(j if order == 2 else 0, -1, -1):
@@ -69,8 +76,8 @@ class Scattering(nn.Module):
         return self.channels * height * width
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the coefficients of a batch; colors and batches are whatever comes before the last two
-        dimensions."""
+        """Return the coefficients of images (..., height, width); the leading dimensions, such as images and
+        colors, are kept."""
         leading = _require_images(images, self.shape)
         if not images.numel():
             return images.new_zeros(*leading, self.channels, *(size // 2**self.J for size in self.shape))
@@ -94,11 +101,11 @@ class Scattering(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256, normalize: bool = False) -> Tensor:
-        """Return one row of coefficients for each image of a large array, computed in batches. With bytes
-        (uint8), 255 counts as 1.
+        """Return one row of coefficients for each image of a large array, computed in batches. Bytes (uint8)
+        are divided by 255.
 
-        With `normalize` the coefficients of one image and channel are standardized over the image's own
-        positions: group normalization with one channel each, which looks at no other image.
+        With `normalize`, the coefficients of each image and channel are standardized over the image's own
+        positions (group normalization with one channel in each group), which reads no other image.
         """
         _require.integer(batch=batch, at_least=1)
         array = np.asarray(images)
@@ -117,10 +124,12 @@ class Scattering(nn.Module):
         return torch.cat(parts, 2).flatten(1, 2)
 
     def _moduli(self, spectrum: Tensor, j: int, level: int) -> Tensor:
-        """Return |x * psi|, subsampled to every 2^j-th pixel of the padded image; x is at `level` already.
+        """Return |x * psi| for all wavelets psi of scale j, subsampled to every 2^j-th pixel of the padded
+        image.
 
-        In Fourier, subsampling is averaging over blocks: the product is added up block by block, and never
-        held in full.
+        `spectrum` is the Fourier transform of x, which is subsampled by 2^`level` already. Subsampling a map
+        means averaging its Fourier transform over blocks: the product is added up block by block, and never
+        stored as a whole.
         """
         filters, k = self.get_buffer(f"psi{j}_{level}"), 2 ** (j - level)
         height, width = filters.shape[-2] // k, filters.shape[-1] // k
@@ -133,7 +142,8 @@ class Scattering(nn.Module):
         return _modulus(torch.fft.ifft2(total), k**2)
 
     def _average(self, values: Tensor, j: int) -> Tensor:
-        """Return the averages over 2^J pixels, of maps that are subsampled by 2^j."""
+        """Return averages over about 2^J pixels, at every 2^J-th pixel, of maps that are subsampled by
+        2^j."""
         rows, columns = (self.get_buffer(f"{axis}{j}").to(values.dtype) for axis in ("rows", "columns"))
         return rows @ values @ columns.T
 
@@ -154,13 +164,13 @@ def _check_shape(shape: Any, J: int) -> tuple[int, int]:
         raise _require.fail(
             "shape",
             shape,
-            f"multiples of 2^J = {2**J}, at least {2 ** (J + 1)}: pad the images, or take J less",
+            f"multiples of 2^J = {2**J}, at least {2 ** (J + 1)}: pad the images, or take a smaller J",
         )
     return sizes
 
 
 def _require_images(images: Tensor, shape: tuple[int, int]) -> tuple[int, ...]:
-    """Return the dimensions before the last two."""
+    """Return the leading dimensions of images; refuse images of another size, or that are no floats."""
     if images.dim() < 2 or tuple(images.shape[-2:]) != shape:
         raise InvalidInput(
             f"these are not images of {shape[0]} x {shape[1]} pixels: the last two dimensions are "
@@ -172,14 +182,15 @@ def _require_images(images: Tensor, shape: tuple[int, int]) -> tuple[int, ...]:
 
 
 def standardized(maps: Tensor) -> Tensor:
-    """Return maps with mean 0 and variance 1 over each one's own positions."""
+    """Return maps standardized to mean 0 and variance 1 over the positions (the last two dimensions) of
+    each."""
     centered = maps - maps.mean((-2, -1), keepdim=True)
     return centered / (centered.square().mean((-2, -1), keepdim=True) + 1e-5).sqrt()
 
 
 def _modulus(values: Tensor, divisor: int) -> Tensor:
-    """Return |values| / divisor. Where no gradient is asked for, without the care that torch takes of
-    overflow, which triples the time.
+    """Return |values| / divisor. Where no gradient is needed, it is computed without torch's protection from
+    overflow, which takes three times as long.
     """
     if values.requires_grad:
         return values.abs() / divisor
@@ -187,7 +198,8 @@ def _modulus(values: Tensor, divisor: int) -> Tensor:
 
 
 def _wavelet(height: int, width: int, j: int, angle: int, L: int) -> Array:
-    """Return the Fourier transform, which is real, of a Morlet wavelet: a Gabor function with mean zero."""
+    """Return the Fourier transform, which is real, of a Morlet wavelet of scale j: a Gabor function less the
+    multiple of its envelope that makes the mean zero. Parameters are those of kymatio."""
     sigma, theta, xi, slant = 0.8 * 2**j, (L - 1 - L // 2 - angle) * np.pi / L, 0.75 * np.pi / 2**j, 4 / L
     wave = _gabor(height, width, sigma, theta, xi, slant)
     envelope = _gabor(height, width, sigma, theta, 0.0, slant)
@@ -195,7 +207,8 @@ def _wavelet(height: int, width: int, j: int, angle: int, L: int) -> Array:
 
 
 def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant: float) -> Array:
-    """Return a Gaussian times a plane wave, made periodic."""
+    """Return a Gaussian of deviation sigma along the direction theta (sigma / slant across it) times a plane
+    wave of frequency xi along theta, made periodic by adding up 5 x 5 periods."""
     cos, sin = np.cos(theta), np.sin(theta)
     x, y = np.meshgrid(np.arange(-2 * height, 3 * height), np.arange(-2 * width, 3 * width), indexing="ij")
     along, across = x * cos + y * sin, -x * sin + y * cos
@@ -205,12 +218,12 @@ def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant
 
 
 def _cropped(bank: Array, level: int) -> Array:
-    """Return the filters for images subsampled to every 2^level-th pixel: their frequencies that such an
-    image has."""
+    """Return filters for images that are subsampled to every 2^level-th pixel: only the lowest frequencies,
+    which such images have, are kept."""
     for axis in (-2, -1):
         size = bank.shape[axis]
         kept = size >> level
-        # of `size` frequencies the first and last half of `kept`
+        # Of `size` frequencies in numpy's order, the first `start` and the last `kept` - `start`.
         start = int(size * 2.0 ** (-level - 1))
         low, high = bank.take(range(start), axis), bank.take(range(size - (kept - start), size), axis)
         bank = np.concatenate([low, high], axis)
@@ -218,8 +231,8 @@ def _cropped(bank: Array, level: int) -> Array:
 
 
 def _averages(size: int, J: int, j: int, length: int) -> Array:
-    """Return the matrix that averages one axis of an image, subsampled to every 2^j-th pixel, with a
-    Gaussian, and keeps every 2^J-th pixel of the unpadded image."""
+    """Return the matrix that averages one axis of a padded map of `size` pixels, subsampled to every 2^j-th
+    pixel, with a Gaussian, and keeps every 2^J-th pixel of the unpadded image of `length` pixels."""
     sigma = 0.8 * 2 ** (J - 1)
     x = np.arange(-2 * size, 3 * size)
     kernel = np.exp(-(x**2) / (2 * sigma**2)).reshape(5, size).sum(0)

@@ -1,5 +1,5 @@
-"""Scattering coefficients as rows for a linear model: normalized for each image, of norm 1 (or zero, where it
-is blank), and, where asked, the same for an image and its mirror image."""
+"""Scattering coefficients as rows for a linear model: standardized for each image, of norm 1 (zero for a
+blank image), and optionally the same for an image and its mirror image."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from .scattering import Scattering
 
 
 class ScatteringRows:
-    """Computes one row of norm 1, or zero for a blank image, for each image: scattering coefficients under
-    GroupNorm.
+    """Computes one row for each image: its scattering coefficients after group normalization, scaled to norm
+    1 (zero for a blank image).
 
-    Each `group` of neighboring channels is standardized over the image's own positions (Tramer & Boneh 2021,
-    arXiv:2011.11660, have groups of three for Fashion-MNIST). With `mirror`, coefficients are added up with
-    those of the mirror image (shifted by three pixels: with J = 2, averages stand at pixels 0, 4, ..., 24 of
-    28), which are the same numbers at other positions and angles: half of the features remain, and left and
-    right look alike.
+    Each group of `group` consecutive channels is standardized over the image's own positions (Tramer & Boneh
+    2021, arXiv:2011.11660, have groups of three for Fashion-MNIST). With `mirror`, the coefficients of the
+    mirror image are added, which are the same numbers at mirrored positions and angles. The sum is symmetric,
+    so only half of the positions are kept, and an image and its mirror image have the same row. (More
+    exactly, the mirror image is shifted by three pixels: for J = 2 and 28 pixels, averages are taken at the
+    pixels 0, 4, ..., 24, which mirror to 27, 23, ..., 3.)
 
-    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
-               and neighbors stay neighbors.
-    Proof:     no statistic of a batch enters; the filters depend on the arguments alone.
+    Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
+               rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
+    Proof:     no statistic of a batch is used; the filters depend on the arguments alone.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class ScatteringRows:
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 512, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
-        with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
+        """Return one row for each image. Images have the shape (n, channels, height, width), or (n, height,
+        width) for one channel, and values from 0 to 1; bytes (uint8) are divided by 255."""
         _require.integer(batch=batch, at_least=1)
         array = as_images(images, self.shape)
         out = torch.empty(len(array), self.size, dtype=dtype)
@@ -63,7 +64,8 @@ class ScatteringRows:
         return out
 
     def rows(self, maps: Tensor) -> Tensor:
-        """Return the rows of coefficients of `Scattering`, (n, colors, channels, height, width)."""
+        """Return the rows of images from their coefficients by `Scattering`, (n, colors, channels, height,
+        width)."""
         if self.mirror:
             maps = maps + maps[:, :, self._mirrored].flip(-1)
         standardized = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
@@ -75,9 +77,11 @@ class ScatteringRows:
 
 
 def _mirrored_channels(J: int, L: int) -> list[int]:
-    """Return, for each channel, the one that has its wavelets mirrored left to right.
+    """Return, for each channel, the number of the channel whose wavelets are its own, mirrored left to right.
 
-    The angle number a stands for (L - 1 - L // 2 - a) pi / L, whose negative is that of another number.
+    Angle number a stands for the angle (L - 1 - L // 2 - a) pi / L; mirroring negates it, which gives the
+    angle of another number, modulo pi. A channel is named by its path: () for order 0, (j, a) with scale j
+    for order 1, and a pair of these for order 2.
     """
 
     def mirrored_angle(angle: int) -> int:

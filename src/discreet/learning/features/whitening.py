@@ -1,4 +1,5 @@
-"""Principal components of procedural images, and a scale for each that makes linear models quick to train."""
+"""Whitening by public features: principal components, each scaled by a power of its standard deviation, so
+that linear models train in fewer steps."""
 
 from __future__ import annotations
 
@@ -11,22 +12,22 @@ from torch import Tensor
 from ... import _require
 from ..._errors import InvalidInput
 
-# The least variance of a component, over the largest: below, what single precision rounds of the products is
-# all that is left of it, which would be divided by nearly zero.
+# The least variance of a component, relative to the largest. A smaller variance consists of rounding errors
+# of single precision, and dividing by it would amplify these.
 _LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """Maps features to `components` principal components, divides each by its deviation to the `power`, and
-    scales each row to length 1.
+    """Subtracts `mean`, multiplies by `matrix`, and scales each row to norm 1. `fit` makes it from *public*
+    features, such as those of procedural images: the rows' principal components, each divided by its standard
+    deviation to a power.
 
-    `power` 0 keeps the variances, 1 makes them equal. Fitted with `fit` to features of *public* images, such
-    as procedural ones. Rows of length 1 make clipping harmless: the gradient of a softmax layer is at most
-    sqrt(2) times as long as its input.
+    Rows of norm 1 make clipping harmless, because the norm of the gradient of a softmax layer's weights is at
+    most sqrt(2) times that of its input.
 
-    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds, both up to the
-               rounding of floats.
+    Guarantee: the result depends on its row alone, and has a norm of at most 1 whatever the row holds, both
+               up to the rounding of floats.
     Proof:     mean and matrix are constants. A row that is not finite becomes zero.
     """
 
@@ -35,7 +36,9 @@ class Whitening:
 
     @classmethod
     def fit(cls, features: Any, *, components: int, power: float = 0.75) -> Whitening:
-        """Return the map for public features, one row for each image."""
+        """Return the map to `components` principal components of public features, which have one row for each
+        image. Each component is divided by its standard deviation to the `power`: 0 keeps the variances, 1
+        makes them equal."""
         rows = torch.as_tensor(features, dtype=torch.float32)
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("whitening is fitted to finite public features, two rows or more.")
@@ -54,6 +57,7 @@ class Whitening:
         return cls(mean, directions * variances ** (-power / 2))
 
     def __call__(self, features: Any) -> Tensor:
+        """Return mapped rows of norm 1; a row that is not finite becomes zero."""
         rows = torch.as_tensor(features, dtype=torch.float32)
         if rows.dim() != 2 or rows.shape[1] != len(self.mean):
             raise InvalidInput(
@@ -66,7 +70,11 @@ class Whitening:
 
 
 def principal(centered: Tensor, components: int) -> tuple[Tensor, Tensor]:
-    """Return the largest variances, and their directions: from the smaller of the two products."""
+    """Return the largest `components` variances of centered rows, descending, and their directions in
+    columns.
+
+    They are computed from the eigenvectors of the smaller of the two products X'X and XX'.
+    """
     n, width = centered.shape
     if n >= width:
         values, vectors = torch.linalg.eigh(centered.T @ centered / n)

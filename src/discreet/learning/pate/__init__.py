@@ -1,8 +1,9 @@
-"""PATE (private aggregation of teacher ensembles): teachers on disjoint parts of private data, a labeller
-that answers for a price, a student for the public.
+"""PATE (private aggregation of teacher ensembles): teachers are trained on disjoint parts of private data; a
+labeller releases noisy aggregates of their votes on public inputs, for a price; a student learns from these
+labels, and may be published.
 
 Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Thakkar & Thakurta 2018,
-arXiv:1803.05101. Aggregators and their prices are `discreet.mechanisms.votes` and `stable_votes`.
+arXiv:1803.05101. Aggregators and their prices are in `discreet.mechanisms.votes` and `stable_votes`.
 """
 
 from .consistency import FixMatchStudent, small_network

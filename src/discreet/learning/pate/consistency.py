@@ -1,8 +1,9 @@
 """A student of images that learns from unlabelled ones by consistency: FixMatch (Sohn et al. 2020,
 arXiv:2001.07685).
 
-Where the network is sure of a slightly moved image, it must say the same of a strongly distorted one. All
-inputs are public and all labels released, so this is post-processing, and free.
+Where the network is sure of the class of a slightly moved image, it is trained to predict the same class for
+a strongly distorted copy. All inputs are public and all labels released, so this is post-processing, and
+free.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ..._errors import InvalidInput
 
 
 def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module:
-    """Return a network of three convolutions with group normalization, an average over positions, and a
-    linear layer."""
+    """Return a network of three convolutions with group normalization, an average over 3 x 3 parts of the
+    image, and a linear layer. `width`, a multiple of 8, is the number of channels of the first
+    convolution."""
 
     def block(before: int, after: int) -> list[nn.Module]:
         return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
@@ -35,12 +37,13 @@ def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module
 class FixMatchStudent:
     """Learns images from few labels and many unlabelled inputs, by consistency under distortions.
 
-    `sure` is the probability from which the network's own opinion of a slightly moved image is taken as the
-    label of its distorted copy. The weights that predict are a moving average. Distortions are rotations up
-    to `degrees`, sizes, shears, moves and an erased square; never mirrored, as a mirrored digit is none.
+    If the network gives the class of a slightly moved image a probability of `sure` or more, that class is
+    the label of the image's distorted copy. Predictions are made with an exponential moving average of the
+    weights, whose decay is `average`. Distortions are rotations up to `degrees`, changes of size, shears,
+    moves and an erased square; no mirror images, because a mirrored digit is no digit.
 
-    Each step takes `labelled` of the images with labels and `unlabelled` of all; `progress(step, steps)` is
-    called after it.
+    Each step takes a batch of `labelled` images with labels and of `unlabelled` of all images, whose labels
+    are not used; `progress(step, steps)` is called after it. `lr` is the learning rate of Adam.
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class FixMatchStudent:
         self.progress = progress
 
     def fit(self, images: Any, labels: Any) -> FixMatchStudent:
-        """Fit to public images (n, channels, height, width) with labels, -1 (or None) where there is none."""
+        """Fit to public images (n, channels, height, width); `labels` has a class number for each image, or
+        -1 (or None) for an image without a label."""
         x = _images(images)
         targets = torch.tensor([-1 if label is None else int(label) for label in labels])
         if len(targets) != len(x) or bool(((targets >= self.classes) | (targets < -1)).any()):
@@ -90,12 +94,14 @@ class FixMatchStudent:
     def _train(
         self, model: nn.Module, x: Tensor, targets: Tensor, labelled: Tensor, generator: torch.Generator
     ) -> nn.Module:
-        """Train by FixMatch, and return the network with the moving average of its weights, and with the
-        buffers it has at the end (statistics of batch normalization)."""
+        """Train `model` by FixMatch, and return a copy of it that has the moving average of the weights, and
+        the last buffers (such as statistics of batch normalization). `labelled` has the positions of images
+        with labels."""
         mean = copy.deepcopy(model).eval()
         model.train()
         optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
         for step in range(self.steps):
+            # The learning rate's schedule of FixMatch: cos(7 pi k / (16 K)) in step k of K.
             optimizer.param_groups[0]["lr"] = self.lr * math.cos(7 * math.pi * step / (16 * self.steps))
             labelled_batch = labelled[torch.randint(len(labelled), (self.labelled,), generator=generator)]
             unlabelled_batch = torch.randint(len(x), (self.unlabelled,), generator=generator)
@@ -115,6 +121,7 @@ class FixMatchStudent:
             torch.autograd.backward(loss + (consistency_loss * (confidence >= self.sure)).mean())
             optimizer.step()
             with torch.no_grad():
+                # Smaller in the first steps, so that the initial weights are soon forgotten.
                 decay = min(self.average, (1 + step) / (10 + step))
                 for mean_weights, weights in zip(mean.parameters(), model.parameters(), strict=True):
                     mean_weights.lerp_(weights, 1 - decay)
@@ -142,8 +149,9 @@ class FixMatchStudent:
 def distort(
     images: Tensor, generator: torch.Generator, *, weak: bool = False, degrees: float = 20.0
 ) -> Tensor:
-    """Return copies that are moved by up to 2 pixels (`weak`), or rotated, resized, sheared, moved and partly
-    erased."""
+    """Return distorted copies of images: with `weak` moved by up to 2 pixels in each direction; otherwise
+    rotated by up to `degrees`, resized and sheared by up to 20%, moved by up to 3 pixels, and with an erased
+    square, a quarter as high as the image."""
     n, _, height, width = images.shape
 
     def uniform(bound: float) -> Tensor:

@@ -1,5 +1,5 @@
-"""The labeller as a mechanism (PATE): teachers are trained at the start, when all is paid, and vote on public
-inputs until the quota is used up."""
+"""The labeller of PATE as a mechanism: the whole price is charged at the start, when teachers are trained on
+private data; then they vote on public inputs until the quota of questions is used up."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ..data import Tabular, examples_of, shapes_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
-# The name of the teachers in the vault, and the most bytes of one blob there.
+# The name under which the vault keeps the teachers: it must not change. And the most bytes of one blob there.
 BLOB = "teachers"
-_LARGEST = 1 << 30
+_MAX_BLOB_BYTES = 1 << 30
 
 
 def _settings_text(component: Any) -> str:
-    """Return all settings of an aggregator as one text."""
+    """Return all settings of an aggregator, or of its sanitized cost, as one text that identifies them."""
     try:
         return json.dumps(_registry.to_json(component), sort_keys=True)
     except DescriptionError:
@@ -40,9 +40,13 @@ def _settings_text(component: Any) -> str:
 
 @named("learning.Labels")
 class Labels(NamedTuple):
-    """Holds the answers to a batch: the number of a class, or None where it was refused; the noisy count of
-    each winner where the aggregator releases it; which answers are the student's own; and how many of the
-    batch were asked before the quota ended."""
+    """Holds the answers to a batch of inputs.
+
+    `labels`: the number of a class for each input, or None where the aggregator refused to answer or the
+    quota had ended. `counts`: the noisy number of votes for the class, where the aggregator releases it.
+    `reinforced`: whether the answer is the student's own prediction, confirmed by the teachers. `asked`: how
+    many inputs of the batch were asked before the quota ended.
+    """
 
     labels: tuple[int | None, ...]
     counts: tuple[int | None, ...]
@@ -52,8 +56,8 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicInputs:
-    """Asks for labels of public inputs, one per row; for an interactive aggregator with the student's own
-    probabilities of each class."""
+    """Asks for labels of public inputs `x`, one per row; `predictions` are the student's own probabilities of
+    each class, which an interactive aggregator needs."""
 
     x: Array = field(repr=False)
     predictions: Array | None = field(default=None, repr=False)
@@ -62,7 +66,7 @@ class PublicInputs:
 @described("learning.CostQuestion")
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
-    """Asks for the sanitized data-dependent cost of all answers so far. Answered once; it ends the
+    """Asks for the sanitized data-dependent cost of all answers so far. It is answered once, and ends the
     labeller."""
 
 
@@ -71,22 +75,24 @@ class PrivateTeachers:
     """Trains teachers on disjoint parts of private examples, and answers with an aggregate of their votes
     (PATE).
 
-    `learner` is the steward's trusted code: anything with `fit(x, y)` and `predict(x)`, of which every
-    teacher is a copy. `columns` says which columns of a table are features and target; examples need none.
-    `classes` and the `shape` of one input are public. `size` is the room, in bytes, that one teacher has in
-    the vault. With `sanitize` the data-dependent cost can be published once.
+    `learner` is the steward's trusted code: an object with `fit(x, y)` and `predict(x)`, of which every
+    teacher is a copy. `columns` says which columns of a table are features and target; a source of examples
+    needs none. `classes` and the `shape` of one input are public. `size` is the number of bytes that the
+    vault keeps for one teacher. With `sanitize` the data-dependent cost can be published once, at `delta`.
+    `asked` is the epsilon and delta that the caller asked for. `workers` is the number of processes that
+    train teachers, and `progress` is called with the number of trained teachers and of all.
 
     Guarantee: that of the aggregator, and of `sanitize`, under add_remove, replace and zero_out alike, for a
-               unit of any number of rows; whatever inputs are asked, even if they depend on answers before.
-    Proof:     rows are dealt to teachers by unit, independently of each other (`teachers.deal`), and put in a
-               random order, so that of two neighbors, suitably coupled, the parts of all teachers but one are
-               the same. Each teacher is trained with its own seed on its own part; what goes wrong with one
-               (`teachers`) changes its votes alone. So in every question one vote differs: two counts, by 1
-               each (with M_samp, a unit is with `overlap` teachers, and as many votes differ). Given the
-               teachers, answers are the aggregator's on these counts; its theorem is for adaptive questions,
-               whose counts may be any. What the ledger and the vault show depends on public numbers and on
-               answers.
-    Assumes:   the learner depends on nothing but the part it is fitted to: no files, no network, no state
+               unit of any number of rows; whatever inputs are asked, even if they depend on earlier answers.
+    Proof:     rows are dealt to teachers by unit, each unit independently of the others (`teachers.deal`),
+               and put in a random order. So the deals of two neighbors can be coupled such that all teachers
+               but one have the same examples. Each teacher is trained with its own seed on its own examples;
+               a teacher that fails changes its own votes only (module `teachers`). So in every question one
+               vote differs, and two counts by 1 each (with the aggregator `SampledVotes`, a unit is dealt to
+               `overlap` teachers, and as many votes differ). Given the teachers, answers are those of the
+               aggregator on these counts, and its theorem holds for adaptive questions with any counts. What
+               the ledger and the vault show depends on public numbers and on answers.
+    Assumes:   the learner depends on nothing but the examples it is fitted to: no files, no network, no state
                shared with other teachers. How long training takes is not hidden.
     """
 
@@ -120,10 +126,11 @@ class PrivateTeachers:
         if self.overlap > self.teachers:
             raise _require.fail("overlap", self.overlap, f"at most the {self.teachers} teachers")
         self._check_columns()
-        if self.blob_size > _LARGEST:
+        if self.blob_size > _MAX_BLOB_BYTES:
             raise InvalidInput(
-                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the {_LARGEST:,} bytes of "
-                "one blob of the vault. Nothing was charged. Take smaller teachers, or fewer."
+                f"{self.teachers} teachers of {self.size:,} bytes each do not fit into the "
+                f"{_MAX_BLOB_BYTES:,} bytes of one blob of the vault. Nothing was charged. Take smaller "
+                f"teachers, or fewer."
             )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)
@@ -131,6 +138,7 @@ class PrivateTeachers:
             raise _require.fail("progress", self.progress, "a function of (done, teachers)")
 
     def _check_columns(self) -> None:
+        """Refuse a target column without declared classes, or with another number of them."""
         if self.columns is None:
             return
         fact = self.public.fact(self.columns.target)
@@ -152,39 +160,43 @@ class PrivateTeachers:
 
     @property
     def overlap(self) -> int:
-        """Return how many teachers a unit is given to: as many as the aggregator's price is for, one by
-        default.
+        """Return the number of teachers that a unit is dealt to: the aggregator's `overlap`, which its price
+        is for, or one.
         """
         return int(getattr(self.aggregator, "overlap", 1))
 
     @property
     def blob_size(self) -> int:
-        """Return the public number of bytes that all teachers together take in the vault."""
+        """Return the public number of bytes of all teachers in the vault (`teachers.pack`): `size` for each,
+        and 8 for its length."""
         return int(self.teachers) * (int(self.size) + 8)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return a lead in votes: where one class leads by so many, that class is answered with probability
-        `confidence` (or it is answered at all, where answers are exact)."""
+        """Return a lead in votes: where one class leads by this many, it is the answer with probability
+        `confidence`. (For aggregators that release the exact winner or refuse: the question is answered.)"""
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))
 
     @property
     def _trained(self) -> list[Any]:
-        """Return what identifies a labeller when it is resumed: numbers that a blob of teachers is read by,
-        and how votes are answered, of which the price alone does not say everything.
+        """Return what identifies a labeller when it is resumed: the numbers that are needed to read the blob
+        of teachers, and all settings of the aggregator, which its price alone does not determine. The state
+        that is saved holds this list: its order must not change.
         """
         numbers = [int(n) for n in (self.teachers, self.classes, self.size)]
         return [*numbers, _settings_text(self.aggregator), _settings_text(self.sanitize)]
 
     def rehearse(self, source: AnySource) -> None:
-        """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
-        data."""
+        """Fit the learner to made-up examples of the type of the private ones, and let it predict, before the
+        charge: an error that is raised here does not depend on the private data."""
         inputs, _ = shapes_of(source, self.columns)
         if not isinstance(inputs, torch.Tensor):
             raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
             raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
-        teacher = fit_made_up(self.learner, tuple(self.shape), self.classes)
+        teacher = fit_made_up(
+            self.learner, tuple(self.shape), self.classes, dtype=input_type(source, self.columns)
+        )
         if len(teacher) > self.size:
             raise InvalidInput(
                 f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
@@ -198,7 +210,8 @@ class PrivateTeachers:
             )
 
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
-        """Train the teachers and seal them; without a drawer they are part of the (secret) state."""
+        """Train the teachers and put them into the drawer of the vault; without a drawer they are part of the
+        state, which is then secret."""
         check_source(self.public, source, examples=True)
         parts = self._partition(source, entropy)
         seeds = [entropy.integer(63) for _ in range(self.teachers)]
@@ -211,7 +224,13 @@ class PrivateTeachers:
             workers=self.workers,
             progress=self.progress,
         )
-        state = {**self.aggregator.start(entropy), "history": [], "closed": False, "trained": self._trained}
+        state = {
+            **self.aggregator.start(entropy),
+            "history": [],
+            "closed": False,
+            "trained": self._trained,
+            "type": input_type(source, self.columns).str,
+        }
         blob = ensemble.pack(models, self.size)
         if drawer is None:
             return {**state, BLOB: base64.b64encode(blob).decode()}
@@ -221,7 +240,7 @@ class PrivateTeachers:
     def answer(
         self, state: State, source: AnySource, question: Any, *, entropy: Entropy, drawer: Any = None
     ) -> tuple[State, Release]:
-        """Answer for a batch of public inputs, or with the sanitized cost."""
+        """Answer a batch of public inputs (`PublicInputs`), or with the sanitized cost (`CostQuestion`)."""
         check_source(self.public, source, examples=True)
         if state["trained"] != self._trained:
             raise InvalidInput(
@@ -237,9 +256,9 @@ class PrivateTeachers:
             return self._cost(state, source, entropy)
         if not isinstance(question, PublicInputs):
             raise _require.fail("question", type(question).__name__, "PublicInputs(x)")
-        x = self._inputs(question.x)
+        x = self._inputs(question.x, np.dtype(state.get("type", "<f4")))
         predictions = self._predictions(question, len(x))
-        self._check_room(state, len(x))
+        self._check_quota(state, len(x))
         _touch(source)
         blob = base64.b64decode(state[BLOB]) if drawer is None else drawer.get(BLOB)
         counts = ensemble.votes(ensemble.unpack(blob, self.teachers, self.size), x, self.classes)
@@ -287,7 +306,8 @@ class PrivateTeachers:
         return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def _partition(self, source: AnySource, entropy: Entropy) -> list[tuple[Array, Ints]]:
-        """Return the examples of each teacher."""
+        """Return the examples of each teacher: its inputs and class numbers, in random order. Rows whose
+        target is no class are left out."""
         examples = examples_of(source, self.columns)
         rows, owners = _rows_and_owners(examples)
         names = None if examples.people is None else examples.people.names.to_pylist()
@@ -302,7 +322,9 @@ class PrivateTeachers:
             parts.append((np.asarray(x)[has_label], targets[has_label].astype(np.int64)))
         return parts
 
-    def _inputs(self, x: Any) -> Array:
+    def _inputs(self, x: Any, dtype: np.dtype[Any]) -> Array:
+        """Return public inputs as numbers of the type that teachers were fitted to: a network of another
+        type would refuse them, and its vote would be the default one."""
         values = np.asarray(x)
         if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
             raise InvalidInput(
@@ -311,9 +333,19 @@ class PrivateTeachers:
             )
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
             raise InvalidInput("inputs must be finite real numbers. Nothing was asked.")
-        return values
+        if not np.can_cast(values.dtype, dtype, casting="same_kind"):
+            raise InvalidInput(
+                f"inputs are {values.dtype}, and the teachers were fitted to {dtype}. Nothing was asked. "
+                f"Convert them in the way in which the private inputs were."
+            )
+        with np.errstate(over="ignore"):
+            converted = values.astype(dtype)
+        if not np.isfinite(converted).all():
+            raise InvalidInput(f"inputs are too large for {dtype}. Nothing was asked.")
+        return converted
 
     def _predictions(self, question: PublicInputs, length: int) -> Any:
+        """Return the student's probabilities, one row for each of `length` inputs, or None for each."""
         if question.predictions is None:
             if hasattr(self.aggregator, "confident"):
                 raise InvalidInput(
@@ -328,7 +360,8 @@ class PrivateTeachers:
             raise InvalidInput("predictions must be probabilities. Nothing was asked.")
         return predictions
 
-    def _check_room(self, state: State, length: int) -> None:
+    def _check_quota(self, state: State, length: int) -> None:
+        """Refuse a batch of more inputs than questions are left."""
         check_open(self.aggregator, state)
         remaining = self.aggregator.queries - state["asked"]
         if length > remaining:
@@ -339,10 +372,31 @@ class PrivateTeachers:
             )
 
 
-def fit_made_up(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
-    """Return a teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
+def input_type(source: AnySource, columns: Tabular | None) -> np.dtype[Any]:
+    """Return the type of the numbers of private inputs, a public fact; types that numpy does not have, such
+    as bfloat16, are refused."""
+    inputs, _ = shapes_of(source, columns)
+    try:
+        return np.asarray(inputs).dtype
+    except TypeError:
+        raise InvalidInput(
+            f"teachers cannot be given inputs of {inputs.dtype}. Nothing was charged or read. Convert them "
+            f"to float32."
+        ) from None
+
+
+def fit_made_up(
+    learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0, dtype: Any = np.float32
+) -> bytes:
+    """Return a teacher fitted to made-up examples, pickled; where that fails, the learner's own error is
+    passed on.
+
+    Inputs are random: floats from 0 to 1, or 0 and 1 where `dtype` is one of whole numbers, which suits an
+    embedding. There are eight examples for each class, or `rows` in all if that is more.
+    """
     generator = np.random.default_rng(0)
     x = generator.random((max(rows, 8 * classes), *shape), dtype=np.float32)
+    x = (x if np.issubdtype(dtype, np.floating) else np.rint(x)).astype(dtype)
     y = np.arange(len(x)) % classes
     try:
         with ensemble.quiet(), ensemble.seeded(0):
@@ -364,7 +418,7 @@ def fit_made_up(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 
 
 
 def _rows_and_owners(examples: Any) -> tuple[Ints, Ints]:
-    """Return the rows that take part, and the number of each one's unit."""
+    """Return the numbers of the rows that take part, and for each the number of its unit."""
     if examples.people is None:
         rows = np.arange(examples.size, dtype=np.int64)
         return rows, rows
@@ -373,8 +427,8 @@ def _rows_and_owners(examples: Any) -> tuple[Ints, Ints]:
 
 
 def _touch(source: Any) -> None:
-    """Read no rows, but mark that private data are used from here on: a table that is not there (a rehearsal
-    of the curator) raises now."""
+    """Ask the source for no columns at all: nothing is read, but where the curator rehearses a question with
+    a source that refuses to be read, the rehearsal ends here, after all checks."""
     batches = getattr(source, "batches", None)
     if callable(batches):
         batches(())

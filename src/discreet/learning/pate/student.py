@@ -1,8 +1,9 @@
-"""The student: a model for the public, from the labels that were bought and unlabelled public inputs.
+"""The student: a model that may be published, learned from the labels that were bought and from public inputs
+without labels.
 
 Everything here is post-processing of released labels, and free. `typical_examples` chooses which inputs to
-ask about, without a label: one from the middle of each of many clusters. `spread_labels` carries the
-answers to inputs nearby (Zhou et al. 2004, "Learning with local and global consistency").
+ask about, before there are labels: the input nearest to the center of each of many clusters. `spread_labels`
+carries labels over to nearby inputs (Zhou et al. 2004, "Learning with local and global consistency").
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Array = NDArray[Any]
 
 
 def _sklearn() -> None:
-    """Refuse to go on without scikit-learn."""
+    """Raise `MissingExtra` where scikit-learn is not installed."""
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -30,10 +31,10 @@ def _sklearn() -> None:
 def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None) -> Array:
     """Return the positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
 
-    k-means on public inputs; no label is looked at. In the order of the size of their clusters, largest
-    first, so that a quota that ends early is spent on what stands for most. `clusters` is a `KMeans` that was
-    fitted to these inputs before; by default one of `number` clusters is fitted here. Where inputs coincide
-    there may be fewer clusters, and fewer positions.
+    Clusters are found by k-means on public inputs, without labels. Positions are in the order of the size of
+    their clusters, largest first, so that a quota that ends early is spent on inputs that stand for many
+    others. `clusters` is a `KMeans` that was fitted to these inputs before; by default one with `number`
+    clusters is fitted here. Where inputs are equal there may be fewer clusters, and fewer positions.
     """
     _sklearn()
     from sklearn.cluster import KMeans
@@ -54,11 +55,14 @@ def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None
 def spread_labels(
     x: Any, labels: Any, classes: int, *, neighbors: int = 10, alpha: float = 0.9, steps: int = 60
 ) -> Array:
-    """Return scores of every class for every input: labels are propagated along a graph of nearest neighbors.
+    """Return a score of every class for every input, an array (inputs, classes) whose rows add up to 1:
+    labels are propagated along a graph of nearest neighbors.
 
-    `labels` has a class number, or -1 where there is none, for each input. F <- alpha S F + (1 - alpha) Y
-    with S the normalized adjacency of the symmetric graph, `steps` times. Then the total of each class is set
-    to its number of labels (class mass normalization; Zhu, Ghahramani & Lafferty 2003), and rows to shares.
+    `labels` has a class number for each input, or -1 where there is no label. Let Y be the array (inputs,
+    classes) that is 1 where an input has a label of the class and 0 elsewhere, and S the symmetric graph's
+    adjacency matrix W, normalized to D^(-1/2) W D^(-1/2) with the degrees D. Scores F begin as Y, and become
+    alpha S F + (1 - alpha) Y, `steps` times. Then the column of each class is scaled to add up to its number
+    of labels (class mass normalization; Zhu, Ghahramani & Lafferty 2003), and each row to add up to 1.
     """
     _sklearn()
     from scipy import sparse
@@ -70,14 +74,14 @@ def spread_labels(
     _require.open_probability(alpha=alpha)
     graph = kneighbors_graph(points, min(neighbors, len(points) - 1))
     graph = (graph + graph.T).minimum(1).astype(np.float64)
-    root = sparse.diags(1 / np.sqrt(np.maximum(np.asarray(graph.sum(1)).ravel(), 1)))
-    step = root @ graph @ root
+    inverse_root = sparse.diags(1 / np.sqrt(np.maximum(np.asarray(graph.sum(1)).ravel(), 1)))
+    normalized = inverse_root @ graph @ inverse_root
     seeds = np.zeros((len(points), classes))
     labelled = np.flatnonzero(targets >= 0)
     seeds[labelled, targets[labelled]] = 1
     scores = seeds.copy()
     for _ in range(steps):
-        scores = alpha * (step @ scores) + (1 - alpha) * seeds
+        scores = alpha * (normalized @ scores) + (1 - alpha) * seeds
     scores = scores / np.maximum(scores.sum(0), 1e-12) * np.maximum(seeds.sum(0), 1)
     total = scores.sum(1, keepdims=True)
     return np.asarray(np.where(total > 0, scores / np.maximum(total, 1e-300), 1 / classes))
@@ -85,12 +89,12 @@ def spread_labels(
 
 @dataclass
 class Student:
-    """Learns from bought labels, and, unless `semi` is False, from all public inputs without one.
+    """Learns from bought labels, and, unless `semi` is False, also from public inputs without labels.
 
-    Semi-supervised: labels are spread to all inputs, and the model is fitted to these, those that are
-    uncertain left out (the least certain `drop` of them). `model` is any scikit-learn classifier; by default
-    a support vector machine with a radial kernel. `reduce` is the number of principal components that inputs
-    are reduced to first, computed on public inputs.
+    With `semi`, labels are spread to all inputs (`spread_labels`, with `neighbors` and `alpha`), and the
+    model is fitted to all but the share `drop` of inputs whose spread labels are the least certain. `model`
+    is any scikit-learn classifier; by default a support vector machine with a radial kernel. Inputs are
+    reduced first to their `reduce` principal components, computed on public inputs (None: not at all).
     """
 
     classes: int
@@ -104,7 +108,7 @@ class Student:
     _reduction: Any = field(default=None, repr=False)
 
     def prepare(self, x: Any) -> Array:
-        """Compute the reduction on public inputs, and return them reduced."""
+        """Compute the principal components of public inputs, and return these inputs reduced to them."""
         _sklearn()
         from sklearn.decomposition import PCA
 
@@ -114,11 +118,13 @@ class Student:
         return self.reduce_inputs(points)
 
     def reduce_inputs(self, x: Any) -> Array:
+        """Return inputs reduced to the principal components that `prepare` computed, if it did."""
         points = _matrix(x)
         return points if self._reduction is None else np.asarray(self._reduction.transform(points))
 
     def fit(self, x: Any, labels: Any) -> Student:
-        """Fit to public inputs with labels, -1 (or None) where there is none."""
+        """Fit to public inputs; `labels` has a class number for each input, or -1 (or None) for an input
+        without a label. Principal components are computed here unless `prepare` was called before."""
         _sklearn()
         from sklearn.svm import SVC
 
@@ -150,13 +156,13 @@ class Student:
 
 
 def _check_labels(targets: Array, inputs: int, classes: int) -> None:
-    """Refuse labels that are not one for each input, or no class."""
+    """Refuse labels that are not one for each input, or that are neither a class number nor -1."""
     if targets.shape != (inputs,) or ((targets >= classes) | (targets < -1)).any():
         raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
 
 
 def _matrix(x: Any) -> Array:
-    """Return inputs as one flat row of floats each."""
+    """Return inputs as a matrix with one flat row of floats for each input."""
     values = np.asarray(x, dtype=np.float32)
     if values.ndim < 2 or not len(values) or not np.isfinite(values).all():
         raise InvalidInput(

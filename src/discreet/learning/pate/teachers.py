@@ -1,9 +1,9 @@
-"""Teachers of PATE: one model for each of many disjoint parts of the data, trained apart, sealed, and asked
-for their votes.
+"""Teachers of PATE: one model for each of many disjoint parts of the data, each trained separately, pickled
+into one blob for the vault, and asked for its votes.
 
-What happens to one teacher (an exception, a part with one class, a model that is too large, an answer that is
-no class) changes that teacher's votes and nothing else: no other teacher, no message, no progress. So one
-unit moves one vote.
+A teacher can fail: by an exception, examples of one class only, a model that is too large, or an answer that
+is no class. This changes the votes of that teacher and nothing else: no other teacher, no message, no
+progress. So one unit moves one vote.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from ...sampling import Entropy
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]
-# Bytes before each model in a blob: its length.
-_LENGTH = 8
+# The number of bytes before each model in a blob, which hold the model's length. Blobs are stored: it must
+# not change.
+_LENGTH_BYTES = 8
 
 
 def deal(
     units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy, *, overlap: int = 1
 ) -> Ints:
-    """Return the `overlap` teachers of each unit, a row for each: by a keyed hash of its name, or drawn for
-    each where units have no names.
+    """Return the `overlap` distinct teachers of each unit, one row for each unit: by a keyed hash of the
+    unit's name, or by a fresh draw where units have no names.
 
-    Guarantee: with one unit added, removed or replaced by another, some coupling of the dealing leaves every
-               other unit with its teachers, and gives a replaced unit's rows to the same on both sides.
-    Proof:     under a key that nobody sees, a keyed hash is a random function of names. Adding a name leaves
-               all others where they were. For a name that replaces another, exchange the two in the function:
-               that has the same distribution. Independent draws for nameless units are coupled in the same
-               way. Floyd's algorithm makes of draws below teachers - overlap + 1, ..., teachers a uniform
-               subset.
+    Guarantee: for two neighbors, the two random deals can be coupled such that every unit they share has the
+               same teachers in both, and a unit that replaces another has the teachers of that other.
+    Proof:     under a secret key, a keyed hash is a random function of names. Adding a name leaves the values
+               of all others unchanged. For a name that replaces another, exchange the two names' values: the
+               function has the same distribution. Independent draws for nameless units are coupled in the
+               same way. Floyd's algorithm makes a uniform subset of `overlap` teachers from one uniform draw
+               below each of teachers - overlap + 1, ..., teachers.
     Assumes:   BLAKE2b with a secret key is a pseudorandom function. 128 bits modulo the number of teachers
-               are uniform to 2^-100.
+               are uniform up to 2^-100.
     """
     key = None if names is None else entropy.bytes(32)
     teachers_of = np.empty((units, overlap), np.int64)
@@ -65,7 +66,8 @@ def deal(
 
 
 def _keyed_hash(name: Any, position: int, key: Any) -> int:
-    """Return the keyed hash of a unit's name, one for each of its positions."""
+    """Return the keyed hash of a unit's name, a fresh one for each `position`, the index of one of the unit's
+    teachers."""
     text = f"{position}:{name!r}".encode()
     return int.from_bytes(hashlib.blake2b(text, key=key, digest_size=16).digest(), "little")
 
@@ -80,11 +82,12 @@ def train(
     workers: int,
     progress: Progress | None = None,
 ) -> list[bytes]:
-    """Return one pickled model for each part, of at most `size` bytes; b"" where training failed.
+    """Return one pickled model for each of `parts`, of at most `size` bytes; b"" where training failed.
 
-    Every teacher gets a seed of its own. With more than one of `workers`, each runs in a process apart; a
-    process that dies takes its own teacher with it, and nothing else. `progress` is called once for each
-    teacher, with how many are done, never with which: that would say how long one took.
+    A part is the inputs and class numbers of one teacher, and every teacher has a seed of its own. With
+    several `workers`, teachers are trained in other processes; where a process dies, only its own teacher
+    fails. `progress` is called once for each teacher with the number of finished ones, never with which one
+    it was: that would tell how long a certain teacher took.
     """
     jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
     # More processes than teachers would have nothing to do.
@@ -95,13 +98,15 @@ def train(
     counter = itertools.count(1)
 
     def note() -> None:
-        """Count each teacher once, whether it came out or died: the calls are the same whatever happens."""
+        """Report one more teacher, whether its training succeeded or failed: the calls are always the
+        same."""
         if progress is not None:
             progress(next(counter), len(jobs))
 
     _train_apart(jobs, range(len(jobs)), results, workers, note)
     for i, result in enumerate(results):
-        # Those that had not finished when a process died are tried once more, each in a process of its own.
+        # When a process dies, the pool drops all unfinished teachers. Each is trained again in a process of
+        # its own, so that the death of one does not change the votes of the others.
         if result is None:
             _train_apart(jobs, [i], results, 1, None)
             note()
@@ -109,7 +114,7 @@ def train(
 
 
 def can_train_apart(learner: Any) -> bool:
-    """Return whether a process can be started, and be given the learner. Touches no data."""
+    """Return whether another process can be started and can unpickle the learner. Reads no data."""
     try:
         with (
             _one_thread(),
@@ -122,7 +127,7 @@ def can_train_apart(learner: Any) -> bool:
 
 
 def _silence() -> None:
-    """Send all that this process writes to nowhere, what libraries in C print included."""
+    """Discard all output of this process, also what C libraries print: it may tell of the data."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -135,8 +140,8 @@ def _can_fit(learner: Any) -> bool:
 def _train_apart(
     jobs: Sequence[Any], indices: Sequence[int], results: list[bytes | None], workers: int, progress: Any
 ) -> None:
-    """Train teachers in other processes, a few at a time, and write their models into `results`; where a
-    process dies, those that had not finished stay None."""
+    """Train the teachers with these `indices` in other processes, and write their models into `results`.
+    Where a process dies, the results of teachers that had not finished stay None."""
     with (
         _one_thread(),
         contextlib.suppress(BrokenProcessPool),
@@ -145,7 +150,7 @@ def _train_apart(
         pending: dict[Future[bytes], int] = {}
         for number, i in enumerate(indices):
             pending[pool.submit(_train, *jobs[i])] = i
-            # No more than a few parts are held by the pool at once.
+            # The pool holds the examples of at most 2 * workers teachers at once, to save memory.
             if len(pending) >= 2 * workers or number + 1 == len(indices):
                 _collect(pending, results, progress, all_of_them=number + 1 == len(indices))
 
@@ -153,7 +158,7 @@ def _train_apart(
 def _collect(
     pending: dict[Future[bytes], int], results: list[bytes | None], progress: Any, *, all_of_them: bool
 ) -> None:
-    """Collect results of finished teachers, of all of them with `all_of_them`."""
+    """Wait until some teachers have finished and collect their results; with `all_of_them`, wait for all."""
     while pending:
         finished, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in finished:
@@ -175,7 +180,8 @@ def _report(result: bytes, number: int, total: int, progress: Progress | None) -
 
 
 def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) -> bytes:
-    """Return one pickled model, or b"" where it failed, saw one class only, or is too large."""
+    """Return one pickled model, or b"" where training failed, there are examples of fewer than two classes,
+    or the model is larger than `size`."""
     with quiet(), seeded(seed):
         try:
             if len(np.unique(y)) < 2:
@@ -187,29 +193,33 @@ def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) 
 
 
 def fit_copy(learner: Any, x: Array, y: Ints) -> Any:
-    """Return a fresh copy of the learner, fitted."""
+    """Return a fresh copy of the learner, fitted; or what its `fit` returns, if that is not None."""
     teacher = copy.deepcopy(learner)
     result = teacher.fit(x, y)
     return teacher if result is None else result
 
 
 def pack(models: Sequence[bytes], size: int) -> bytes:
-    """Return all models as one blob whose length depends on their number and the public size alone."""
-    return b"".join(len(m).to_bytes(_LENGTH, "little") + m + bytes(size - len(m)) for m in models)
+    """Return all models as one blob, each with its length in front and zeros behind, so that the length of
+    the blob depends on the number of teachers and the public size alone."""
+    return b"".join(len(m).to_bytes(_LENGTH_BYTES, "little") + m + bytes(size - len(m)) for m in models)
 
 
 def unpack(blob: bytes, teachers: int, size: int) -> list[bytes]:
-    """Return the models in a blob."""
-    width = _LENGTH + size
-    slots = (blob[i * width : (i + 1) * width] for i in range(teachers))
-    return [slot[_LENGTH : _LENGTH + int.from_bytes(slot[:_LENGTH], "little")] for slot in slots]
+    """Return the models of a blob that `pack` made."""
+    models = []
+    for i in range(teachers):
+        start = i * (_LENGTH_BYTES + size) + _LENGTH_BYTES
+        length = int.from_bytes(blob[start - _LENGTH_BYTES : start], "little")
+        models.append(blob[start : start + length])
+    return models
 
 
 def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
-    """Return how many teachers vote for each class, for each row of x: [rows, classes].
+    """Return how many teachers vote for each class, for each row of x: an array (rows, classes).
 
-    A teacher without a model, or whose answer is no class, votes for the class of its own number, modulo the
-    number of classes: such votes favor no class.
+    A teacher without a model, or whose answer is no class, votes for the class number (its own number) modulo
+    `classes`, so that the votes of all such teachers are spread evenly over the classes.
     """
     counts = np.zeros((len(x), classes), np.int64)
     rows = np.arange(len(x))
@@ -219,13 +229,14 @@ def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
 
 
 def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
-    """Return a teacher's vote for each row; the default where it has none."""
+    """Return a teacher's vote for each row: `default` where it has no model, fails, or names no class."""
     blank = np.full(len(x), default, np.int64)
     if not model:
         return blank
     with quiet(), seeded(0):
         try:
-            # Only what this process, or one with the ledger's key, has sealed: the vault has checked that.
+            # Unpickling runs code. It is safe because the vault has checked that the blob was sealed by this
+            # process, or by one with the ledger's key.
             predictions = np.asarray(pickle.loads(model).predict(x.copy()))
             if predictions.shape != (len(x),):
                 return blank
@@ -238,7 +249,7 @@ def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress warnings and prints of a teacher: they may speak of the data."""
+    """Suppress the warnings and prints of a teacher: they may tell of the data."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
@@ -250,8 +261,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators for one teacher, and restore them afterwards: how much randomness one
-    teacher uses must not reach the next."""
+    """Seed the global generators for one teacher, and restore them afterwards: the randomness of one teacher
+    must not depend on how much another has used."""
     import torch
 
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
@@ -268,7 +279,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes that are started in this context use one thread each."""
+    """Let processes that are started in this context use one thread each: the environment is changed for them
+    and restored afterwards."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))

@@ -1,5 +1,5 @@
-"""A torch model as a teacher: fitted in plain minibatches, without noise, because teachers are never
-released."""
+"""A torch model as a teacher of PATE: trained without noise, because teachers are never released, only noisy
+aggregates of their votes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ... import _require
 
@@ -17,7 +17,8 @@ class TorchLearner:
     """Fits a copy of a torch model to the examples of one teacher, by Adam on cross-entropy.
 
     It has the two methods that a teacher needs, `fit(x, y)` and `predict(x)`, like a scikit-learn classifier.
-    Not private by itself.
+    Not private by itself: a fitted model must not be released.
+    Batches are drawn with torch's global generator, which `teachers.seeded` sets for each teacher.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class TorchLearner:
         self.epochs, self.batch, self.lr, self.weight_decay = epochs, batch, lr, weight_decay
 
     def fit(self, x: Any, y: Any) -> TorchLearner:
-        """Train a copy of the model, which takes the place of the model."""
+        """Replace the model by a copy of it, and train that copy."""
         self.model = copy.deepcopy(self.model)
-        inputs, targets = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+        inputs, targets = self._inputs(x), torch.as_tensor(np.asarray(y))
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         self.model.train()
         for _ in range(self.epochs):
@@ -58,4 +59,10 @@ class TorchLearner:
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
         """Return the class of the largest score."""
-        return self.model(torch.as_tensor(np.asarray(x))).argmax(1).numpy()
+        return self.model(self._inputs(x)).argmax(1).numpy()
+
+    def _inputs(self, x: Any) -> Tensor:
+        """Return inputs as a tensor, floats as the type of the model's weights."""
+        inputs = torch.as_tensor(np.asarray(x))
+        weights = next((p for p in self.model.parameters() if p.is_floating_point()), None)
+        return inputs if weights is None or not inputs.is_floating_point() else inputs.to(weights.dtype)

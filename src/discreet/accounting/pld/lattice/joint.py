@@ -41,7 +41,7 @@ class _LatticePair(NamedTuple):
 
 class Joint(NamedTuple):
     """Holds atoms that dominate the composition, their P-mass at infinite loss, and atoms that are dominated
-    by the composition."""
+    by the composition (None if there are none)."""
 
     upper: Atoms
     infinite: float
@@ -73,6 +73,9 @@ def joint(
     low = _composed([(_lower(pair, mesh, tail / n), n) for pair, n in below], tail)
     assert low.q is not None
     kept = (low.p > 0) & (low.q > 0)
+    if not kept.any():
+        # the losses are so large that no float holds a Q-mass: there is nothing to build a test from
+        return Joint(upper, high.infinite, None)
     loss = np.log(low.p[kept]) - np.log(low.q[kept])
     order = np.argsort(loss, kind="stable")
     error = 2 * low.error + 8 * U * (1 + float(np.abs(loss).max(initial=0.0)))

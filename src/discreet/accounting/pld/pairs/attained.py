@@ -26,7 +26,7 @@ from ... import events as ev
 from ... import pure
 from ... import sampled_events as se
 from ...events import Event
-from ...normal import overflow
+from ...normal import normal, overflow
 from .arrays import Array, U, between
 from .basic_pairs import Atoms
 from .cells import DominatingPair
@@ -75,7 +75,16 @@ def _sampled(e: ev.PoissonSampled) -> Event:
 
 
 def _fixed(e: se.SampledWithoutReplacement) -> Event:
-    return se.SampledWithoutReplacement(event=attained(e.event), size=e.size, sample=e.sample)
+    """Return a sample of the same size, of a mechanism that never fails where the event allows a failure.
+
+    The normal form of a sample of what may fail is any pure mechanism with the epsilon of the sample, which
+    no sample need attain: half of all samples show nothing of the unit at rate 1/2, whatever the epsilon.
+    """
+    inner = attained(e.event)
+    form = normal(inner)
+    return se.SampledWithoutReplacement(
+        event=form.event if form.delta > 0 else inner, size=e.size, sample=e.sample
+    )
 
 
 def _truncated(e: se.TruncatedPoisson) -> Event:
