@@ -145,6 +145,8 @@ def test_generalization_climbs_the_hierarchy():
 def test_knowing_what_somebody_does_not_have_gives_away_what_they_have():
     data = {"zip": [1, 1, 1, 2, 2], "ill": ["flu", "gout", "gout", "flu", "gout"]}
     assert auditing.homogeneity(data, ["zip"], "ill").found == 0
+    with pytest.raises(InvalidInput, match="ruled_out"):
+        auditing.background_knowledge(data, ["zip"], "ill", ruled_out="flu")
     found = auditing.background_knowledge(data, ["zip"], "ill", ruled_out=["flu"])
     assert (found.rows, found.found, found.share) == (3, 3, 1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from statistics import NormalDist
 
@@ -130,4 +131,5 @@ def test_canary_audit_does_not_measure_with_the_canaries_that_chose_the_score() 
     )
     assert audit.score == "lucky"
     assert (audit.epsilon, audit.one_run_epsilon, audit.one_run_curve_epsilon) == (0, 0, 0)
+    assert json.loads(json.dumps(audit.to_json(), allow_nan=False))["noise_multiplier"] == "infinite"
     assert auditing.audit_one_run(scores, included, confidence=0.9999) > 1

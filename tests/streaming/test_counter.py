@@ -495,3 +495,12 @@ def test_the_newest_release_can_be_had_again_when_the_clock_has_run_down() -> No
     with pytest.raises(Halted):
         mechanism.answer(state, visits, Advance(), entropy=entropy)
     assert mechanism.answer(state, visits, Latest(), entropy=entropy)[1].value == released.value
+
+
+@pytest.mark.parametrize("step", [0, -1, 11])
+def test_errors_of_steps_that_do_not_exist_are_refused(step: int) -> None:
+    """Step 0 gave the error of the last step, step 11 an IndexError of numpy."""
+    ten = counter(Public(table="visits"), Count(), horizon=10, epsilon=1, strategy="honaker")
+    for of_step in (ten.deviation, lambda step: ten.error(0.95, step)):
+        with pytest.raises(InvalidInput, match="step"):
+            of_step(step)

@@ -345,3 +345,13 @@ def test_the_order_of_a_units_rows_never_moves_its_sum() -> None:
     }
     assert len(ends) == 1
     assert ends.pop() > 1 << 15
+
+
+def test_a_learner_refuses_a_counter_without_a_horizon() -> None:
+    """Its regret bound ended in an AssertionError."""
+    public = dp.Public(schema={"x": dp.Bounds(-1, 1)}, table="points")
+    learner = dp.streaming.learner(
+        public, dp.streaming.SquaredDistance(columns=("x",)), clip=1, rho=1, horizon=4, strategy="honaker"
+    )
+    with pytest.raises(dp.InvalidInput, match="horizon"):
+        replace(learner, sums=replace(learner.sums, horizon=None))

@@ -26,6 +26,7 @@ from discreet.streaming import (
 from discreet.streaming.encoders import encoder
 from discreet.streaming.factors import NAMES
 from discreet.streaming.online import GRID, exact_sums
+from discreet.streaming.rules import experts_bound
 
 STEPS, D = 200, 4
 
@@ -169,3 +170,19 @@ def test_points_far_away_are_projected_onto_the_simplex_too() -> None:
     """Beside 1e20 the 1 of the simplex is lost in floats: no entry was found to be above zero."""
     assert Simplex(3).project(np.array([1e20, 0.0, 0.0])).tolist() == [1, 0, 0]
     assert Simplex(2).project(np.array([-1e20, -1e20])).tolist() == [0.5, 0.5]
+
+
+def test_the_bound_of_experts_holds_for_the_heavier_tails_of_laplace_noise() -> None:
+    """The largest of N Laplace noises is about ln N scales, which sqrt(2 ln(2 N)) deviations do not reach."""
+    largest_of_1000 = sum(1 / k for k in range(1, 1001)) / math.sqrt(2)
+    noise_free = 1 / (8 * 1e12) + 1e12 * math.log(1000)
+    assert (experts_bound(1000, 1e12, [1e12], laplace=True) - noise_free) / 2e12 > largest_of_1000
+    # Noise of large and small deviation in turns moves the weights in every step.
+    turns = experts_bound(2, 1.0, [100.0, 0.0] * 5, laplace=False) - 10 / 8 - math.log(2)
+    assert turns == pytest.approx(10)
+
+
+@pytest.mark.parametrize("step", [0, -1, 11])
+def test_deviations_of_steps_that_do_not_exist_are_refused(step: int) -> None:
+    with pytest.raises(InvalidInput, match="step"):
+        PrivateSums(1, 10, 1.0, rho=1).deviation(step)

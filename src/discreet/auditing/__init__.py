@@ -1,5 +1,5 @@
 """Audits and attacks: lower bounds on epsilon for anything that claims one, membership inference,
-reconstruction and linkage, and what k-anonymity and its successors give away.
+reconstruction and linkage, and measures of what tables with k-anonymity and its successors disclose.
 """
 
 from .anonymity import (

@@ -1,9 +1,10 @@
-"""How anonymous does a table look? k-anonymity and its successors, computed inside the engine, on millions of
-rows.
+"""Measures how anonymous a table looks: k-anonymity and its successors, computed inside the engine, on
+millions of rows.
 
-None of these is a privacy guarantee, and none survives what an attacker knows from elsewhere: `disclosure`
-shows how each breaks. They are here to measure what a table would give away if it were published as it is.
-Results are exact and not private: for the steward only.
+A class is the set of rows with equal quasi-identifiers (the columns `identifiers`). None of these measures is
+a privacy guarantee, and none withstands knowledge that an attacker has from elsewhere: `disclosure` shows how
+each breaks. They measure what a table would disclose if it were published as it is. Results are exact and not
+private: for the steward only.
 
 >>> people = {"age": [30, 30, 40, 40], "zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}
 >>> k_anonymity(people, ["age", "zip"]), distinct_l_diversity(people, ["age", "zip"], "ill")
@@ -27,10 +28,10 @@ from .._public import Public
 from ..tables import Engine, Source, connect
 from ..tables.engine import quoted
 
-# Names that our queries give to columns of their own; those of the table must be others.
+# Column names that the queries of this module use; the table's columns must have other names.
 _OWN_NAMES = ("__value", "__n", "__size", "__q", "__p", "__gap", "__rank", "__top", "__rest")
-# The most classes times values of an ordered distance, which are joined in the engine. No measurement on
-# record.
+# The largest number of classes times values in an ordered distance: the engine builds a table with one row
+# for each. Not measured.
 _CELLS = 200_000_000
 
 
@@ -71,7 +72,7 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
-    """Return the one row of a query's result."""
+    """Return the only row of a query's result; `sql` has {table} where the table's name belongs."""
     connected, table = engine(data, columns)
     return dict(connected.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
 
@@ -112,8 +113,8 @@ def k_anonymity(data: Any, identifiers: Sequence[str]) -> int:
 
 
 def _cells(identifiers: Sequence[str], sensitive: str) -> str:
-    """Return (class, value, n, size of the class), from which all measures of diversity and closeness are
-    computed."""
+    """Return the SQL of two tables, from which all measures of diversity and closeness are computed: `cells`
+    with (class, value, number of rows), and `sized` with the size of the class as well."""
     keys = names(identifiers)
     if taken := [name for name in identifiers if name.lower() in _OWN_NAMES]:
         raise InvalidInput(f"column {taken[0]!r} has a name that is used here for counts. Rename it.")
@@ -134,8 +135,8 @@ def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) 
 
 
 def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> float:
-    """Return e to the least entropy of the sensitive values in a class: the largest l for which entropy
-    l-diversity holds."""
+    """Return e to the power of the smallest entropy of the sensitive values in a class: the largest l for
+    which entropy l-diversity holds."""
     sql = (
         f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
         f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
@@ -145,10 +146,10 @@ def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -
 
 
 def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
-    """Return the c above which recursive (c, l)-diversity holds: the most frequent value against all from the
-    l-th on. Infinite if never.
+    """Return the number above which every c gives recursive (c, l)-diversity; infinite if none does.
 
-    A class has it if r_1 < c (r_l + ... + r_m), its counts in falling order (Machanavajjhala et al. 2007).
+    A class has it if r_1 < c (r_l + ... + r_m), where r_1 >= r_2 >= ... >= r_m are the counts of its
+    sensitive values (Machanavajjhala et al. 2007).
     """
     _require.integer(l=l, at_least=1)
     keys = names(identifiers)
@@ -169,8 +170,9 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     """Return the t of t-closeness: the largest earth mover's distance between a class and the complete table
     (Li, Li & Venkatasubramanian 2007).
 
-    Values are all equally far from each other (half the l1 distance), NULL too, or with `ordered` as far as
-    their ranks, over m - 1: then rows without a value, which have no rank, are left out.
+    By default all values, NULL included, are equally far from each other, so that the distance is half the l1
+    distance. With `ordered`, two values are as far from each other as their ranks, divided by m - 1 for m
+    values; rows with NULL, which has no rank, are left out.
     """
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
@@ -218,8 +220,8 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
     """Return the least and the largest share of a population class that is in the table (Nergiz, Atzori &
     Clifton 2007).
 
-    (d1, d2) means: whoever knows somebody's quasi-identifiers learns that they are in the table with a chance
-    between d1 and d2.
+    (d1, d2) means: for whoever knows a person's quasi-identifiers, the probability that this person is in the
+    table is between d1 and d2.
     """
     parts = []
     for each in (data, population):

@@ -21,14 +21,15 @@ import numpy as np
 from .outputs import Floats, Outputs
 
 Score = Callable[[Outputs], Floats]
-# Bins of a histogram, and coordinates that are looked at one by one: more of either fit noise when runs are
-# few. They change the power of an audit, never its validity. No measurement on record.
+# The number of bins of a histogram, and of coordinates that get attacks of their own: larger numbers overfit
+# when runs are few. They change the power of an audit, never its validity. Not measured.
 BINS, TOP = 48, 8
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Names a score, larger where the first table is more likely, and what it looks at."""
+    """Holds a score, which is larger where the first table is more likely, and a name that says which part of
+    the output it uses."""
 
     name: str
     score: Score
@@ -56,7 +57,7 @@ def fit(first: Outputs, second: Outputs) -> list[Attack]:
 
 
 def by_label(first: Outputs, second: Outputs) -> Attack:
-    """Score whole outputs by how much oftener they were seen on the first table."""
+    """Score whole outputs by the ratio of how often they occurred on the first and on the second table."""
     p, q = Counter(first.labels), Counter(second.labels)
     ratios = {label: math.log((p[label] + 1) / (q[label] + 1)) for label in p | q}
 
@@ -76,15 +77,15 @@ def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
 
 
 def standardized(x: Outputs, center: Floats, scale: Floats) -> Floats:
-    """Return the numbers in units of their spread, clipped to 8 of them; what is missing is at the center."""
+    """Return the numbers in units of their spread, clipped to -8 and 8; missing ones are 0."""
     return np.clip(np.nan_to_num((x.numbers - center) / scale, nan=0.0, posinf=8.0, neginf=-8.0), -8.0, 8.0)
 
 
 def _columns(
     first: Outputs, second: Outputs, center: Floats, scale: Floats
 ) -> list[tuple[str, Callable[[Outputs], Floats]]]:
-    """Return what is scored, by name: single coordinates, differences of two, and the projection of all on
-    the line between the two tables' means.
+    """Return the numbers that are scored, each with a name: single coordinates, differences of two, and the
+    projection of all on the line between the two tables' means.
     """
     gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
     widest = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
@@ -110,8 +111,8 @@ def _columns(
 
 
 def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """Score by size, the larger (or the smaller) the likelier: right for noise whose likelihood ratio is
-    monotone, and needs no counting."""
+    """Score by the value itself, or by minus the value if it tends to be smaller on the first table: optimal
+    for noise whose likelihood ratio is monotone."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     ordered = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
@@ -140,7 +141,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
 
     def bins(x: Floats) -> Any:
         index = np.searchsorted(edges, x, side="left" if few else "right")
-        # a value that was not seen tells nothing: the last bin but one
+        # Values that the fitting runs do not have share the last bin but one, whose ratio is 1; NaN has the
+        # last bin.
         if few:
             clipped_index = np.minimum(index, max(len(edges) - 1, 0))
             exact = edges[clipped_index] == x if len(edges) else np.zeros(len(x), bool)
@@ -166,9 +168,9 @@ def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ri
     truth = np.concatenate([np.ones(len(p)), np.zeros(len(q))])
     weights = np.zeros(design.shape[1])
     for _ in range(8):
-        chance = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-        gradient = design.T @ (truth - chance) - ridge * weights
-        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + ridge * np.eye(len(weights))
+        fitted = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+        gradient = design.T @ (truth - fitted) - ridge * weights
+        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
         weights = weights + np.linalg.solve(hessian, gradient)
 
     def score(x: Outputs) -> Floats:

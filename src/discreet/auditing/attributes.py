@@ -1,11 +1,11 @@
-"""Attribute inference and model inversion: a model that fits its data too well completes the rest of a
-record, or draws the face behind a name.
+"""Attribute inference and model inversion: a model that fits its data too well reveals the missing column of
+a record, or the typical input of a class.
 
 Attribute inference (Yeom et al. 2018, arXiv:1709.01604, section 5; Fredrikson et al. 2014) knows all of a
-person's record but one column, tries each value, and keeps the one with which the model is least surprised.
-What it gets right about people outside the training data is statistics, not a leak: the *difference* between
-members and others is. Model inversion (Fredrikson et al. 2015) climbs to the input that a model finds most
-typical of a class; where a class is one person, that is their picture.
+person's record but one column, tries each value, and keeps the one with which the model's loss is smallest.
+Right guesses about people outside the training data are statistics, not a leak: the leak is the *difference*
+between members and others. Model inversion (Fredrikson et al. 2015) searches for the input that a model finds
+most typical of a class; where a class is one person, that is their picture.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Attributes:
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return exact limits of the advantage, that hold together with the confidence."""
+        """Return a lower and an upper limit of the advantage; both hold together with this confidence, from
+        exact limits of the two shares (four in all, each at a quarter of the level)."""
         _require.open_probability(confidence=confidence)
         level = (1 - confidence) / 4
         inside, outside = (self.right, self.members), (self.right_of_others, self.others)
@@ -51,7 +52,7 @@ class Attributes:
 
     @property
     def guesses(self) -> Guesses:
-        """Return it as a membership inference attack: to say "member" where the guess is right."""
+        """Return the counts of a membership inference attack that says "member" where the guess is right."""
         return Guesses(
             hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others
         )
@@ -77,7 +78,7 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
 def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = None) -> Attributes:
     """Guess the hidden column of everybody, and count right guesses among members and others.
 
-    `truth` are the values' numbers.
+    `truth` has, for each example, the number of the true value, which is its column in `losses`.
     """
     guessed, true_values = guess_attributes(losses, prior), floats(truth=truth)
     if true_values.shape != guessed.shape or not np.isin(true_values, np.arange(np.shape(losses)[1])).all():
@@ -110,8 +111,8 @@ def invert(
     """Return the input a model finds most typical: descend `objective` (1 - confidence in a class, or its
     loss) within `bounds`, keep the best.
 
-    `objective(x)` returns its value and its gradient, or None for the gradient: then it is estimated from
-    the model's answers at points nearby, which is all that a black box allows. `smooth` may tidy the input
+    `objective(x)` returns its value at x and its gradient. The gradient may be None: then it is estimated
+    from the values at nearby points, which is all that a black box allows. `smooth` may tidy the input
     after each step (a blur, where neighbors are alike).
 
     Fredrikson, Jha & Ristenpart 2015, Algorithm 1 (MI-Face): gradient descent, stopped when `patience` steps
@@ -141,10 +142,10 @@ def invert(
 
 
 def _finite_differences(objective: Objective, x: Floats, value: float, width: float = 1e-3) -> Floats:
-    """Return the gradient as a black box gives it: one query for each coordinate."""
+    """Estimate the gradient of a black box by one query for each coordinate, at distance `width`."""
     gradient = np.zeros(x.size)
     for i in range(x.size):
-        near = x.copy()
-        near.flat[i] += width
-        gradient[i] = (objective(near)[0] - value) / width
+        shifted = x.copy()
+        shifted.flat[i] += width
+        gradient[i] = (objective(shifted)[0] - value) / width
     return gradient.reshape(x.shape)

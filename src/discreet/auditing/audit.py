@@ -1,5 +1,5 @@
-"""Black-box audits: run a mechanism often on two neighboring tables, learn to tell the outputs apart, and
-measure how well. Is it as private as it says?
+"""Black-box audits: run a mechanism often on two neighboring tables, learn to tell the outputs apart, measure
+how well that works, and compare it with the privacy that the mechanism claims.
 
 A quarter of the runs fits attacks, a quarter chooses the best of them and its threshold, the other half
 measures that one choice. So the lower bound on epsilon holds with the stated confidence for any callable
@@ -35,13 +35,13 @@ from .rates import Guesses, epsilon_of_limits, lower_limit, upper_limit
 from .report import Report
 
 Run = Callable[[Any], Any]
-# Thresholds that are tried on the first part of the runs: the measuring runs are not touched, so more cost
-# time alone. No measurement on record.
+# The number of thresholds that are tried, on runs that do not measure: more thresholds cost time, and never
+# make an audit invalid. Not measured.
 THRESHOLDS = 64
-# The level of the Clopper-Pearson limits that rates on the first part are replaced by: a larger one trusts
-# them more. It changes the power of an audit, never its validity.
+# When attacks are compared, their rates are replaced by Clopper-Pearson limits at this level; a larger level
+# is closer to the observed rates. It changes the power of an audit, never its validity. Not measured.
 CAUTION = 0.03
-# If so many first runs all fail, on both tables, the caller made a mistake. No measurement on record.
+# If the first runs all fail on both tables, so many on each, the caller made a mistake. Not measured.
 TRIES = 10
 
 
@@ -144,11 +144,11 @@ def run_alternately(
 
 
 def _outcome(call: Run, data: Any) -> Any:
-    """Return what a run gives, or that it raised."""
+    """Return the output of a run, or `Raised` if it raised an exception."""
     try:
         return call(data)
     except PublicMismatch:
-        # a table that is no table of this mechanism's: the caller's mistake
+        # The table does not match the mechanism's declarations: a mistake of the caller, not an output.
         raise
     except Exception as problem:
         return Raised(kind=type(problem).__name__, message=str(problem))
@@ -225,8 +225,8 @@ def choose(
 ) -> tuple[Attack, float]:
     """Return the attack and the threshold from which these runs promise the strongest bound on `later` runs.
 
-    Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is
-    credited with what its two rates are at worst (`CAUTION`), as if later runs came out in these proportions.
+    The attack that looks best among many was partly lucky, most of all if it uses rare outputs. So each is
+    judged by confidence limits of its two rates (`CAUTION`), as if the `later` runs had exactly these rates.
     """
     best: tuple[float, Attack, float] | None = None
     for attack in attacks:
@@ -251,8 +251,8 @@ def choose(
 
 
 def _strength(low: Any, high: Any, claim: Claim) -> Any:
-    """Return what an attack maximizes: epsilon at the claimed delta, or mu where a complete curve is claimed;
-    then what two rates differ by."""
+    """Return the number by which attacks are compared: epsilon at the claimed delta, or mu where a complete
+    curve is claimed; ties are decided by the difference of the two rates."""
     if claim.pair:
         main = epsilon_of_limits(low, high, claim.delta)
     else:
@@ -287,7 +287,7 @@ def epsilon_of_labels(
     _require.probability(delta=delta)
     _require.integer(runs=min(len(first), len(second)), at_least=4)
     on, neighbor = Outputs.of(first, ()), Outputs.of(second, ())
-    # Few labels are ordered by few runs, and a bound grows with those that measure.
+    # A quarter of the runs is enough to order a few labels, and more measuring runs give a larger bound.
     quarter = min(len(on), len(neighbor)) // 4
     choosing = on.part(0, quarter), neighbor.part(0, quarter)
     claim = Claim(epsilon=0.0, delta=float(delta))

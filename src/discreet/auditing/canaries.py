@@ -1,5 +1,5 @@
-"""White-box audits of DP-SGD: canaries whose gradients are one coordinate each, and what every noisy step
-says about them.
+"""White-box audits of DP-SGD by canaries whose gradients have one nonzero coordinate each: every noisy step
+is observed at these coordinates.
 
 A canary is an example whose gradient has length `clip` and points along a coordinate that no other example
 touches (a Dirac gradient: Nasr et al. 2023, arXiv:2302.07956). No example can move training further, so this
@@ -7,8 +7,8 @@ is the worst case that a claim must survive. Toss a coin for each canary, train 
 noisy sum at its coordinate, in units of the clip, and guess which were in.
 
 Thousands of canaries in one run are as good as thousands of runs with one, if the noise of their coordinates
-is independent, as it is claimed to be. Beside it stands what one run proves without that (`one_run_epsilon`),
-and its refinement by the whole trade-off curve.
+is independent, as it is claimed to be. The report also has the bound that one run proves without this
+assumption (`one_run_epsilon`), and its refinement by the whole trade-off curve.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ..accounting import Event
 from .claims import Claim, Lines
 from .one_run import audit_one_run, curve_refuted, guess_by_score
 from .rates import Guesses, lower_limit, upper_limit
-from .report import Report
+from .report import Report, plain_number
 from .roc import Floats
 
 Family = Callable[[float], Event]
-# The shares of the canaries that are guessed, in one-run audits: few guesses are sharper where scores are
-# clear, and each further share costs a part of the level. No measurement on record.
+# The shares of the canaries that one-run audits guess: a small share gives a larger bound where scores are
+# clear, and each further share reduces the level of all. Not measured.
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
-# Noise is searched up to this factor above and below the claimed one: what is further off is refuted, or not,
-# at the end of the range. No measurement on record.
+# The least refuted noise multiplier is searched up to this factor above and below the claimed one. Not
+# measured.
 _SEARCH_FACTOR = 8
 
 
@@ -46,12 +46,14 @@ def step_scores(
     """Return several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units
     of the clip.
 
-    "likelihood ratio" is the best there is if training is as claimed; the others find what is not. "against a
-    control" compares with a coordinate that no example touches (`controls`, [steps, canaries]): one draw of
-    noise for all coordinates shows there.
+    "likelihood ratio" is optimal if training is as claimed; the others may find deviations from the claim.
+    "against a control" subtracts the noisy sum at a coordinate that no example touches (`controls`, [steps,
+    canaries]): it detects an implementation that uses the same noise for all coordinates. `rate` is the
+    probability that a step samples a given example.
 
-    Proof: Neyman-Pearson: a step sees N(0, s²), and with the canary in, the mixture (1 - rate) N(0, s²) +
-           rate N(1, s²); steps are independent.
+    Proof: Neyman-Pearson: with s the noise multiplier, a noisy sum has the distribution N(0, s²) if the
+           canary is out, and the mixture (1 - rate) N(0, s²) + rate N(1, s²) if it is in; steps are
+           independent.
     """
     noisy_sums = np.asarray(observations, dtype=float)
     if noisy_sums.ndim != 2 or not noisy_sums.size or not np.isfinite(noisy_sums).all():
@@ -80,8 +82,8 @@ class CanaryAudit:
     """Reports what was shown about one training run: three lower bounds on its epsilon.
 
     Each holds with probability `confidence`, under its own assumption. `epsilon` assumes the claimed kind of
-    training, with any noise, and that the noise of the canaries' coordinates is independent; it is that of
-    the least noise multiplier that is refuted, `noise_multiplier`, infinite if none is.
+    training, with any noise, and that the noise of the canaries' coordinates is independent; it is the
+    epsilon of the least noise multiplier that is refuted, `noise_multiplier`, which is infinite if none is.
     `one_run_curve_epsilon` assumes the claimed kind of training, with noise that may be dependent
     (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235). `one_run_epsilon` assumes neither (Steinke, Nasr
     & Jagielski 2023, arXiv:2305.08846).
@@ -111,7 +113,8 @@ class CanaryAudit:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        plain = {k: v for k, v in asdict(self).items() if k not in ("report", "guesses")}
+        values = {k: v for k, v in asdict(self).items() if k not in ("report", "guesses")}
+        plain = {k: plain_number(v) if isinstance(v, float) else v for k, v in values.items()}
         return {**plain, "guesses": asdict(self.guesses), "report": self.report.to_json()}
 
 
@@ -154,8 +157,9 @@ def audit_canaries(
     guesses = _count(measured, coins, threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
-    slope = abs(float(_tangent(low, high)))
-    lines = functools.cache(lambda s: Lines.of(family(s), (0.8 * slope, slope, 1.2 * slope)))
+    near = abs(float(_tangent_epsilon(low, high)))
+    # Lines near the measured point make the curve sharp there.
+    lines = functools.cache(lambda s: Lines.of(family(s), (0.8 * near, near, 1.2 * near)))
     refuted_noise = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
     report = Report.of(
         guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
@@ -206,10 +210,11 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
 def _choose(
     scores_by_name: Mapping[str, Floats], inside: Any, level: float, claimed: Lines
 ) -> tuple[str, float]:
-    """Return the score and the threshold that beat the claimed curve by most, as three times these canaries
-    would have it, or if none does, those with the largest mu."""
+    """Return the name of the score and the threshold that beat the claimed curve by most, as if three times
+    as many canaries (those that measure) had the same rates; if none beats it, those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
-    # of eight hundred thresholds, a lucky one would look as if it beat the curve
+    # Up to 201 thresholds for each of four scores are tried, so at a larger level a lucky one would seem to
+    # beat the curve.
     strict = min(level / 2, 1e-9)
     for name, scores in scores_by_name.items():
         thresholds = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
@@ -217,7 +222,7 @@ def _choose(
         hits, false_hits = (len(x) - np.searchsorted(x, thresholds, side="left") for x in (p, q))
         low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
         beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
-        # far out a lucky few look like much
+        # A strict level here too: at extreme thresholds a few lucky canaries would give a large mu.
         low, high = (
             lower_limit(hits, len(p), 1e-3),
             upper_limit(false_hits, len(q), 1e-3),
@@ -242,9 +247,9 @@ def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
     )
 
 
-def _tangent(low: float, high: float) -> Any:
-    """Return the epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line
-    for curves like it."""
+def _tangent_epsilon(low: float, high: float) -> Any:
+    """Return the logarithm of the slope of the Gaussian trade-off curve through FPR = `high`, TPR = `low`:
+    the epsilon of the line that touches it there, which is nearly the best line for similar curves."""
     if low <= 0 or high >= 1:
         return 0.0
     quantile = -special.ndtri(high)
@@ -255,7 +260,7 @@ def _tangent(low: float, high: float) -> Any:
 def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
     """Return the least noise multiplier that is refuted, to half a percent; infinite if none is.
 
-    Looked for within a factor of 8.
+    It is searched within a factor of `_SEARCH_FACTOR` of the claimed one.
     """
     high = claimed
     while not refuted(high):
@@ -281,8 +286,8 @@ def _epsilon(family: Family, noise: float, delta: float) -> float:
 def _one_run(
     scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
 ) -> float:
-    """Audit one run with the complete curve: return the least noise refuted by the best of several numbers of
-    guesses, each at its part of the level."""
+    """Audit one run with the complete curve: return the least noise multiplier that is refuted by any of
+    several numbers of guesses, each tested at an equal share of the level."""
     counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:

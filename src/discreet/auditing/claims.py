@@ -18,8 +18,8 @@ Curve = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Claims (epsilon, delta)-DP, and with `event` a complete trade-off curve; `pair` says whether the pair
-    is all that is claimed."""
+    """Claims (epsilon, delta)-DP if `pair` is True, else the complete trade-off curve of `event`, of which
+    epsilon at delta is one point."""
 
     epsilon: float
     delta: float
@@ -44,8 +44,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Stores a trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must
-    respect: quick to look up.
+    """Stores a lower bound of a trade-off curve as the maximum of the lines of many (epsilon, delta) pairs:
+    it is quick to evaluate. An entry of `pairs` is (e^epsilon, delta).
 
     Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least
                false-positive rate.
@@ -58,7 +58,7 @@ class Lines:
     @classmethod
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
         """Return the lines at these epsilons, and at a fixed grid of others."""
-        # spread over the epsilons that audits meet, closer where they are small; no measurement on record
+        # Spread over the usual epsilons of audits, denser where they are small. Not measured.
         grid = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
         return cls(
             tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*grid, *epsilons}))
@@ -69,7 +69,7 @@ class Lines:
         return max(0.0, *(max(1 - d - g * alpha, (1 - d - alpha) / g) for g, d in self.pairs))
 
     def least_fpr(self, tpr: float) -> float:
-        """Return the least false-positive rate with which a true-positive rate can be had."""
+        """Return the least false-positive rate that allows a true-positive rate."""
         return max(0.0, *(max((tpr - d) / g, 1 - d - (1 - tpr) * g) for g, d in self.pairs))
 
 
@@ -93,7 +93,7 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     _require.probability(delta=claimed_delta)
     if claimed_delta == 1:
         raise InvalidInput(
-            "a delta of 1 claims nothing: everything keeps it, and nothing can refute it. Nothing was run."
+            "a delta of 1 claims nothing: every mechanism has it, and no audit refutes it. Nothing was run."
         )
     return Claim(epsilon=float(epsilon), delta=float(claimed_delta))
 

@@ -1,8 +1,8 @@
 """Disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
 intersection of two releases, differencing of exact counts.
 
-Each returns how many people are found out. Counts with differential privacy are attacked by the same calls,
-and resist.
+Each returns how many people's secrets it finds; `differencing` returns the guesses. The same calls can be
+tried on counts with differential privacy, which resist.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Disclosed:
 
 
 def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclosed:
-    """Count the people in a class with one sensitive value: k-anonymity hides who they are, and not what they
-    have.
+    """Count the people in classes that have a single sensitive value: k-anonymity hides which row is theirs,
+    but not the value.
 
     >>> homogeneity({"zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}, ["zip"], "ill")
     Disclosed(rows=4, found=2)
@@ -48,11 +48,11 @@ def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclo
 def background_knowledge(
     data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
 ) -> Disclosed:
-    """Count the people whose value follows for an attacker who knows that it is none of `ruled_out`; people
-    with one of these values are not attacked."""
+    """Count the people whose sensitive value an attacker can deduce who knows that it is none of `ruled_out`;
+    people who have one of these values are not attacked."""
     connected, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
-    excluded = ", ".join(literal(str(v)) for v in ruled_out)
+    excluded = ", ".join(literal(str(v)) for v in _require.listed(ruled_out=ruled_out))
     where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
     sql = (
         "SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, "
@@ -104,9 +104,10 @@ def intersection(
 
 
 def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
-    """Return everyone's secret bit from two counts each: all, and all but one.
+    """Return a guess of everyone's secret bit, from two counts for each person: of all people, and of all but
+    this one.
 
-    `ask` counts the bit among the people of a mask.
+    `ask(mask)` returns how many of the people in the mask have the bit.
 
     >>> secret = np.array([True, False, True])
     >>> differencing(lambda mask: (mask & secret).sum(), 3).tolist()

@@ -1,9 +1,10 @@
-"""Memorization, measured by canaries in text: has a language model memorized a secret that was planted once?
+"""Measures by canaries in text whether a language model has memorized a secret that was planted once.
 
-Plant "the code is 4821" in the training text, train, and see how early 4821 comes when all codes are listed
-from the least to the most surprising. Its exposure is log2(codes) - log2(rank): about 1 to 2 for a code that
-was never there, all bits of it for one that can be read out. (Carlini et al. 2019, "The Secret Sharer",
-arXiv:1802.08232.)
+Plant "the code is 4821" in the training text, train, and compute the rank of 4821 when all codes are listed
+from the least to the most surprising, where surprise is minus the log-likelihood. The exposure is
+log2(number of codes) - log2(rank): about 1 to 2 for a code that was not in the text, and log2(number of
+codes), its maximum, for a code that comes first and so can be extracted. (Carlini et al. 2019, "The Secret
+Sharer", arXiv:1802.08232.)
 
 >>> exposure(surprise=2.0, others=[3.0, 5.0, 4.0, 1.0, 8.0, 9.0, 7.0]).bits
 2.0
@@ -25,8 +26,8 @@ from .outputs import floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Holds the exposed `bits` of a secret, of at most `max_bits`; `rank` among all candidates, 1 for the
-    least surprising."""
+    """Holds the exposure of a secret in `bits`, at most `max_bits`, and its `rank` among all candidates, 1
+    for the least surprising."""
 
     bits: float
     max_bits: float
@@ -34,7 +35,7 @@ class Exposure:
 
     @property
     def extracted(self) -> bool:
-        """Return whether nothing is less surprising: whoever lists the candidates reads the secret off."""
+        """Return whether the secret comes first: whoever ranks the candidates by surprise learns it."""
         return self.rank <= 1
 
 
@@ -59,7 +60,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     """Estimate the exposure from a random sample of the candidates, where there are too many to list: a skew
     normal distribution is fitted to their surprises.
 
-    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
+    This is an estimate, not a bound; Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
     distribution's mass at or below the secret's surprise, here at most log2 of the number of candidates.
     """
     sampled_surprises = _check_surprises(surprise, sample)

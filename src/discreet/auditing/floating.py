@@ -3,8 +3,9 @@ the noise does not have.
 
 Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which
 ones can depends on the true value: an output may be possible under one table and impossible under its
-neighbor, whatever epsilon was claimed. Both attacks only look at outputs; `audit` then measures what they
-see. They succeed against float noise and see nothing in multiples of a fixed step.
+neighbor, whatever epsilon was claimed. Both attacks use outputs alone, and `audit.from_outputs` measures how
+well they tell the tables apart. They succeed against noise in floats, and find nothing where outputs are
+multiples of a fixed step.
 
 >>> import numpy as np
 >>> rng = np.random.default_rng(1)
@@ -29,7 +30,8 @@ from .claims import as_claim
 from .outputs import atoms, number
 from .report import Report
 
-# numpy takes ln(2U) for noise below zero and ln(2 - U - U), rounded, above; U is a multiple of 2^-53
+# numpy's Laplace noise is scale ln(2U) below zero and -scale ln(2 - U - U), rounded, above, with U a multiple
+# of 2^-53: the argument of the logarithm is a multiple of 2^-52 below, of 2^-53 above.
 _GRID_BELOW, _GRID_ABOVE = 1 << 52, 1 << 53
 
 
@@ -37,8 +39,8 @@ def explained(output: float, value: float, scale: float, *, reach: int = 6) -> b
     """Return whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale
     ln(u) exactly equal to it.
 
-    Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is
-    that of numpy's sampler. NaN and infinities are not explained.
+    Mironov 2012: u is computed from the output up to rounding, and the `reach` grid points on either side of
+    it are tried. The grid is that of numpy's sampler. NaN and infinities are not explained.
     """
     noise = output - value
     if not math.isfinite(noise):

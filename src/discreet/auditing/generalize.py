@@ -1,6 +1,6 @@
-"""Generalization of tables, which makes them k-anonymous: along hierarchies, and by Mondrian.
+"""Generalizes tables to make them k-anonymous: along hierarchies of values, and by the algorithm Mondrian.
 
-For comparison, not for protection.
+It is for comparison, not for protection.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     """Return the table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre,
     DeWitt & Ramakrishnan 2006).
 
-    Strict: a part is cut at the median of the column with the widest range (as a share of the table's) as
-    long as both sides keep k rows. A column that is not numeric is ordered by its values.
+    This is the strict variant: a set of rows is cut at the median of the column with the widest range (of
+    ranks, as a share of the whole table's range) as long as both halves keep k rows. Every column, numeric or
+    not, is used by the ranks of its values.
     """
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
@@ -117,7 +118,7 @@ def _rank_codes(column: Any) -> tuple[Any, list[Any]]:
 
 
 def _parts(matrix: Any, k: int) -> list[Any]:
-    """Return the classes, as arrays of row numbers: parts are cut until none can be."""
+    """Return the classes, as arrays of row numbers: sets of rows are cut until none can be cut further."""
     full_spans = np.maximum(np.ptp(matrix, axis=0), 1)
     todo, done = [np.arange(len(matrix))], []
     while todo:

@@ -21,7 +21,7 @@ from .._errors import InvalidInput
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """Holds ratings of users times items: `stars` 1 to 5 where there is a rating, and on which day it was
-    given; sparse, with one pattern.
+    given; both are sparse, with entries at the same positions.
     """
 
     stars: sparse.csr_matrix
@@ -34,7 +34,8 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class SideKnowledge:
-    """Holds the auxiliary information of an attacker about a target: items, stars, days, each roughly."""
+    """Holds the auxiliary information of an attacker about a target: some items that the target rated, and
+    approximately with how many stars and on which day."""
 
     items: Any
     stars: Any
@@ -72,10 +73,10 @@ def made_up_ratings(
         if popularity is None
         else np.clip(np.asarray(popularity, float), 1e-9, None)
     )
-    chance = weight / weight.sum()
+    probabilities = weight / weight.sum()
     counts = np.clip(rng.lognormal(np.log(40), 0.8, users).astype(int), 2, items // 2)
     rows = np.repeat(np.arange(users), counts)
-    columns = np.concatenate([rng.choice(items, n, replace=False, p=chance) for n in counts])
+    columns = np.concatenate([rng.choice(items, n, replace=False, p=probabilities) for n in counts])
     stars = np.clip(np.rint(rng.normal(3.6, 1.1, len(rows))), 1, 5)
     days = rng.integers(1, 2000, len(rows)).astype(float)
     shape = (users, items)
@@ -113,8 +114,9 @@ def link(
     days_scale: float = 30.0,
     stand_out: float = 1.5,
 ) -> Match:
-    """Match by the scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters);
-    believed if it stands out.
+    """Match by the scoreboard: a user's score is the sum, over the known items that the user rated, of
+    (e^(-a / stars_scale) + e^(-b / days_scale)) / ln(number of users who rated the item), where a and b are
+    the absolute differences of the stars and of the days.
 
     The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
     Narayanan & Shmatikov 2008.

@@ -3,8 +3,8 @@ the best.
 
 All of them look at how sure the model is of an example's true label. `by_loss` compares that with one
 threshold for everybody; `by_shadows` learns from models that the attacker has trained (shadow models)
-what sureness members have, class by class; `lira` learns it for every single example, which is what makes it
-strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
+how sure a model is of its members, class by class; `lira` learns it for every single example, which is what
+makes it strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
 
 Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)`
 that trains a model on these examples and returns its scaled confidences in all examples, or a function
@@ -27,7 +27,7 @@ from .outputs import floats
 from .roc import Floats, Roc
 
 Train = Callable[[NDArray[np.int64]], Any]
-# Confidences are kept this far from 0 and 1, so that their logit is finite.
+# Confidences are clipped to this distance from 0 and 1, so that their logit is finite.
 _MARGIN = 1e-12
 
 
@@ -265,9 +265,9 @@ def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
     weights, labels = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
     for _ in range(12):
-        chance = special.expit(design @ weights)
-        gradient = design.T @ (labels - chance) - ridge * weights
-        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + ridge * np.eye(len(weights))
+        fitted = special.expit(design @ weights)
+        gradient = design.T @ (labels - fitted) - ridge * weights
+        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
         weights = weights + np.linalg.solve(hessian, gradient)
     slopes = weights[:-1] / scale
     return np.append(slopes, weights[-1] - slopes @ center)
@@ -319,8 +319,8 @@ def _quantile(x: Floats, y: Floats, level: float) -> Floats:
 
 
 def _on_normal_scale(seen: Floats, quantiles: Floats, positions: Floats) -> Floats:
-    """Interpolate linearly through the pairs (quantile, position), continued along the line between the outer
-    ones."""
+    """Return the position of each confidence in `seen` on a normal scale: interpolated linearly between the
+    example's fitted quantiles, whose positions are given, and extrapolated beyond the outermost two."""
     gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
     part = np.clip((quantiles[:, 1:-1] < seen[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
     rows = np.arange(len(seen))

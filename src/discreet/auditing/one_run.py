@@ -1,6 +1,6 @@
 """Auditing with a single run: many canaries, each included by its own coin, and guesses which of them were.
 
-Training twice is dear, thousands of times impossible. But one run can carry thousands of canaries, and if it
+Training a model thousands of times is too expensive. But one run can carry thousands of canaries, and if it
 is private, then hardly more guesses can be right than randomized response would allow, although the guesses
 are not independent of each other.
 """
@@ -19,12 +19,12 @@ from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 from .outputs import floats
 
-# Halvings of the interval that is searched: after 60 the bound is exact to a float. More change nothing.
+# The number of bisections: after 60 the interval is as small as floats allow.
 _HALVINGS = 60
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
-    """Return the chance of at least `right` right guesses out of `guesses`, if the run was (epsilon,
+    """Return the probability of at least `right` right guesses out of `guesses`, if the run was (epsilon,
     delta)-DP: an upper bound.
 
     Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess
@@ -40,11 +40,11 @@ def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, 
     _check(canaries, guesses, right)
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=delta)
-    chance = float(special.expit(epsilon))
-    tail = float(stats.binom.sf(right - 1, guesses, chance))
+    accuracy = float(special.expit(epsilon))
+    tail = float(stats.binom.sf(right - 1, guesses, accuracy))
     if delta == 0 or right == 0:
         return min(1.0, tail)
-    below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
+    below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, accuracy))
     worst = float((below / np.arange(1, right + 1)).max())
     return min(1.0, tail + 2 * canaries * delta * worst)
 
@@ -57,7 +57,7 @@ def one_run_epsilon(
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since
                privacy at an epsilon implies privacy at larger ones. All the refuting outcomes lie above the
-               least of them, whose p-value bounds their chance.
+               least of them, whose p-value bounds their probability.
 
     >>> [round(one_run_epsilon(1000, g, v), 5) for g, v in ((1000, 1000), (500, 400), (100, 100))]
     [5.80907, 1.19865, 3.49297]
@@ -79,8 +79,8 @@ def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0
     with many half-sure guesses mu must stay low at 95%.
 
     Guarantee: above the true mu with probability at most 1 - confidence, for every mu-GDP run.
-    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed chance of so many right
-               guesses, bounds on the right and wrong guesses at each count follow downwards through the
+    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed probability of so many
+               right guesses, bounds on the right and wrong guesses at each count follow downwards through the
                inverse of 1 - f; if together they exceed all guesses, the claim f is refuted. With one canary
                this is the exact optimal test.
     Assumes:   as `one_run_p_value`.
@@ -106,7 +106,7 @@ def one_run_gaussian_epsilon(
 
 
 def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, level: float) -> bool:
-    """Return whether so many right guesses have a chance below `level` in every mu-GDP run."""
+    """Return whether at least `right` right guesses have a probability below `level` in every mu-GDP run."""
     from statistics import NormalDist
 
     normal = NormalDist()
@@ -120,11 +120,12 @@ def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, leve
 def curve_refuted(
     canaries: int, guesses: int, right: int, *, least_fpr: Callable[[float], float], level: float
 ) -> bool:
-    """Return whether so many right guesses have a chance below `level` in every run with this trade-off
-    curve.
+    """Return whether at least `right` right guesses have a probability below `level` in every run with this
+    trade-off curve.
 
     `least_fpr` is the inverse of 1 - f: the least false-positive rate with which a true-positive rate can be
-    had; too low is safe.
+    had; a lower bound of it is safe. The loop is the recursion of the paper below: `rights` and `wrongs`
+    bound the probabilities of right and of wrong guesses, from the count `right` downwards.
 
     Proof: Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235, as in `one_run_mu`.
     """
@@ -135,7 +136,7 @@ def curve_refuted(
         if rights <= 0:
             break
         least = least_fpr(rights)
-        # nothing changes from here on
+        # The bounds do not change from this count on.
         if least <= wrongs:
             break
         rights = min(1.0, rights + count / (guesses - count) * (least - wrongs))
@@ -189,7 +190,7 @@ def audit_one_run(
 
 
 def _largest_refuted(refuted: Callable[[float], bool]) -> float:
-    """Return the upper end of what is refuted, by bisection; what is returned was itself refuted, or is 0."""
+    """Return the largest refuted number, by bisection from below: the result itself was refuted, or is 0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Any output as numbers: what an attack can look at.
+"""Turns any output into numbers and labels, which attacks use.
 
 A release, a number, an array, a data frame, a dictionary, a model, a tuple of answers until a halt: each is
 taken apart into leaves, and every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one
@@ -26,16 +26,15 @@ from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
 Leaf = tuple[str, Any]
-# The depth at which an object is no longer looked into: one that holds itself ends here. No measurement on
-# record.
+# The nesting depth below which objects are not taken apart, so that one that contains itself ends. Not
+# measured.
 DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """Stands for a run that ended in an exception: whoever ran it sees that, and what it said.
-
-    So it is an output like any other.
+    """Stands for a run that ended in an exception: whoever ran it sees the exception's type and message, so
+    it is an output like any other.
     """
 
     kind: str
@@ -44,7 +43,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """Stands for an output that nobody can look into from here: an address in memory says nothing."""
+    """Stands for an output without visible contents: its repr is an address in memory, which says nothing."""
 
     kind: str
 
@@ -64,7 +63,8 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
 
 
 def _contents(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
-    """Return a leaf and None, or what is inside, by name."""
+    """Return (leaf, None) for a leaf; for anything else (None, its items, each with its piece of the
+    path)."""
     if isinstance(output, np.generic):
         return _contents(output.item())
     if output is None or isinstance(

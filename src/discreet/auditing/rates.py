@@ -2,8 +2,8 @@
 follow from them.
 
 An attack says "this came from the first table" or not. On runs it was not built from, count how often it says
-so rightly and how often wrongly. Both chances have exact confidence limits, whatever the attack is; from
-these follow lower bounds on epsilon at any delta, on the mu of Gaussian DP, and on the distance to any
+so rightly and how often wrongly. Both probabilities have exact confidence limits, whatever the attack is;
+from these follow lower bounds on epsilon at any delta, on the mu of Gaussian DP, and on the distance to any
 claimed trade-off curve.
 """
 
@@ -19,16 +19,17 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 
-# Added outwards to limits: scipy's quantiles of the beta distribution are right to about 1e-12, relatively,
-# so a thousand times that is safe and does not show.
+# Limits are widened by this relative amount: scipy's quantiles of the beta distribution have relative errors
+# of about 1e-12, so a thousand times that is safe, and still negligible.
 _ROUNDING = 1e-9
 
 
 def lower_limit(hits: Any, trials: Any, level: float) -> Any:
-    """Return the lower Clopper-Pearson limit of a chance that was seen `hits` times in `trials`.
+    """Return the lower Clopper-Pearson limit of the probability of an event that occurred `hits` times in
+    `trials`.
 
-    Guarantee: above the true chance with probability at most `level`, for every chance and every number of
-               trials.
+    Guarantee: above the true probability with probability at most `level`, whatever that and the number of
+               trials are.
     Proof:     Clopper & Pearson 1934: the quantile of Beta(hits, trials - hits + 1) solves P[Bin(trials, p)
                >= hits] = level.
     """

@@ -1,9 +1,9 @@
 """Reconstruction: too many answers that are too accurate give away the table, nearly all of it (Dinur &
 Nissim 2003).
 
-The attacker asks how many people of random groups have a secret bit, and solves for the bits. Noise of a few,
-small against the square root of the number of people, does not help; noise as a privacy budget demands it
-does.
+The attacker asks how many people of random groups have a secret bit, and solves for the bits. Noise that
+is small against the square root of the number of people does not help; the noise that a privacy budget
+requires for so many questions does.
 
 >>> import numpy as np
 >>> secret = np.random.default_rng(1).random(40) < 0.5

@@ -20,8 +20,8 @@ INK, ACCENT, WARN, PALE, MILD = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb", "#7b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Reports an audit: with probability `confidence`, what ran has at least `epsilon` at the claim's delta,
-    and is at best `mu`-GDP.
+    """Reports an audit: with probability `confidence`, the audited mechanism has at least `epsilon` at the
+    claim's delta, and is x-GDP for no x below `mu`.
 
     `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from
     the table `guessed`; `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one
@@ -55,7 +55,8 @@ class Report:
         runs: int,
         seconds: float,
     ) -> Report:
-        """Build the report of some audits; `share` attacks are measured, each at that part of the level."""
+        """Build the report of one attack, where `share` attacks are measured, each at 1 / `share` of the
+        level 1 - confidence."""
         attack_confidence = 1 - (1 - confidence) / share
         bound = guesses.epsilon(delta=claim.delta, confidence=attack_confidence)
         beaten = (
@@ -95,12 +96,12 @@ class Report:
 
         return {
             "claim": {
-                "epsilon": _plain(self.claim.epsilon),
+                "epsilon": plain_number(self.claim.epsilon),
                 "delta": self.claim.delta,
                 **({"event": to_json(self.claim.event)} if self.claim.event is not None else {}),
             },
-            "epsilon": _plain(self.epsilon),
-            "mu": _plain(self.mu),
+            "epsilon": plain_number(self.epsilon),
+            "mu": plain_number(self.mu),
             "refuted": self.refuted,
             "confidence": self.confidence,
             "attack": self.attack,
@@ -119,7 +120,7 @@ class Report:
         return draw(self, size)
 
     def html(self) -> str:
-        """Return one page with everything on it, that needs nothing from elsewhere."""
+        """Return one HTML page with the complete report, which loads nothing from elsewhere."""
         return page(self)
 
     def save(self, path: str | Path) -> Path:
@@ -129,8 +130,8 @@ class Report:
         return target
 
 
-def _plain(value: float) -> float | str:
-    """Return a number as JSON can hold it."""
+def plain_number(value: float) -> float | str:
+    """Return a number as JSON can hold it: infinity, which JSON does not have, as text."""
     return value if math.isfinite(value) else "infinite"
 
 
@@ -142,7 +143,7 @@ def draw(report: Report, size: int) -> str:
     def point(x: float, y: float) -> str:
         return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
 
-    # where a pair's two lines meet
+    # The false-positive rate at which the two lines of an (epsilon, delta) pair meet.
     corner = (1 - report.claim.delta) / (1 + math.exp(min(report.claim.epsilon, 700.0)))
     grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]

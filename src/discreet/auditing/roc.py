@@ -94,7 +94,7 @@ class Roc:
 
     @property
     def auc(self) -> float:
-        """Return the chance that a member scores above somebody else, ties counting half."""
+        """Return the probability that a member scores above a non-member, ties counting half."""
         below = np.searchsorted(self.others, self.members, side="left")
         not_above = np.searchsorted(self.others, self.members, side="right")
         return float((below + not_above).mean() / (2 * len(self.others)))
@@ -130,7 +130,8 @@ class Roc:
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        # the scores are sorted: any fixed permutation will do
+        # The scores are sorted, so they are permuted before every other one is taken; any fixed permutation
+        # that does not depend on the scores will do.
         rng = np.random.default_rng(0)
         inside, outside = rng.permutation(self.members), rng.permutation(self.others)
         if min(len(inside), len(outside)) < 2:

@@ -1,5 +1,5 @@
-"""Attacks on computed sums (their sensitivity in machine arithmetic): one person moves a computed sum further
-than the mathematics of sums allows.
+"""Attacks on the sensitivity of sums in machine arithmetic: one person moves a computed sum further than the
+exact sum.
 
 Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can
 move a computed sum by thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is
@@ -104,11 +104,11 @@ def repeated_rounding(pairs: int = 1 << 16) -> NeighboringColumns:
     """Return single floats: just below a power of two every pair of rows cancels; just above, each pair gains
     two units.
 
-    It grows with the rows.
+    The difference of the two sums grows with the number of rows.
 
-    With u the last place below 1024: 1024 - 2u, +1.25u, -0.75u comes back to where it was (rounding to
-    multiples of u); 1024, +1.25u, -0.75u ends at 1024 + 2u (rounding to multiples of 2u). One row, which is 1
-    - 2u or 1, decides which.
+    With u = 2^-14 the unit in the last place of single floats just below 1024: 1024 - 2u, +1.25u, -0.75u
+    comes back to where it was (rounding to multiples of u); 1024, +1.25u, -0.75u ends at 1024 + 2u (rounding
+    to multiples of 2u). One row, which is 1 - 2u or 1, decides which.
     """
     u = 2.0**-14
     waves = np.tile(np.array([1.25 * u, -0.75 * u], np.float32), pairs)

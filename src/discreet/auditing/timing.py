@@ -17,8 +17,8 @@ from scipy import stats
 from .. import _require
 from .outputs import Floats, atoms, number
 
-# Draws in a row whose median time is subtracted: what else the machine does changes little within so few. No
-# measurement on record.
+# The number of consecutive draws whose median time is subtracted: the machine's other load changes little
+# within so few. Not measured.
 _WINDOW = 16
 
 
@@ -114,8 +114,8 @@ def _window_medians(times: Floats) -> Floats:
 
 
 def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
-    """Return the largest gap between the times of the two groups, whether the second takes longer, and the
-    threshold where it is."""
+    """Return the largest gap between the time distributions of the draws with and without `yes`, whether
+    those with it are the slower ones, and the time at which the gap is largest."""
     if yes.all() or not yes.any():
         return 0.0, True, 0.0
     order = np.argsort(times)

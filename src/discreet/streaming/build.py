@@ -1,4 +1,4 @@
-"""The choice of a continual counter: the strategy with the least predicted error at a price."""
+"""Builds a continual counter: chooses, at a given price, the strategy with the smallest predicted error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .counter import ContinualCounter
 from .counter_checks import MAX_STEPS
 from .records import ticks_of
 
-# Steps up to which the optimal strategy and the full square root are candidates: their states have as many
-# vectors as there are steps, and BLT is within 0.1 percent of the latter beyond.
+# The largest numbers of steps for which "auto" tries the optimal strategy (_SHORT) and the square root with
+# all its coefficients (_FULL): the state of each has as many vectors as there are steps. For more than _FULL
+# steps the error of BLT (the buffered linear Toeplitz strategy) is within 0.1 percent of the square root's.
 _SHORT, _FULL = 64, 512
 
 
@@ -35,11 +36,11 @@ def counter(
     clock: str | None = None,
     **options: Any,
 ) -> ContinualCounter:
-    """Return the continual counter at a price: epsilon alone has Laplace noise, epsilon with delta whichever
-    of Laplace and Gaussian has the smaller error, rho Gaussian.
+    """Return the continual counter at a price. With epsilon alone the noise is Laplace, with rho it is
+    Gaussian, and with epsilon and delta it is the one of the two that has the smaller error.
 
-    `strategy`: "auto", one of `streaming.NAMES`, or a strategy. Options as in `ContinualCounter`; with a
-    `clock` the horizon is by default the number of its ticks.
+    `strategy`: "auto", one of `streaming.NAMES`, or a strategy object. The `options` are further fields of
+    `ContinualCounter`; with a `clock` the horizon is by default the number of the clock's ticks.
     """
     if not isinstance(public, Public):
         raise _require.fail("public", type(public).__name__, "a Public")
@@ -57,6 +58,7 @@ def counter(
         _require.integer(restart=options["restart"], at_least=1)
         if options["restart"] > MAX_STEPS:
             raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
+    # The length of a block; None where blocks double without end.
     steps = options.get("restart") or horizon
     names = _candidates(strategy, steps, rho is not None or delta > 0, options.get("decay") is not None)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
@@ -75,8 +77,8 @@ def counter(
 
 
 def _candidates(strategy: Any, steps: int | None, gaussian: bool, decayed: bool) -> list[Any]:
-    """Return the strategies to compare: the one that was named, or those that "auto" chooses from. The error
-    of decayed sums is known for Toeplitz strategies only, which the optimal one is not."""
+    """Return the strategies to compare: the given one, or those that "auto" chooses from. The error of
+    decayed sums is known for Toeplitz strategies only, and the optimal strategy is not Toeplitz."""
     if strategy != "auto":
         return [strategy]
     if steps is None or not gaussian:
@@ -97,7 +99,7 @@ def _priced_choices(
     if delta:
         draft = choices[0]
         if draft.horizon is None and draft.restart is None:
-            # Blocks double without end: they are charged as zCDP, and not by the noise of one block.
+            # Blocks double without end, so that no single noise describes the counter: it is charged as zCDP.
             gaussian_rho = Fraction(zcdp_rho(epsilon, delta))
         else:
             noise = IntegerGaussian.for_privacy(

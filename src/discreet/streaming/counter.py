@@ -44,54 +44,60 @@ from .records import BLOB, UnitRecord, columns_of, record_size, rows_of, tick_va
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# The default number of units that a record has room for: 24 MB, rewritten at every step.
+# The default number of units that a record can hold: 24 MB, rewritten at every step. A convention.
 CAPACITY = 1_000_000
-# Ticks that may fail, whatever the horizon, and one more for each so many ticks of it, up to `MAX_FAILURES`:
-# a tick in a hundred is what machines lose over years. More is no accident, and each may tell a bit.
+# FAILURES ticks may fail, and one more for every TICKS_PER_FAILURE ticks of the horizon, but never more than
+# MAX_FAILURES. One tick in a hundred is an assumption about machines over years, not measured. The number is
+# limited because each failure may reveal a bit about the data, which the price does not cover.
 FAILURES, TICKS_PER_FAILURE, MAX_FAILURES = 10, 100, 100
 
 
 @described("streaming.Advance")
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Asks to close the next tick of the clock, over the table as it is now."""
+    """Is the question that closes the next tick of the clock, over the table as it is now."""
 
 
 @described("streaming.Latest")
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Asks for the newest release: nothing is read, no noise is drawn."""
+    """Is the question for the newest release: nothing is read, no noise is drawn."""
 
 
 @described("streaming.ContinualCounter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualCounter:
-    """Releases the sum of a statistic over all batches fed so far, after each: continual counting.
+    """Releases, after each batch, the sum of a statistic over all batches fed so far: continual counting.
 
-    `feed` is one tick, whatever the batch holds, nothing included. With a `clock`, a column whose ticks are
-    declared, only the rows of the tick that is closed now count, so that each version of a growing table can
-    be fed as it is; late rows are those of closed ticks, and do not count. What was counted stays counted
-    when its row is edited or deleted later, and a row that is fed again counts again (as a unit's next
-    participation, where units are a column). `window` sums the last ticks only, `decay` weights them by
-    decay^age, `restart` begins again at zero after so many. Without a horizon the stream may go on for ever,
-    in blocks of doubled length. Exactly one of `epsilon` (Laplace) and `rho` (discrete Gaussian) is the
-    price.
+    Each `feed` is one tick, even with an empty batch. With a `clock`, a column whose ticks are declared, only
+    the rows of the tick that is being closed count, so that each version of a growing table can be fed as it
+    is; rows of ticks that are already closed are late, and do not count. A counted row stays counted when it
+    is edited or deleted later, and a row that is fed again counts again (as a unit's next participation,
+    where units are a column).
+
+    `window` sums the last `window` ticks only, `decay` weights each tick by decay^age, `restart` begins again
+    at zero after every `restart` ticks. A block is a run of ticks with noise of its own: the whole horizon,
+    or the ticks between two restarts. Without a horizon the stream may go on for ever, in blocks of 1, 2, 4,
+    ... ticks. At user level a unit counts in at most `participations` ticks, any two of them at least
+    `separation` apart, and the record of units has space for `capacity` units. Exactly one of `epsilon`
+    (Laplace) and `rho` (discrete Gaussian) is the price; `asked` is the (epsilon, delta) that the caller
+    gave to `counter`, which may have converted it to rho.
 
     Guarantee: the event, for two histories that differ in all rows of one unit: one row in one batch where
                units are rows (event level); where they are a column (user level), at most `participations`
                steps, any two at least `separation` apart, which is enforced by a sealed record across all
                feeds. The noise of a node, or of a row of C, is drawn once.
-    Proof:     what is released are functions of C x + z with x the exact integers of the steps, C an integer
-               matrix fixed in advance and z independent integer noise; the change of C x is within
-               `sensitivity` (`Encoder.sensitivity`, after rounding), for which the noise is priced. Rows that
-               come later may depend on releases: row t moves by d_t, which earlier releases and rows decide,
-               and the sums of |d_t| and d_t² are within `sensitivity` in every case, so that the likelihood
-               ratio (Laplace), or the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1,
-               Gaussian) gives the same price. Blocks (doubling, restart) have disjoint rows: a unit with one
-               participation is in one of them.
-    Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than it says in any
-               one batch; when a batch arrives, and the number of units that `capacity` has room for, do not
-               depend on the data.
+    Proof:     every release is a function of C x + z with x the exact integers of the steps, C an integer
+               matrix fixed in advance (the strategy) and z independent integer noise; the change of C x is
+               within `sensitivity` (`Encoder.sensitivity`, after rounding), for which the noise is priced.
+               Data that comes later may depend on releases: measurement t moves by d_t, which earlier
+               releases and data decide, and the sums of |d_t| and d_t² are within `sensitivity` in every
+               case, so that the likelihood ratio (Laplace), or the Rényi filter (Feldman & Zrnic 2021,
+               arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same price. Blocks (doubling, restart) have
+               disjoint measurements: a unit with one participation is in one block.
+    Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than its
+               `sensitivity` in any one batch; the time when a batch arrives, and the choice of `capacity`, do
+               not depend on the data.
     Versions:  each version or batch is fed once.
     """
 
@@ -119,7 +125,7 @@ class ContinualCounter:
             object.__setattr__(self, "asked", tuple(self.asked))
         check_shape(self)
         check_units(self)
-        # Refuses what cannot be priced, before anything is charged.
+        # Computed for its errors: a counter that cannot be priced is refused before anything is charged.
         self.noise()
 
     # -- price and error, known before anything is read
@@ -131,8 +137,9 @@ class ContinualCounter:
 
     @property
     def batches_only(self) -> bool:
-        """Return whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no
-        record of units), so that those of a version of a whole table would count again in each.
+        """Return whether each fed batch must consist of new rows alone. That is so without a clock and
+        without a record of units: nothing tells rows of an earlier tick apart, so that a version of a whole
+        table would count all its earlier rows again.
         """
         return self.clock is None and self.level == "event"
 
@@ -143,25 +150,29 @@ class ContinualCounter:
 
     @property
     def failures(self) -> int:
-        """Return how many ticks may fail before the curator halts this for good: a public number.
+        """Return how many ticks may fail before the curator halts this counter for good: a public number.
 
-        That a tick failed after its rows were read is not covered by the price, so it may not happen at every
-        tick. One whose process was killed and that is fed again under its name has not failed."""
+        The price does not cover the information that a tick failed after its rows were read, so this may not
+        happen at every tick. A tick whose process was killed, and that is fed again under the same name, has
+        not failed."""
         if self.horizon is None:
             return MAX_FAILURES
         return min(MAX_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Return how far one unit moves all measurements of a block, after rounding."""
+        """Return how far one unit moves the measurements, after rounding: those of one block, or of all
+        blocks where a unit may take part in several (`restart` with `participations` above 1)."""
         return self._block_sensitivity(self._block_length(1))
 
     def _block_sensitivity(self, steps: int) -> Sensitivity:
+        """Return `sensitivity` for blocks of so many steps."""
         step_sensitivity = self.statistic.sensitivity(self.public)
         encoder = encoder_of(self.strategy, steps)
         if self.restart is None or self.participations == 1:
             return encoder.sensitivity(min(self.participations, steps), self.separation, step_sensitivity)
-        # A unit may be in several blocks: the worst way to divide its participations among them.
+        # A unit may be in several blocks. best[k] is the largest squared l2 norm over all ways to divide k
+        # participations among blocks; norms[k - 1] is the sensitivity of k participations in one block.
         norms = [
             encoder.sensitivity(min(k, steps), self.separation, step_sensitivity)
             for k in range(1, self.participations + 1)
@@ -192,13 +203,14 @@ class ContinualCounter:
         return ZCDP(rho=self.rho, neighbors=neighbors)
 
     def deviation(self, step: int) -> float:
-        """Return the standard deviation of the value released at a step, in the statistic's own unit (of
-        windows of a tree, a bound of it)."""
+        """Return the standard deviation of the value released at `step` = 1, 2, ..., in the statistic's own
+        unit; for windows of a strategy that is not Toeplitz, an upper bound of it."""
+        self._check_step(step)
         return self._grid_step() * deviation_at(self._unversioned(), step)
 
     def _unversioned(self) -> ContinualCounter:
-        """Return the counter without the version of its table, on which no deviation depends: what caches are
-        asked with."""
+        """Return the counter without the version of its table, on which no deviation depends, so that the
+        caches of `deviations` serve all versions."""
         return replace(self, public=replace(self.public, version=""))
 
     @property
@@ -207,20 +219,22 @@ class ContinualCounter:
         steps).
         """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
-        # of a longer horizon, a sample of about 4,096 steps at equal distances
+        # For a longer horizon, about 4,096 steps at equal distances are enough (not measured).
         sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
         counter, unit = self._unversioned(), self._grid_step()
         deviations = [unit * deviation_at(counter, t) for t in sampled]
-        # Squares of large deviations are not finite. Scaling by a power of two changes no digit: which
-        # strategy is the best must not change under a stream that goes on.
+        # Squares of large deviations overflow, so all are scaled by a power of two, which rounds nothing: the
+        # choice of the strategy must stay the same when a stored stream is built again.
         _, exponent = math.frexp(max(deviations))
         mean_square = sum(math.ldexp(d, -exponent) ** 2 for d in deviations) / len(deviations)
         return math.ldexp(math.sqrt(mean_square), exponent)
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
-        """Return how far off a released value may be, by itself: at `step`, or at the worst step of the
-        horizon (of the first 1,024 steps where there is none)."""
+        """Return the half-width of the confidence interval of one released number: at `step`, or at the worst
+        step of the horizon (of the first 1,024 steps where there is none)."""
         _require.open_probability(confidence=confidence)
+        if step is not None:
+            self._check_step(step)
         noise = self.noise(self._block_length(step or 1))
         largest = self.deviation(step) if step is not None else self._worst_deviation()
         return width(noise, confidence) * largest
@@ -230,28 +244,43 @@ class ContinualCounter:
         return self._grid_step() * worst_deviation(self._unversioned())
 
     def _grid_step(self) -> float:
-        """Return the step of the grid that the statistic counts in, in its own unit."""
+        """Return the grid spacing of the statistic, whose integers are multiples of it, in its own unit."""
         step_for = getattr(self.statistic, "step_for", None)
         return float(step_of(self.statistic) if step_for is None else step_for(self.public))
 
+    def _check_step(self, step: int) -> None:
+        """Refuse a step outside of 1, 2, ..., horizon."""
+        _require.integer(step=step, at_least=1)
+        if self.horizon is not None and step > self.horizon:
+            raise _require.fail("step", step, f"at most the horizon of {self.horizon:,}")
+
     def _block_length(self, step: int) -> int:
+        """Return the number of steps of the block that `step` is in."""
         return self._block_of(step)[1]
 
     def _block_of(self, step: int) -> tuple[int, int, int]:
-        """Return the block of a step: where it begins, its length, and the step's number in it, from 1."""
+        """Return the block of a step: the number of steps before it, its length, and the step's position in
+        it, from 1."""
         if self.restart is not None:
             start = (step - 1) // self.restart * self.restart
             return start, self.restart, step - start
         if self.horizon is not None:
             return 0, self.horizon, step
+        # Doubling: the blocks of 1, 2, 4, ... steps begin after 0, 1, 3, ... steps.
         length = 1 << (step.bit_length() - 1)
         return length - 1, length, step - length + 1
 
     # -- running
 
     def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
-        """Start the counter; nothing of the source counts yet: the first tick is the first `feed`, or
-        `Advance`."""
+        """Start the counter: return the state before the first tick. Nothing of the source counts yet: the
+        first tick is the first `feed` or `Advance`.
+
+        `drawer` is the curator's sealed storage for the record of units, needed at user level only. In the
+        state, `step` is the number of closed ticks, `key` that of the record's hashes, `block` the encoder's
+        state, `sum` the noisy sum of the block so far, `carry` that of all earlier blocks, `tail` what a
+        window or a decayed sum needs of the past, and `value` the newest release.
+        """
         check_source(self.public, source)
         key = entropy.integer(128).to_bytes(16, "little").hex()
         if drawer is not None:
@@ -297,8 +326,11 @@ class ContinualCounter:
         drawer: Any = None,
         statistic: Statistic | None = None,
     ) -> tuple[State, Release]:
-        """Count, add noise, and release the sum so far; with another `statistic` of the same sensitivity,
-        which earlier releases may have chosen (a gradient at the decision so far)."""
+        """Count, add noise, and release the sum so far.
+
+        `statistic` replaces the counter's own for this tick. Its sensitivity must be the same, and earlier
+        releases may have chosen it (a gradient at the newest decision).
+        """
         self._check_end(state)
         step = state["step"] + 1
         tick_statistic = self.statistic if statistic is None else statistic
@@ -336,7 +368,10 @@ class ContinualCounter:
         return statistic(rows)
 
     def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:
-        """Measure, add noise, decode: the value in the statistic's own unit, and the next state."""
+        """Measure, add noise and decode; return the value in the statistic's own unit, and the next state.
+
+        All measurements of a tick get their noise in one call: the order of draws is part of what seeded
+        tests replay."""
         _, length, position = self._block_of(step)
         encoder = encoder_of(self.strategy, length)
         block, carry = state["block"], state["carry"]
@@ -355,8 +390,9 @@ class ContinualCounter:
         return value, {**after, "tail": tail, "value": value.tolist()}
 
     def _apply_window(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
-        """Return the sum, or that of the window, or the decayed one, from estimates of sums:
-        post-processing."""
+        """Return the sum, the sum of the window or the decayed sum, and the next `tail`: post-processing of
+        noisy sums. For a window the tail is its last window + 1 sums, for a decay the last sum and the last
+        decayed sum."""
         if self.window is not None:
             tail = [*(state["tail"] or [[0.0] * len(total)]), total.tolist()][-self.window - 1 :]
             return total - np.array(tail[0]), tail

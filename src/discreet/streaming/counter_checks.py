@@ -1,8 +1,7 @@
-"""The checks of a continual counter's options, which run when it is built: before anything is read or
-charged.
+"""Checks the options of a continual counter when it is built, before anything is read or charged.
 
-Where a combination has no proof of its sensitivity or no formula for its error it is refused: relaxing a
-check here needs that proof first.
+A combination without a proof of its sensitivity, or without a formula for its error, is refused: relaxing a
+check here needs that proof or formula first.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from .running import RunningSum
 if TYPE_CHECKING:
     from .counter import ContinualCounter
 
-# The largest number of steps of a horizon, or between restarts. The variances of all of them are computed
-# for the first error that is asked: 3 s at this number (measured, tree strategy), and more than a minute at
-# 16 times it.
+# The largest number of steps of a horizon, or between restarts. The first call of `error` computes the
+# variances of all steps: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.
 MAX_STEPS = 1 << 22
 
 
@@ -40,7 +38,7 @@ def check_options(counter: ContinualCounter) -> None:
 
 
 def _check_types(counter: ContinualCounter) -> None:
-    """Refuse arguments of another type."""
+    """Refuse a `public`, a statistic or a strategy of the wrong type."""
     if not isinstance(counter.public, Public):
         raise _require.fail("public", type(counter.public).__name__, "a Public")
     if not is_statistic(counter.statistic):
@@ -61,8 +59,8 @@ def _check_price(counter: ContinualCounter) -> None:
 
 
 def check_shape(counter: ContinualCounter) -> None:
-    """Refuse horizons, restarts, windows and decays for which there is no theorem or no formula of the
-    error."""
+    """Refuse horizons, clocks, restarts, windows and decays for which there is no proof of the sensitivity or
+    no formula of the error."""
     for name in ("horizon", "restart"):
         if (getattr(counter, name) or 0) > MAX_STEPS:
             raise _require.fail(name, getattr(counter, name), f"at most {MAX_STEPS:,}")

@@ -1,5 +1,5 @@
-"""The standard deviations of a counter's releases, step by step, with the noise, encoders and variances that
-they follow from; each is computed once and cached.
+"""Computes the standard deviation of a counter's release at each step, and the noise, encoders and variances
+that it follows from; each result is cached.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
 
 
 def worst_candidates(steps: int) -> list[int]:
-    """Return a few steps, up to `steps`, among which the error is largest: for triangular strategies the last
-    step, for trees one whose binary digits have many ones, each of which adds a noisy node."""
+    """Return a few steps from 1 to `steps`, one of which has the largest error: for Toeplitz strategies the
+    last step, for trees one whose binary digits have many ones, because each digit 1 adds a noisy node."""
+    # Numbers of ones alone, and numbers that begin as `steps` does and end in ones.
     ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
     top = (1 << (steps.bit_length() - 1)) - 1
     high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
@@ -61,7 +62,8 @@ def deviation_at(counter: ContinualCounter, step: int) -> float:
     start, length, position = counter._block_of(step)
     variance = variances_of(counter.strategy, length)[position - 1] * noise_variance(counter, length)
     if counter.restart is None and counter.horizon is None:
-        # without a horizon, blocks of 1, 2, 4, ... steps follow each other: add the sums of all earlier ones
+        # Without a horizon, blocks of 1, 2, 4, ... steps follow each other, and the release adds the noisy
+        # sums of all earlier blocks.
         earlier = 1
         while earlier <= start:
             variance += variances_of(counter.strategy, earlier)[-1] * noise_variance(counter, earlier)
@@ -71,14 +73,15 @@ def deviation_at(counter: ContinualCounter, step: int) -> float:
 
 @lru_cache(maxsize=64)
 def worst_deviation(counter: ContinualCounter) -> float:
-    """Return the largest deviation over the steps of the horizon, of a block where there is a `restart`, or
-    of the first 1,024 steps; its unit is the statistic's grid spacing."""
+    """Return the largest deviation over the steps of the horizon (with a `restart`, of the first block; with
+    neither, of the first 1,024 steps); its unit is the statistic's grid spacing."""
     last = min((n for n in (counter.horizon, counter.restart) if n is not None), default=1024)
     if counter.horizon is None and counter.restart is None:
         return max(deviation_at(counter, step) for step in range(1, last + 1))
     window_of_tree = counter.window is not None and isinstance(counter.strategy, BinaryTree | RunningSum)
     if isinstance(counter.strategy, Dense) or window_of_tree:
-        # Any step may be the worst: the deviation of such a window is that of two sums.
+        # Any step may be the worst. A window is the difference of two sums, so its deviation is at most the
+        # sum of theirs (`filtered_deviation`).
         roots = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
         before = np.zeros(last)
         if counter.window is not None:
@@ -96,13 +99,13 @@ def noise_variance(counter: ContinualCounter, length: int) -> float:
 def filtered_deviation(counter: ContinualCounter, step: int) -> float:
     """Return the standard deviation of a window or a decayed sum at a step.
 
-    Of strategies that are not Toeplitz it is an upper bound: a window is the difference of two running sums,
-    whose deviations add up at most.
+    For strategies that are not Toeplitz it is an upper bound: a window is the difference of two running sums,
+    and its deviation is at most the sum of their deviations.
     """
     length = counter._block_length(1)
     noise = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
-        # Decayed sums of these are refused when a counter is built.
+        # `counter_checks.check_shape` refuses decayed sums with these strategies.
         assert counter.window is not None
         variances = variances_of(counter.strategy, length)
         before = step - counter.window

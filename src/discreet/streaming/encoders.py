@@ -1,9 +1,10 @@
-"""Encoders: what is measured of a stream at each step, in exact integers and a small state, and how sums are
-read off the noisy measurements.
+"""Encoders: they compute the measurements of a stream at each step, in exact integers and with a small state,
+and estimate sums from the noisy measurements.
 
-At step t an encoder turns the step's integers x_t into rows of C x on a grid of 1 / `scale`, to which integer
-noise is added; a decoder makes the estimate of every x_t, or of their sum, from the noisy rows alone. States
-are plain JSON: `secret` has exact sums and never leaves, `public` follows from what was released.
+A strategy is a lower triangular matrix C (`mechanisms.matrix`); x has one row per step, the step's vector of
+integers x_t. At step t `encode` computes rows of C x in integers, in units of 1 / `scale`; the caller adds
+integer noise; `decode` estimates the sum of x_1, ..., x_t from the noisy rows alone. States are plain JSON:
+`secret` holds exact sums and is never released, `public` and `sum` are computed from noisy rows alone.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from .running import RunningSum
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# Bits after the point of a measured coefficient: truncating there changes the error by a part in a million.
+# Binary digits after the point that are kept of a coefficient of C: truncation there changes the error by
+# about a millionth (2^-20).
 BITS = 20
-# The largest coefficient of a strategy: squares of integers on the grid stay exact enough in floats.
+# The largest coefficient of a strategy: in integers it is at most 2^40, far below 2^53, up to which floats
+# hold integers exactly.
 _LARGEST = 2.0**20
-# Bits of a decay, and of the weight of a buffer: the rounding of a product by them is below one unit of the
-# grid.
+# Binary digits after the point of a buffer's decay and weight. A product with them is shifted right by
+# as many digits, which rounds it down by less than 1: the proof of `BufferedEncoder` counts on that alone.
 _DECAY_BITS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitInfluence:
-    """Says by how much a unit that adds 1 to at most `times` steps moves the measurements: l1 and squared l2
-    norm, largest entry, and how many measurements.
+    """Says how far a unit that adds 1 to each of its steps moves the measurements: the l1 norm, the squared
+    l2 norm and the largest entry of the change, and `l0`, how many measurements change. The encoder that
+    builds it limits the number of the unit's steps.
     """
 
     l1: int
@@ -49,10 +53,11 @@ class UnitInfluence:
     def of(self, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity for a unit that moves the vector of a step by `step`.
 
-        Proof: the change of the measurements is C U with rows u_i of U bounded by `step`. |C U|_1 <= sum of
-               |C e_i|_1 |u_i|_1. With X = Cᵀ C, |C U|² = sum of X_ij u_i u_j <= sum |X_ij| max |u|², and
-               `l2_squared` bounds the sum (`triangular.sensitivity`). An entry moves by at most the sum of
-               |C_ti| |u_i|_inf.
+        Proof: the change of the measurements is C U, where row u_i of U is the change of x at step i, bounded
+               by `step`, and e_i is the i-th unit vector. |C U|_1 <= sum of |C e_i|_1 |u_i|_1. With
+               X = Cᵀ C, |C U|² = sum of X_ij <u_i, u_j> <= max |u|² times the sum of |X_ij| over the unit's
+               steps, which `l2_squared` bounds (`triangular.sensitivity`). An entry of row t moves by at most
+               the sum of |C_ti| |u_i|_inf.
         """
         return Sensitivity(
             linf=self.linf * step.linf,
@@ -63,12 +68,13 @@ class UnitInfluence:
 
 
 class Encoder:
-    """Shares what the strategies need: each encodes a block of `steps` steps."""
+    """Is the interface of all encoders: each encodes a block of `steps` steps."""
 
     scale: int = 1
     steps: int
 
     def begin(self, size: int) -> State:
+        """Return the state before the first step, for vectors with `size` entries."""
         raise NotImplementedError
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
@@ -80,6 +86,8 @@ class Encoder:
         raise NotImplementedError
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        """Return how far a unit moves all measurements of the block, where it changes at most `times` steps,
+        any two at least `separation` apart, and each by at most `step`."""
         raise NotImplementedError
 
     def variances(self) -> Floats:
@@ -109,9 +117,10 @@ def _json_integers(values: Any) -> list[Any]:
 
 
 class TreeEncoder(Encoder):
-    """Runs tree-based aggregation (the binary tree mechanism, TBAP): at step t the nodes that end with t,
-    from the leaf up to the first left child, are complete and get noise, each once; the state has one node of
-    each level.
+    """Runs tree-based aggregation (the binary tree mechanism): a node of level k is the sum of 2^k aligned
+    steps. At step t the nodes whose last step is t are complete and get noise, each once: the leaf, and its
+    ancestors up to the first that is a left child, of level `_lowest_bit(t)`. Entry k of `secret` and of
+    `public` is the newest left child of level k.
     """
 
     def __init__(self, strategy: BinaryTree, steps: int) -> None:
@@ -137,12 +146,15 @@ class TreeEncoder(Encoder):
         for level in range(last):
             measured = np.asarray(rows[level + 1], dtype=np.float64)
             if self.strategy.from_below:
+                # The mean of two estimates, weighted by inverse variances: the node's own measurement, of
+                # variance 1, and the sum of its children. The variance of that mean is its own weight.
                 share = self._variances[level + 1]
-                below = np.array(left[level]) + node
-                node = share * measured + (1 - share) * below
+                children = np.array(left[level]) + node
+                node = share * measured + (1 - share) * children
             else:
                 node = measured
         left[last] = node.tolist()
+        # The first `step` steps are the union of one left node for each binary digit 1 of `step`.
         total = np.zeros(len(node))
         for level in range(self.levels):
             if step >> level & 1:
@@ -163,6 +175,7 @@ class TreeEncoder(Encoder):
 
 
 def _lowest_bit(step: int) -> int:
+    """Return the position of the lowest binary digit 1, from 0."""
     return (step & -step).bit_length() - 1
 
 
@@ -196,8 +209,8 @@ class RunningEncoder(Encoder):
 
 
 class RowEncoder(Encoder):
-    """Encodes a strategy by its rows, Toeplitz or dense, truncated to a grid: stores as many steps as it
-    has bands, less one."""
+    """Encodes a Toeplitz or dense strategy by its rows; coefficients are cut to multiples of 1 / `scale`. The
+    state has the vectors of the last (number of bands - 1) steps, newest first."""
 
     def __init__(self, strategy: Toeplitz | Dense, steps: int) -> None:
         self.steps, self.scale = steps, 1 if strategy == Toeplitz(coefficients=(1.0,)) else 1 << BITS
@@ -209,7 +222,7 @@ class RowEncoder(Encoder):
                 f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Nothing was "
                 "read or charged. Scale it: only ratios matter."
             )
-        # Truncated towards zero; integers below 2**53 are exact in floats.
+        # Truncated towards zero, and stored as floats, in which integers below 2**53 are exact.
         if isinstance(strategy, Toeplitz):
             truncated = tuple(float(math.trunc(c * self.scale)) for c in strategy.coefficients[:steps])
             self.grid: Toeplitz | Dense = Toeplitz(coefficients=truncated)
@@ -240,15 +253,15 @@ class RowEncoder(Encoder):
         return {**state, "public": past, "sum": total.tolist()}, total
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """Return the sensitivity: `triangular.sensitivity` of the integers themselves, rounded up.
+        """Return the sensitivity: `triangular.sensitivity` of the truncated coefficients, rounded up.
 
-        For noise on every item (C = I, on a grid of whole numbers) the square is exact, as rounding 1 + 1e-12
-        up would make 2 of it, and the noise larger by the root of 2.
+        For noise on every item (C = I, `scale` 1) the squared l2 norm is computed exactly: rounding 1 + 1e-12
+        up to the next integer would make it 2, and the noise larger by the square root of 2.
 
         Proof: with C = I the change is the unit's own rows u_i, at different steps that are at least
                `separation` apart: |U|² = sum of |u_i|² <= (number of these steps) max |u|². A unit that is
-               added, removed or zeroed moves one step by u_i itself; what `replace` adds is in the `step`
-               that the caller gives, whose norms are doubled.
+               added, removed or zeroed moves step i by u_i itself; for `replace` the caller gives a `step`
+               whose norms are doubled.
         """
         if self.scale == 1:
             square = min(times, -(-self.steps // separation))
@@ -258,7 +271,7 @@ class RowEncoder(Encoder):
             floats = self.grid.diagonals(self.steps)[:, None]
         else:
             floats = self.grid.matrix(self.steps)
-        # In integers: a sum of floats beyond 2**53 may round down.
+        # Added up in integers, because a sum of floats beyond 2**53 may round down.
         absolute = np.abs(floats.astype(np.int64))
         column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
@@ -274,28 +287,30 @@ class RowEncoder(Encoder):
 
 
 class BufferedEncoder(Encoder):
-    """Runs a buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding
-    can add to a unit's influence is part of the sensitivity.
+    """Runs a buffered linear Toeplitz strategy (BLT) in integers: buffers decay with rounding, and the
+    sensitivity includes what rounding can add to a unit's influence.
 
-    Guarantee: two streams that differ in one unit move the measurements by at most `sensitivity`.
-    Proof:     a buffer is b <- floor(theta b) + S x. Where two streams differ, floor moves their difference
-               by less than 1 beside theta times it, so that it is within 1 / (1 - theta) of the linear
-               recursion; the row S x + sum of floor(omega_j b_j) is within K = sum of (1 + omega_j / (1 -
-               theta_j)) of C U on the grid. Before the unit's first step, and in entries of the vector that
-               it never touches, both streams are the same. So the distance is at most S |C U|_2 + K
-               sqrt(entries times steps).
+    Guarantee: the measurements of two streams that differ in one unit differ by at most `sensitivity`.
+    Proof:     with S = `scale`, theta_j the decay and omega_j the weight of buffer j: at each step the row
+               S x + sum of floor(omega_j b_j) is measured, then b_j <- floor(theta_j b_j) + S x. For two
+               streams with difference U, floor moves the difference of their buffers by less than 1, so that
+               it stays within 1 / (1 - theta_j) of the recursion without rounding, and the difference of the
+               rows is within K = sum of (1 + omega_j / (1 - theta_j)), `drift`, of S C U in every entry.
+               Before the unit's first step, and in entries of the vector that it never touches, both streams
+               are the same. So the distance is at most S |C U|_2 + K sqrt(entries times steps).
     """
 
     def __init__(self, strategy: Buffered, steps: int) -> None:
         self.steps = steps
         unit = 1 << _DECAY_BITS
         self._decays = [int(d * unit) for d in strategy.decays]
-        # Decays on the grid; the weights are those of the strategy, truncated.
         self._weights = [int(w * unit) for w in strategy.outputs]
+        # The truncated decays and weights as floats, for decoding and for the sensitivity: C is theirs.
         self.decays = np.array([d / unit for d in self._decays])
         self.weights = np.array([w / unit for w in self._weights])
-        # K of the proof: how far rounding may take two streams apart, beside the linear recursion
+        # K of the proof, rounded up: what rounding may add to the difference of two streams in one entry.
         self.drift = float(np.sum(1 + self.weights / (1 - self.decays))) * (1 + 1e-9)
+        # So fine that K sqrt(steps), the share of rounding in the l2 sensitivity, is below 2^-17 of `scale`.
         self.scale = 1 << max(BITS, math.ceil(math.log2(self.drift * math.sqrt(steps))) + 17)
 
     def begin(self, size: int) -> State:
@@ -328,8 +343,11 @@ class BufferedEncoder(Encoder):
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         coefficients = self.diagonals()
+        # Rounds up: floats err by less than this factor over `counter_checks.MAX_STEPS` steps.
         rounding = 1 + 1e-9
         length = math.sqrt(toeplitz_square(coefficients, separation, times)) * rounding
+        # The unit changes up to `l0` entries of the vector at each of `times` steps, and rounding may carry
+        # each of these changes through all steps.
         touched = step.l0 * times * self.steps
         l2 = self.scale * length * math.sqrt(int(step.l2_squared or 0)) + self.drift * math.sqrt(touched)
         l1 = self.scale * times * float(coefficients.sum()) * int(step.l1 or 0) + self.drift * touched
@@ -342,8 +360,9 @@ class BufferedEncoder(Encoder):
         )
 
     def variances(self) -> Floats:
-        """Return the variances of the recursion itself: b_k of A C⁻¹, by filtering ones through the
-        inverse."""
+        """Return the variances of the sums after each step: with A the lower triangular matrix of ones, the
+        sums of squares of the rows of A C⁻¹. `values` are the coefficients of C⁻¹, its response to an
+        impulse."""
         impulse = np.zeros(self.steps)
         impulse[0] = 1.0
         values, buffers = np.zeros(self.steps), np.zeros(len(self.decays))

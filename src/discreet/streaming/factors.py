@@ -1,5 +1,9 @@
-"""Error factors of strategies for continual sums (the matrix mechanism, DP-FTRL's noise), known before
-anything is spent: the error for one participation and unit noise.
+"""Error factors of strategies for continual sums (the matrix mechanism, as in DP-FTRL), known before
+anything is spent: the standard deviation of the sums, where a unit takes part once and adds at most 1, and
+noise of deviation 1 would protect a single measurement.
+
+A strategy is a lower triangular matrix C: C x + noise is measured, and the sums A x are estimated as A C⁻¹
+(C x + noise), with A the lower triangular matrix of ones.
 """
 
 from __future__ import annotations
@@ -21,19 +25,22 @@ from .running import RunningSum
 Floats = NDArray[np.float64]
 StreamStrategy = BinaryTree | Toeplitz | Buffered | Dense | RunningSum
 
-# What a strategy minimizes, and among which strategies: the two naive baselines minimize nothing.
+# Which error a named strategy minimizes, and among which strategies. T is the number of steps. For "blt" and
+# "optimal" the caller chooses.
 MINIMIZES = {
     "item": "nothing: noise on every item, a naive baseline",
     "fresh": "nothing: fresh noise on every sum, a naive baseline",
-    "tree": "nothing: O(log T) noises in a sum, O(log T) sums of a noise",
+    "tree": "nothing: O(log T) noisy nodes in a sum, each item in O(log T) nodes",
     "honaker": "the error of each node, given the nodes below it",
     "square_root": "max, among Toeplitz strategies up to lower order terms",
-    "banded": "max, among Toeplitz strategies with so many bands, approximately",
+    "banded": "max, among Toeplitz strategies with as many bands, approximately",
 }
 NAMES = (*MINIMIZES, "blt", "optimal")
-# Steps up to which a full Toeplitz strategy is kept: its state has as many vectors.
+# The largest number of coefficients of a named Toeplitz strategy: its state has as many vectors. The
+# number is not measured.
 MAX_COEFFICIENTS = 1 << 14
-# Steps up to which comparisons include the optimal strategy, whose computation takes seconds.
+# The largest number of steps for which comparisons include the optimal strategy, whose computation takes
+# seconds.
 MAX_OPTIMAL = 512
 
 
@@ -45,9 +52,9 @@ class _MaxAndRms(NamedTuple):
 
 
 class ErrorFactors(_MaxAndRms):
-    """Holds the standard deviation of prefix sums, the largest and the root mean square over all steps, in
-    units of the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy
-    makes least.
+    """Holds the standard deviation of prefix sums over all steps: `max` is the largest, `rms` the root mean
+    square. The unit is the deviation of the noise that a single sum with sensitivity 1 needs. `minimizes`
+    says which of the two the strategy minimizes.
     """
 
     minimizes: str
@@ -65,10 +72,11 @@ class ErrorFactors(_MaxAndRms):
 def error_factors(
     strategy: str | Any, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> ErrorFactors:
-    """Return the (max, rms) error factor of a strategy, by its name or as an object, over `steps` steps.
+    """Return the (max, rms) error factor of a strategy, given by name or as an object, over `steps` steps.
 
-    `minimize` chooses for "blt" and "optimal" which of the two is made least. Noise is Gaussian: one unit
-    moves the measurements by a column in l2.
+    `minimize` is "max" or "rms": which of the two "blt" and "optimal" minimize. `buffers` is the number of
+    buffers of "blt", `bands` the number of coefficients of "banded" (by default the square root of `steps`).
+    The noise is Gaussian, so that the factor is the l2 length of a column of C times the deviation of a sum.
 
     >>> largest, rms = error_factors("tree", steps=1024)
     >>> round(largest, 3), round(rms, 3), error_factors("blt", steps=1024).minimizes
@@ -95,7 +103,7 @@ def error_factors(
 def named(
     name: str, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> StreamStrategy:
-    """Return the strategy of a name for so many steps."""
+    """Return the strategy with this name for `steps` steps; the options are those of `error_factors`."""
     _require.one_of(NAMES, strategy=name)
     _require.integer(steps=steps, at_least=1)
     _require.integer(buffers=buffers, at_least=1)
@@ -146,9 +154,9 @@ def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
 
 
 def decoder(strategy: Triangular, workload: Floats) -> Floats:
-    """Return the coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters
-    an answer."""
-    # slow to load, and most processes that load this package never ask for it
+    """Return the first column of A C⁻¹, where A is the lower triangular Toeplitz matrix with the first column
+    `workload`: entry k is the weight of the noise of k steps ago in an answer."""
+    # Imported here because it is slow to load, and most processes never need it.
     from scipy.signal import lfilter
 
     if isinstance(strategy, Buffered):

@@ -1,4 +1,5 @@
-"""Online learners as live mechanisms: paid at the start, fed with rounds, a decision after each.
+"""Online learners as live mechanisms: they are paid for at the start, then fed with one batch per round, and
+release a decision after each round.
 
 >>> from discreet import Bounds, Public
 >>> from discreet.sampling import SeededEntropy
@@ -49,29 +50,30 @@ from .rules import (
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 LEARNERS = ("leader", "mirror", "experts")
-# The smallest parameter, batch and clip, and one over the largest: within them products and squares of two of
-# these stay finite in floats, whose range is 1e-308 to 1e308. No measurement on record.
+# The smallest allowed parameter, batch and clip; 1 / _SMALLEST is the largest. Within these limits the square
+# of one, and the product of two, stay finite in floats, whose range is 1e-308 to 1e308. Not measured.
 _SMALLEST = 1e-50
 
 
 @described("streaming.OnlineLearner")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineLearner:
-    """Learns online and privately over a convex set: before each round a decision, after it the noisy sum of
-    all gradients so far, which decides for the next.
+    """Learns online and privately over a convex set: each round's gradient is taken at the newest decision w
+    and added to a noisy sum, and the next decision is computed from that sum.
 
-    `learner`: "leader" is follow the approximate leader (Smith & Thakurta 2013) with `parameter` the strong
-    convexity H of a round's loss; "mirror" is online mirror descent with lazy steps and "experts" is
-    prediction with expert advice (Hedge), both on private sums as Agarwal & Singh 2017 (arXiv:1701.07953)
-    have them, with `parameter` the inverse rate, or the temperature. A round is a batch of rows; its loss is
-    the sum of the rows' losses over the declared number `batch`, and `ridge` / 2 |w|². What feeding does is
-    as in `ContinualCounter`, which adds up the gradients: clocks, participations, late rows.
+    `learner`: "leader" is follow the approximate leader (Smith & Thakurta 2013), and `parameter` is the
+    strong convexity H of a round's loss; "mirror" is online mirror descent with lazy steps, and `parameter`
+    is the inverse of its learning rate; "experts" is prediction with expert advice (Hedge), and `parameter`
+    is its temperature. The latter two use private sums as in Agarwal & Singh 2017 (arXiv:1701.07953). A round
+    is a batch of rows; its loss is the sum of the rows' losses divided by the declared number `batch`, plus
+    (`ridge` / 2) |w|². Clocks, participations and late rows are as in `ContinualCounter`, which adds up the
+    gradients.
 
-    Guarantee: that of `sums`, a continual counter of gradients that are clipped for each unit, for everything
-               that is released: all decisions.
-    Proof:     a decision is a function of noisy sums. The gradient of a round is taken at a decision that
-               earlier releases fix, and one unit moves it by at most the clip whatever the decision is: rows
-               that depend on earlier releases, as in `ContinualCounter`.
+    Guarantee: that of `sums`, a continual counter of gradients that are clipped per unit, for all decisions
+               together.
+    Proof:     a decision is a function of noisy sums. The gradient of a round is taken at a decision that is
+               a function of earlier releases, and one unit moves it by at most the clip, whatever the
+               decision is: the proof of `ContinualCounter` allows data that depends on earlier releases.
     Assumes:   as `ContinualCounter`.
     Versions:  each round is fed once.
     """
@@ -93,6 +95,8 @@ class OnlineLearner:
             )
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
+        if self.sums.horizon is None:
+            raise InvalidInput("a learner needs a counter with horizon=. Nothing was read or charged.")
         if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
             raise InvalidInput("a learner adds up all rounds: no window, decay or restart. Nothing was read.")
         _require.one_of(LEARNERS, learner=self.learner)
@@ -105,7 +109,7 @@ class OnlineLearner:
             raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
         if self.learner == "experts" and not isinstance(self.space, Simplex):
             raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
-        # Within these, decisions are finite whatever the noise is.
+        # Within these limits all decisions are finite, whatever the noise is.
         for name, value in (
             ("parameter", self.parameter),
             ("batch", self.batch),
@@ -163,7 +167,8 @@ class OnlineLearner:
         return self.sums.failures
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
-        """Return how far off an entry of the noisy sum of gradients may be, at a step or at the worst one."""
+        """Return the half-width of the confidence interval of one entry of the noisy sum of gradients, at
+        `step` or at the worst step."""
         return self.sums.error(confidence, step) / self.batch
 
     def regret_bound(self) -> float:
@@ -178,13 +183,17 @@ class OnlineLearner:
             return leader_bound(self.space, lipschitz, self.parameter, deviations)
         if self.learner == "mirror":
             return mirror_bound(self.space, lipschitz, self.parameter, deviations)
-        return experts_bound(self.space.dimension, self.parameter, deviations)
+        laplace = self.sums.epsilon is not None
+        return experts_bound(self.space.dimension, self.parameter, deviations, laplace=laplace)
 
     # -- running
 
     def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
-        """Start the learner; nothing of the source counts yet, and the first decision is the middle of the
-        set."""
+        """Start the learner: return the state before the first round. Nothing of the source counts yet.
+
+        In the state, `sums` is the counter's state, `decision` the newest decision and `total` the sum of all
+        decisions that gradients were taken at.
+        """
         check_source(self.public, source)
         drawer_option = {} if drawer is None else {"drawer": drawer}
         first = self.first_decision()
@@ -193,7 +202,8 @@ class OnlineLearner:
         return {"sums": sums, "decision": first.tolist(), "total": zeros}
 
     def first_decision(self) -> Floats:
-        """Return the decision before the first round, which everybody knows."""
+        """Return the decision before the first round, which is public: equal weights on a simplex, elsewhere
+        the point of the set that is nearest to the origin."""
         d = self.space.dimension
         return np.full(d, 1 / d) if isinstance(self.space, Simplex) else self.space.project(np.zeros(d))
 
@@ -219,7 +229,7 @@ class OnlineLearner:
     def feed(
         self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
     ) -> tuple[State, Release]:
-        """Run one round: the gradients of the batch at the decision so far, and the next decision."""
+        """Run one round: add the gradients of the batch at the newest decision, and release the next one."""
         check_source(self.public, batch)
         return self._round(state, batch, entropy, drawer)
 
@@ -235,8 +245,8 @@ class OnlineLearner:
         return after, self._make_release(decision, sums["step"], entropy)
 
     def decide(self, noisy: Floats, total: Floats, step: int) -> Floats:
-        """Return the decision after a step, from the noisy sum of gradients and the sum of decisions so
-        far."""
+        """Return the decision after `step` rounds, from the noisy sum of gradients and the sum `total` of the
+        decisions so far."""
         if self.learner == "leader":
             return follow_leader(self.space, total, noisy, self.parameter, step)
         if self.learner == "mirror":
@@ -272,14 +282,16 @@ def learner(
     clock: str | None = None,
     **options: Any,
 ) -> OnlineLearner:
-    """Return the online learner of a loss at a price, with the parameter of its regret bound.
+    """Return the online learner of a loss at a price; `parameter` is by default the one that minimizes the
+    regret bound without noise.
 
     `learner`: "leader" (strongly convex losses), "mirror" (convex ones) or "experts" (a `LinearLoss` whose
-    columns are the experts' losses); "auto" takes the first that fits. `space`: by default the unit ball, or
-    the simplex for experts. `clip`: the length that a unit's gradient is clipped to; by default what a
-    `LinearLoss` of declared bounds can have. `batch`: how many units a round has, a declared number; `ridge`
-    makes every loss strongly convex. Price, `horizon`, `strategy`, `clock`, `participations`, `separation`
-    and `capacity` as in `counter`.
+    columns are the experts' losses); "auto" is "leader" where loss or ridge are strongly
+    convex, else "experts" for a `LinearLoss`, else "mirror". `space`: by default the unit ball, or the
+    simplex for experts. `clip`: the length that a unit's gradient is clipped to; by default the longest
+    gradient that a `LinearLoss` can have within declared bounds. `batch`: how many units a round has, a
+    declared number; `ridge` makes every loss strongly convex. Price, `horizon`, `strategy`, `clock`,
+    `participations`, `separation` and `capacity` as in `counter`.
     """
     check_columns(loss, public)
     _require.non_negative(ridge=ridge)
@@ -321,7 +333,8 @@ def _as_float(**named: Real) -> float:
 
 
 def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
-    """Return the longest gradient that declared bounds allow, where the loss is linear."""
+    """Return the length of the longest gradient that declared bounds allow, for a linear loss; other losses
+    are refused, because they need `clip`."""
     if not isinstance(loss, LinearLoss):
         raise InvalidInput(
             "say how long a unit's gradient may be: clip=1. Nothing was read or charged. Longer ones are cut."
@@ -329,7 +342,7 @@ def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
     bounds = [public.bounds(name) for name in loss.columns]
     sizes = [max(abs(float(b.lower)), abs(float(b.upper))) for b in bounds if isinstance(b, Bounds)]
     if max(sizes, default=0.0) > 1 / _SMALLEST:
-        # Refused as a clip, before its square is not finite.
+        # Returned as it is, so that `OnlineLearner` refuses it as a clip: its square would overflow.
         return max(sizes)
     longest = sum(sizes) if norm == "l1" else math.sqrt(sum(size**2 for size in sizes))
     return longest or 1.0
@@ -338,7 +351,9 @@ def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
 def _tuned_parameter(
     learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real
 ) -> float:
-    """Return the parameter of the bound without noise: H, L sqrt(T) / D, or sqrt(T / (8 ln N))."""
+    """Return the parameter that minimizes the regret bound without noise (`rules`): H for "leader",
+    L sqrt(T) / D for "mirror", sqrt(T / (8 ln N)) for "experts". H is the strong convexity, L the longest
+    gradient, T the number of rounds, D the diameter of the set and N the number of experts."""
     steps = sums.horizon or 1
     if learner == "experts":
         return math.sqrt(steps / (8 * math.log(max(2, space.dimension))))

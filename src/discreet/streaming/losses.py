@@ -1,9 +1,13 @@
 """Losses of online learners, with a gradient for every row, and the statistic that adds up clipped gradients.
 
-A closed set with complete descriptions: analysts may ask for them, and a learner's price never depends on
-code. All arithmetic of a row's gradient is done column by column in operations that IEEE rounds alike
-wherever the row stands (sums, products, roots; exponentials one by one): a row never changes what another
-contributes, not by an ulp. `values` is for comparisons in simulations, and no part of a release.
+The set of losses is closed and each is described by its fields, so that analysts may request them and no
+code of theirs is run. A row's gradient is computed column by column, in operations whose rounding does not
+depend on the row's position (sums, products, roots; exponentials one number at a time; never a matrix
+product): a row never changes the gradient of another, not by an ulp. The methods `values` serve comparisons
+in simulations, and no release uses them.
+
+In a loss, w is the decision, x the numbers of the columns [rows, columns] and y the target; `read` are the
+columns that it needs, `convexity` is its strong convexity.
 """
 
 from __future__ import annotations
@@ -27,13 +31,13 @@ from ..tables import Source
 from .records import names_unit
 
 Floats = NDArray[np.float64]
-# Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
+# The number of grid steps in a gradient of length `clip`: rounding changes an entry by less than clip / 2^16.
 GRID = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnLoss:
-    """Shares what a loss needs that treats all its columns alike."""
+    """Is the base of losses that treat all their columns alike."""
 
     columns: tuple[str, ...]
 
@@ -66,7 +70,7 @@ class SquaredDistance(_ColumnLoss):
 @described("streaming.LinearLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLoss(_ColumnLoss):
-    """Computes <w, x>: each column has the losses of one expert (or one direction), in its declared
+    """Computes <w, x>: each column has the losses of one expert (or one direction), within its declared
     bounds.
     """
 
@@ -81,8 +85,8 @@ class LinearLoss(_ColumnLoss):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TargetLoss:
-    """Shares what a loss of a linear prediction needs, with an intercept as its last entry unless `intercept`
-    is False.
+    """Is the base of losses of a linear prediction of `target` from `features`. The last entry of w is the
+    intercept, unless `intercept` is False.
     """
 
     target: str
@@ -139,8 +143,9 @@ class LogisticLoss(_TargetLoss):
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         inputs, predicted, y = self._parts(w, x)
-        chance = np.array([_sigmoid(z) for z in predicted.tolist()]).reshape(-1)
-        return np.asarray((chance - y)[:, None] * inputs)
+        # One number at a time: numpy's vectorized exponential may round by position.
+        probability = np.array([_sigmoid(z) for z in predicted.tolist()]).reshape(-1)
+        return np.asarray((probability - y)[:, None] * inputs)
 
     def values(self, w: Floats, x: Floats) -> Floats:
         _, predicted, y = self._parts(w, x)
@@ -162,16 +167,18 @@ def _finite(vectors: Floats) -> Floats:
 
 
 def _exact_sum(gradients: list[Floats]) -> Floats:
-    """Return the sum, the same in every order: exact, rounded once. What is beyond floats is infinite."""
+    """Return the sum of the gradients, computed exactly and rounded once, so that order does not matter.
+    An entry beyond the range of floats is infinite."""
     if len(gradients) == 1:
         return gradients[0]
-    # Scaled down, each by itself, so that no partial sum leaves the floats (math.fsum would raise on it).
+    # Each is scaled down by 2^64, so that no partial sum overflows, on which math.fsum would raise.
     scaled = np.ldexp(np.stack(gradients), -64)
     with np.errstate(over="ignore"):
         return np.asarray(np.ldexp([math.fsum(column) for column in scaled.T.tolist()], 64))
 
 
 def _sigmoid(z: float) -> float:
+    # exp(-z) overflows for z below -709; at -700 the result is already below 1e-304.
     return 1 / (1 + math.exp(-z)) if z > -700 else 0.0
 
 
@@ -186,7 +193,8 @@ def _names(**named: Any) -> tuple[str, ...]:
 
 
 def examples(source: Source, loss: Loss) -> Iterator[tuple[Floats, list[Any]]]:
-    """Yield the numbers of the loss, [rows, columns], clipped to declared bounds, and whose each row is.
+    """Yield, for each batch, the numbers of the loss's columns, [rows, columns], clipped to declared bounds,
+    and the unit of each row (None where units are rows).
 
     A row in which anything is missing, not a number or infinite is left out: it contributes nothing.
     """
@@ -206,7 +214,8 @@ def examples(source: Source, loss: Loss) -> Iterator[tuple[Floats, list[Any]]]:
 
 
 def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
-    """Return a column as numbers within its bounds (or codes of its categories), and which rows have one."""
+    """Return a column as numbers within its bounds (or codes of its categories), and a mask of the rows whose
+    value is usable."""
     fact = public.fact(name)
     if isinstance(fact, Categories):
         codes = arrow_columns.categories(array, fact.values, name)
@@ -239,17 +248,18 @@ def check_columns(loss: Any, public: Public) -> None:
 @described("streaming.ClippedGradients")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
-    """Sums the gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of clip /
-    2^16.
+    """Sums the gradients of a loss at `decision`, each unit's clipped to length `clip` (in the norm `norm`),
+    in integer multiples of clip / 2^16, the grid step. An empty `decision` stands for zeros.
 
-    Guarantee: one unit moves the sum by at most 2^16 steps in l2, or in l1 where `norm` says so (twice that
+    Guarantee: one unit moves the sum by at most 2^16 grid steps in l2, or in l1 if `norm` is "l1" (twice that
                under replace), whatever its rows hold.
-    Proof:     the gradients of a unit's rows of the tick are added up and scaled to at most `clip`, cut off
-               towards zero, and counted as zero if rounding made them longer; what is not finite counts as
-               zero. A row adds nothing where a value is missing, so that a blank row (zero_out) moves
-               nothing, and one of nobody adds nothing. Each unit's integers are a function of its own rows
-               and of `decision`: rows are added exactly and rounded once, so that the order in which the
-               engine gives them, which may go with the rows of others, decides nothing.
+    Proof:     the gradients of a unit's rows of the tick are added up and scaled to length at most `clip`;
+               entries are truncated towards zero. A vector that rounding made longer counts as zero, and so
+               does one that is not finite. A row with a missing value adds nothing, so that a blank row
+               (zero_out) moves nothing, and a row whose id names no unit adds nothing. Each unit's integers
+               are a function of its own rows and of `decision`: its rows are added exactly and rounded once,
+               so that the order in which the engine returns them, which may depend on the rows of others,
+               does not matter.
     """
 
     loss: Loss
@@ -293,14 +303,14 @@ class ClippedGradients:
 
     def _row_gradients(self, x: Floats) -> Floats:
         w = np.array(self.decision) if self.decision else np.zeros(self.loss.dimension)
-        # A warning would tell of the data.
+        # A warning of numpy would depend on the data.
         with np.errstate(all="ignore"):
             gradients = self.loss.gradients(w, x)
         return _finite(gradients)
 
     @np.errstate(all="ignore")
     def clipped(self, gradients: Floats) -> Integers:
-        """Return each vector in whole steps, no longer than 2^16 of them."""
+        """Return each vector in integer grid steps, with a length of at most 2^16 of them."""
         finite = _finite(gradients)
         peak = np.maximum(np.abs(finite).max(axis=1, initial=0.0), 1e-300)[:, None]
         direction = finite / peak
@@ -308,7 +318,7 @@ class ClippedGradients:
         for column in direction.T:
             length = length + (np.abs(column) if self.norm == "l1" else column * column)
         length = (length if self.norm == "l1" else np.sqrt(length))[:, None]
-        # A little less than the clip, for the rounding of lengths in floats.
+        # The factor below 1 makes up for the rounding of lengths in floats, which is far below 2^-30.
         reach = np.minimum(self.clip, peak * length) / self.clip * (1 - 2.0**-30)
         steps = np.trunc(direction / np.maximum(length, 1e-300) * reach * GRID)
         steps = np.where(np.isfinite(steps), np.clip(steps, -GRID, GRID), 0.0).astype(np.int64)

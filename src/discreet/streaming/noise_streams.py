@@ -1,8 +1,8 @@
 """Draws correlated noise for long streams of vectors in floats, as training uses it: rows of C⁻¹ Z, many at a
-time, in constant memory.
+time, in constant memory. C is the matrix of a strategy, Z has independent normal entries.
 
-For model weights, which are floats anyway; what is published as numbers goes through `ContinualCounter`,
-whose noise is exact integers.
+It is for model weights, which are floats anyway; counts and sums are released by `ContinualCounter`, whose
+noise is exact integers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from .factors import decoder
 
 Floats = NDArray[np.float64]
 
-# Rows of a block, which a BLT computes at once. Measured at 1,000 entries, CPU time per row: 31 us in blocks
-# of 32, 47 in blocks of 64 or more, whose arrays the allocator gives back to the system each time. The noise
-# alone is 26; recursive filters in the place of products of matrices took 46 beside it.
+# The number of rows of a block, which a BLT (`Buffered`) computes at once. CPU time per row of 1,000 entries,
+# measured: 31 us in blocks of 32; 47 us in blocks of 64 or more, whose arrays the allocator returns to the
+# system each time. Drawing Z alone takes 26 us. Recursive filters, instead of products of matrices, took 46
+# us more than that.
 _BLOCK_ROWS = 32
 
 
 class CorrelatedNoise:
     """Draws rows of C⁻¹ Z for a Toeplitz strategy, many at a time; a BLT stores only its few buffers.
 
-    `state` and `CorrelatedNoise(..., state=...)` go on exactly where a stream was cut, with fresh Z.
+    `CorrelatedNoise(..., state=earlier.state)` continues a stream that was interrupted, with fresh Z.
 
-    Assumes:   `deviation` is for the sensitivity of C over all rows that are drawn: how many these are is for
-               who computed it. Noise is in floats, for model weights, and not priced as integers are.
+    Assumes:   `deviation`, the standard deviation of the entries of Z, was computed for the sensitivity of C
+               over all rows that will be drawn; their number is not checked here. The noise is in floats, and
+               no exact price is claimed for it, as there is for integer noise.
     """
 
     def __init__(
@@ -78,9 +80,10 @@ class CorrelatedNoise:
             yield self.rows(min(_BLOCK_ROWS, steps - start))
 
     def _gaussian(self, count: int) -> Floats:
-        """Return independent normals by Box and Muller's transform of 64-bit words of the keyed stream.
+        """Return rows of Z: independent normals by the Box-Muller transform of words of the keyed stream, 64
+        bits for a radius and 32 for an angle.
 
-        A uniform number of 53 bits reaches 8.6 standard deviations, beyond which a normal number lies with
+        A radius from 53 bits is at most 8.6 standard deviations; a normal number is further from 0 with
         probability 7e-18.
         """
         size = count * self._dimension
@@ -96,10 +99,13 @@ class CorrelatedNoise:
 
 
 class _BLTFilter:
-    """Computes rows y of C⁻¹ z for a BLT: y = R (z - W b) for the next rows, and b <- theta^m b + P y.
+    """Computes the next m rows y of C⁻¹ z for a BLT from rows z and the buffers b: y = R (z - W b), then
+    b <- theta^m b + P y.
 
-    Row t of C y is y_t + sum of omega_j b_j(t), with b_j(t + 1) = theta_j b_j(t) + y_t: over m rows C y = T y
-    + W b with T the first m rows and columns of C, whose inverse is R.
+    Row t of C y is y_t + sum of omega_j b_j(t), with b_j(t + 1) = theta_j b_j(t) + y_t, theta_j the decays
+    and omega_j the output weights. Over m rows C y = T y + W b, where T is the first m rows and columns of C,
+    and W has the entries omega_j theta_j^age for ages 0 to m - 1. R, the inverse of T, is `_inverse`; -R W is
+    `_buffers_to_rows`; P, with the entries theta_j^(m - 1 - i) in column i, is `_rows_to_buffers`.
     """
 
     def __init__(self, strategy: Buffered) -> None:
@@ -125,7 +131,8 @@ class _BLTFilter:
 
 
 class _ToeplitzFilter:
-    """Filters by a strategy's coefficients, recursively: it remembers as many rows as there are, less one."""
+    """Computes rows of C⁻¹ z from the strategy's coefficients by a recursive filter, whose state has one row
+    less than there are coefficients."""
 
     def __init__(self, strategy: Toeplitz) -> None:
         self._denominator = np.array(strategy.coefficients)
@@ -134,7 +141,7 @@ class _ToeplitzFilter:
     def __call__(self, z: Floats, state: Floats) -> tuple[Floats, Floats]:
         if not self.memory:
             return z / self._denominator[0], state
-        # slow to load, and most processes that load this package never ask for it
+        # Imported here because it is slow to load, and most processes never need it.
         from scipy.signal import lfilter
 
         rows, final_state = lfilter(np.ones(1), self._denominator, z, axis=0, zi=state)

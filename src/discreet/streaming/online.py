@@ -1,9 +1,11 @@
-"""Private online learning: a decision before each loss, from noisy sums of gradients (or losses) so far.
+"""Private online learning: before each round a decision is computed from the noisy sum of all gradients (or
+losses) so far.
 
 All three learners see the data only through `PrivateSums`, a continual sum of clipped vectors, rounded to a
-grid of integers, with the noise of a matrix mechanism (`encoders`): what they decide is post-processing.
-Regret is what was lost beyond the best fixed decision in hindsight. The bounds of the expected regret assume
-that clipping changes nothing: that no gradient is longer than `PrivateSums.bound`.
+grid of integers, with the noise of a matrix mechanism (`encoders`): their decisions are post-processing.
+Regret is the total loss less that of the best fixed decision in hindsight. The bounds of the expected regret
+assume that clipping changes nothing: that no gradient is longer than `PrivateSums.bound`. T is the number of
+steps throughout, N the number of experts.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from .._public import ADD_REMOVE, Neighbors, Public
 from .._require import Real
 from ..accounting import Event
 from ..mechanisms.matrix.mechanism import Noise, noise_for, prices
+from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from . import factors
@@ -43,15 +46,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class PrivateSums:
-    """Releases the noisy sum of all vectors added so far, after each: tree-based aggregation (the binary tree
-    mechanism of Dwork, Naor, Pitassi & Rothblum 2010 and Chan, Shi & Song 2011), or another strategy of
-    `factors.named`. Vectors are clipped to norm `bound`: l1 for Laplace noise (epsilon alone), else l2.
+    """Releases, after each added vector, the noisy sum of all vectors so far: by tree-based aggregation (the
+    binary tree mechanism of Dwork, Naor, Pitassi & Rothblum 2010 and Chan, Shi & Song 2011), or another
+    strategy of `factors.named`. Vectors are clipped to norm `bound`: l1 for Laplace noise (epsilon alone),
+    else l2.
 
     Guarantee: `event`, for streams that differ in one vector (added, removed or zeroed at its step; under
                `replace` twice the bound).
     Proof:     a clipped vector in units of bound / 2^16 (`GRID`), truncated towards zero, has norm at most
-               2^16; `Encoder.sensitivity` bounds what that moves. Later vectors may depend on releases: see
-               `ContinualCounter`.
+               2^16; `Encoder.sensitivity` bounds how far it moves the measurements. Later vectors may depend
+               on releases: see `ContinualCounter`.
     Assumes:   each unit gives one vector.
     """
 
@@ -91,7 +95,10 @@ class PrivateSums:
         return self.noise.event
 
     def deviation(self, step: int) -> float:
-        """Return the standard deviation of each entry of the sum after step 1, 2, ..."""
+        """Return the standard deviation of each entry of the sum after `step` = 1, 2, ..."""
+        _require.integer(step=step, at_least=1)
+        if step > self.steps:
+            raise _require.fail("step", step, f"at most {self.steps:,}")
         return self.deviations()[step - 1]
 
     def deviations(self) -> list[float]:
@@ -113,7 +120,8 @@ class PrivateSums:
         peak = float(np.abs(array).max(initial=0.0)) or 1.0
         direction = array / peak
         length = float(np.linalg.norm(direction, 1 if self._norm == "l1" else 2)) or 1.0
-        # In units of the bound, and a little less than 1 long: more than norms are rounded by in floats.
+        # In units of the bound. The factor below 1 keeps the length at most 1 although floats round: 2^-30 is
+        # far more than their rounding of a norm.
         unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
         integers = np.trunc(unit * GRID).astype(np.int64)
         self.steps_taken += 1
@@ -125,9 +133,9 @@ class PrivateSums:
 
 @dataclass(slots=True)
 class FollowTheApproximateLeader:
-    """Runs private follow the approximate leader over a convex set: w_(t+1)
-    minimizes <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at
-    w_1, ..., w_t.
+    """Runs private follow the approximate leader over a convex set: decision w_(t+1) minimizes <v_t, w> +
+    (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at w_1, ..., w_t and H
+    is `convexity`.
 
     Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at most `lipschitz`;
     Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized leader. The
@@ -150,7 +158,7 @@ class FollowTheApproximateLeader:
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
         """Take the gradient of this round's loss at the decision, and decide for the next round."""
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
-        # Only after the sum has taken the step: a gradient that is refused must leave everything as it was.
+        # Changed only after `add` has accepted the gradient: a refused gradient must change nothing.
         self._total = self._total + self.decision
         t = self.sums.steps_taken
         self.decision = follow_leader(self.space, self._total, noisy, self.convexity, t)
@@ -183,7 +191,8 @@ class OnlineMirrorDescent:
 
     @classmethod
     def tuned(cls, space: ConvexSet, sums: PrivateSums, lipschitz: float) -> OnlineMirrorDescent:
-        """Return the learner with the rate L sqrt(T) / D of the bound, D the diameter."""
+        """Return the learner with the rate L sqrt(T) / D that minimizes the bound without noise; L is
+        `lipschitz`, the longest gradient, and D the diameter of the set."""
         return cls(space, sums, lipschitz * math.sqrt(sums.steps) / space.diameter)
 
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
@@ -217,7 +226,8 @@ class PrivateExperts:
 
     @classmethod
     def tuned(cls, sums: PrivateSums) -> PrivateExperts:
-        """Return the learner with the temperature sqrt(T / (8 ln N)) of the bound without noise."""
+        """Return the learner with the temperature sqrt(T / (8 ln N)), which minimizes the bound without
+        noise."""
         return cls(sums, math.sqrt(sums.steps / (8 * math.log(max(2, sums.dimension)))))
 
     def step(self, losses: Any, *, entropy: Entropy) -> Floats:
@@ -229,15 +239,17 @@ class PrivateExperts:
 
     def regret_bound(self) -> float:
         """Return a bound of the expected regret over all steps (`rules.experts_bound`)."""
-        return experts_bound(self.sums.dimension, self.temperature, self.sums.deviations())
+        laplace = isinstance(self.sums.noise, IntegerLaplace)
+        return experts_bound(self.sums.dimension, self.temperature, self.sums.deviations(), laplace=laplace)
 
 
 def regret(losses: Any, best: float) -> float:
-    """Return the regret: what was lost beyond the best fixed decision in hindsight."""
+    """Return the regret: the sum of the `losses` of all rounds less `best`, the total loss of the best fixed
+    decision in hindsight."""
     return float(np.sum(losses) - best)
 
 
 def exact_sums(dimension: int, steps: int, bound: float) -> PrivateSums:
-    """Return sums with so little noise that it does not show: the non-private leader, for comparison in
+    """Return sums with negligible noise: they make a learner practically non-private, for comparison in
     simulations."""
     return PrivateSums(dimension, steps, bound, rho=Fraction(10**12))

@@ -1,7 +1,9 @@
-"""The rows of a batch that count: those of the tick that is closed now, of units that may still take part.
+"""Selects the rows of a batch that count: those of the tick that is being closed, of units that may still
+take part.
 
-The record of units is a table of keyed hashes with the number of steps that each unit took part in, and the
-last of them. It is as secret as the data, sealed in the vault, which pads it to a public size.
+The record of units is a table with a keyed hash of each unit, the number of steps that it took part in, and
+the last of these steps. It is as secret as the data: the curator's vault seals it, and pads it to a public
+size.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from .._public import Bounds, Categories, Dates, Public
 from ..mechanisms.protocols import Integers
 from ..tables import Memory, Source
 
+# The name of the record in the vault: stored, so it must not change; nor may the layout of an entry.
 BLOB = "units"
-# A unit id that is infinite, or NaN, names no unit.
 _INFINITY = float("inf")
 _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 
@@ -32,7 +34,7 @@ def record_size(capacity: int) -> int:
 
 
 def ticks_of(public: Public, clock: str) -> int:
-    """Return how many ticks a column of the table can tell apart, from its declared facts."""
+    """Return how many ticks the clock's column has, from its declared dates, categories or bounds."""
     fact = public.fact(clock)
     if isinstance(fact, Categories):
         return len(fact.values)
@@ -69,10 +71,10 @@ def columns_of(statistic: Any) -> Iterator[str]:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """Return the rows of a tick, held in memory.
+    """Return the rows that count at a tick, held in memory: all rows without a clock, those of the tick else.
 
-    `allowed` is given the unit of each row (None for rows of other ticks), and returns for each whether it
-    counts.
+    `allowed`, where units are a column, takes the unit of each row (None for rows of other ticks), and
+    returns for each whether it counts.
     """
     batches = list(source.batches(list(columns)))
     unit = source.public.unit.column
@@ -101,12 +103,12 @@ def _is_tick(value: Any, tick: Any) -> bool:
 
 
 def names_unit(unit: Any) -> bool:
-    """Return whether an id names a unit: NULL, NaN and infinity are nobody's."""
+    """Return whether an id names a unit: NULL, NaN and infinity do not."""
     return unit is not None and bool(unit == unit) and unit not in (_INFINITY, -_INFINITY)
 
 
 def _plain_number(number: float | Decimal) -> str:
-    """Return a number in plain digits, without zeros at its end: one text for all that equal it."""
+    """Return a number in plain digits, without trailing zeros: equal numbers have the same text."""
     if number == int(number):
         return str(int(number))
     return format(number if isinstance(number, Decimal) else Decimal(repr(number)), "f").rstrip("0")
@@ -117,8 +119,8 @@ class UnitRecord:
 
     Guarantee: `admit` lets no unit take part in more than `times` steps, nor in two that are less than
                `separation` apart; whether a unit is admitted depends on its own earlier rows alone.
-    Proof:     entries are found by a keyed 127-bit hash of the unit, and each is changed by its own unit only
-               (two units of one hash: probability below units² / 2^128).
+    Proof:     an entry is looked up by a keyed 127-bit hash of the unit, and is changed by its own unit only
+               (two units share a hash with probability below units² / 2^128).
     """
 
     def __init__(self, raw: bytes, key: bytes, capacity: int) -> None:
@@ -143,7 +145,7 @@ class UnitRecord:
                     self._entries[name] = (count + 1, step)
             out[i] = decided[name]
         if len(self._entries) > self._capacity:
-            # Said to nobody but the curator, which withholds it.
+            # Only the curator sees this error, and withholds it: it depends on the data.
             raise ValueError("the record of units is full")
         return out
 
@@ -152,10 +154,10 @@ class UnitRecord:
         return table.tobytes()
 
     def _name(self, unit: Any) -> bytes:
-        """Return the one name of a unit: a column of ids may come as integers, floats, decimals or text, and
-        7, 7.0 and "7" are one unit, as are 7.5 and 7.50 of decimals with more places in another batch."""
+        """Return the hash that names a unit. Another batch may have the ids as integers, floats, decimals or
+        text: 7, 7.0 and "7" are one unit, as are the decimals 7.5 and 7.50."""
         text = _plain_number(unit) if isinstance(unit, float | Decimal | bool) else str(unit)
         encoded = text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(encoded, key=self._key, digest_size=16).digest()
-        # Numpy's byte strings lose zeros at their end.
+        # Numpy's byte strings drop trailing zero bytes, so the last byte is made odd: 127 bits are left.
         return digest[:15] + bytes([digest[15] | 1])

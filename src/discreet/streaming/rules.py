@@ -1,5 +1,10 @@
-"""Convex sets of decisions, and the update rules of online learning on noisy sums of gradients:
-post-processing, with bounds of the regret that are known before anything is spent.
+"""Convex sets of decisions, the update rules of online learning, which post-process noisy sums of gradients,
+and bounds of their regret, which are known before anything is spent.
+
+In this module v is the noisy sum of gradients (or losses) so far, n_t its noise after step t, w a decision, H
+the strong convexity of the losses (`convexity`), L the longest gradient (`lipschitz`), D the diameter of the
+set, d its dimension, T the number of steps and N the number of experts. `deviations` are the standard
+deviations of an entry of n_1, ..., n_T.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ Floats = NDArray[np.float64]
 
 
 class ConvexSet(Protocol):
-    """Describes where decisions live: the nearest point to any other, and its diameter."""
+    """Describes a convex set of decisions: its diameter, and the projection onto it, which returns the point
+    of the set that is nearest to w."""
 
     @property
     def dimension(self) -> int: ...
@@ -88,7 +94,8 @@ class Simplex:
 
     def project(self, w: Floats) -> Floats:
         """Project onto the simplex by sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
-        # The projection is the same for w plus a constant; with large entries the 1 below would be lost.
+        # Adding a constant to w does not change its projection, and after this shift the largest entry is 0:
+        # floats would lose the 1 below beside large entries.
         w = w - w.max()
         falling = np.sort(w)[::-1]
         excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
@@ -99,14 +106,14 @@ Space = Ball | Box | Simplex
 
 
 def follow_leader(space: ConvexSet, decisions: Floats, noisy: Floats, convexity: float, step: int) -> Floats:
-    """Return the minimizer over the set of <v, w> + (H / 2) sum of |w - w_s|² over `step` decisions, whose
-    sum is `decisions`: the projection of their mean less v / (H step)."""
+    """Return the w in the set that minimizes <v, w> + (H / 2) sum of |w - w_s|² over the `step` decisions w_s
+    so far, whose sum is `decisions`: the projection of their mean less v / (H step)."""
     return space.project(decisions / step - noisy / (convexity * step))
 
 
 def descend_mirror(space: ConvexSet, noisy: Floats, rate: float) -> Floats:
-    """Return the minimizer over the set of <v, w> + (rate / 2) |w - w_1|², w_1 the point nearest to the
-    origin: the projection of w_1 - v / rate."""
+    """Return the w in the set that minimizes <v, w> + (rate / 2) |w - w_1|², where w_1 is the point of the
+    set nearest to the origin: the projection of w_1 - v / rate."""
     return space.project(space.project(np.zeros(space.dimension)) - noisy / rate)
 
 
@@ -117,15 +124,16 @@ def weigh_experts(noisy: Floats, temperature: float) -> Floats:
 
 
 def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviations: Sequence[float]) -> float:
-    """Return a bound of the expected regret of the approximate leader, for sums with these deviations.
+    """Return a bound of the expected regret of the approximate leader.
 
-    Proof: the leader of sums with noise n_t, which plays in round t + 1, is within x = |n_t| / (H t) of the
-           exact one, by strong convexity of the objective, and E|n_t| <= sqrt(d) times its deviation. To play
-           it costs L x in that round, where the surrogate <g, w> + (H / 2) |w - w_s|² has the gradient g.
-           The exact leader meets gradients of length at most L + H x there, and its regret is at most the sum
-           of (L + H x)² / (2 H t) over rounds t (Kakade & Shalev-Shwartz 2008), so at most twice
-           L² (1 + ln T) / (2 H) and the sum of H x² / t, in which H x <= H D <= 2 L: losses whose gradients
-           are at most L long and that are H-strongly convex have a diameter D of at most 2 L / H.
+    Proof: the decision of round t + 1, from sums with noise n_t, is within x = |n_t| / (H t) of the decision
+           from exact sums, by strong convexity of the objective, and E|n_t| <= sqrt(d) times its deviation.
+           It costs at most L x more in that round, where g is the gradient at the decision played and the
+           loss is replaced by the surrogate <g, w> + (H / 2) |w - w_s|². The exact leader meets gradients of
+           length at most L + H x there, and its regret is at most the sum of (L + H x)² / (2 H t) over rounds
+           t (Kakade & Shalev-Shwartz 2008), so at most twice L² (1 + ln T) / (2 H) and the sum of H x² / t,
+           in which H x <= H D <= 2 L: losses whose gradients are at most L long and that are H-strongly
+           convex have a diameter D of at most 2 L / H.
     """
     root = math.sqrt(space.dimension)
     exact = lipschitz**2 * (1 + math.log(len(deviations))) / (2 * convexity)
@@ -137,25 +145,33 @@ def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviation
 
 
 def mirror_bound(space: ConvexSet, lipschitz: float, rate: float, deviations: Sequence[float]) -> float:
-    """Return rate D² / 2 + L² T / (2 rate) for exact sums, and L |n_t| / rate for the noise of each step.
+    """Return a bound of the expected regret of mirror descent: rate D² / 2 + L² T / (2 rate) for exact sums,
+    plus L |n_t| / rate for the noise of each step.
 
-    Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one; no
-           decision is further than D from w_1.
+    Proof: as in Agarwal & Singh 2017, arXiv:1701.07953, the decision from noisy sums is within |n_t| / rate
+           of the one from exact sums; no decision is further than D from w_1.
     """
     root, steps = math.sqrt(space.dimension), len(deviations)
     exact = rate * space.diameter**2 / 2 + lipschitz**2 * steps / (2 * rate)
     return exact + lipschitz * sum(min(space.diameter, root * deviation / rate) for deviation in deviations)
 
 
-def experts_bound(experts: int, temperature: float, deviations: Sequence[float]) -> float:
-    """Return T / (8 temperature) + temperature ln N for exact sums of losses in [0, 1]; of the noise, twice
-    the expected largest entry at the end and the difference that it makes in each step.
+def experts_bound(experts: int, temperature: float, deviations: Sequence[float], *, laplace: bool) -> float:
+    """Return a bound of the expected regret of Hedge for losses in [0, 1] that do not depend on decisions:
+    T / (8 temperature) + temperature ln N for exact sums, plus twice the expected largest entry of n_T, plus
+    what the noise changes in each step. `laplace` says whether the noise is Laplace, else it is Gaussian.
 
     Proof: Hedge's bound for the noisy losses l_t + n_t - n_(t-1), whose sums are v_t: the expected regret
-           with oblivious losses changes by at most E max |n_T| for the comparator and, with weights that move
-           by at most a share min(1, |n_t - n_(t-1)| / temperature) in a step, by that share of a loss of 1.
+           changes by at most E max |n_T| for the best expert and, because the noise of a step moves at most a
+           share min(1, max |n_t - n_(t-1)| / temperature) of the weights, by that share of a loss of 1.
+           With s the deviation of n_t, E max |n_t| <= s sqrt(2 ln(2 N)) for Gaussian noise. A sum of Laplace
+           noises has E exp(|n| / s) <= 2 E exp(n / s) <= 2e (a Laplace noise of variance u² has E exp(z) =
+           1 / (1 - u² / 2) <= exp(u²) for u <= 1, and discrete noise of deviation 1 or more as well), so that
+           E max |n_t| <= s ln(N 2e) = s (ln(2 N) + 1).
     """
-    widest = math.sqrt(2 * math.log(2 * experts))
+    widest = math.log(2 * experts) + 1 if laplace else math.sqrt(2 * math.log(2 * experts))
     noise = [deviation * widest for deviation in deviations]
-    noise_cost = sum(min(1.0, 2 * x / temperature) for x in noise)
+    # |n_t - n_(t-1)| is at most |n_t| + |n_(t-1)|, and a tree's deviation may fall from one step to the next.
+    changes = (x + before for x, before in zip(noise, [0.0, *noise], strict=False))
+    noise_cost = sum(min(1.0, change / temperature) for change in changes)
     return len(noise) / (8 * temperature) + temperature * math.log(experts) + 2 * noise[-1] + noise_cost

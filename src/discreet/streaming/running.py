@@ -10,5 +10,5 @@ from .._registry import described
 @described("streaming.RunningSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSum:
-    """Measures the sum so far at every step: one unit moves all later sums, so that noise grows with the root
-    of the number of steps (Gaussian), or with the number itself (Laplace)."""
+    """Measures the sum so far at every step: one unit moves all later sums, so that the noise grows with the
+    square root of the number of steps (Gaussian), or with the number itself (Laplace)."""

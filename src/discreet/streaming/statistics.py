@@ -1,7 +1,8 @@
-"""Statistics of one tick whose continual sums answer more: quantiles, heavy hitters and distinct values.
+"""Statistics of one tick from whose continual sums quantiles, heavy hitters and the number of distinct units
+are computed.
 
-Each is a vector of counts that is a sum over rows, so that a `ContinualCounter` of it can be released for
-ever; what is read off the released vector (`quantile`, `heavy_hitters`) is post-processing.
+Each is a vector of counts, a sum over rows, so that a `ContinualCounter` can release its running sum at every
+tick; `quantile` and `heavy_hitters` post-process the released vector.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Floats = NDArray[np.float64]
 @described("streaming.DyadicCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DyadicCounts:
-    """Counts the rows in all aligned intervals of 2^i bins between public `edges`, from single bins up: what
-    quantiles are read off.
+    """Counts the rows in all aligned intervals of 2^i bins between public `edges`, level i = 0 (single bins)
+    first: quantiles are computed from these counts.
 
     Guarantee: one row moves one entry of each level by 1 (add_remove; twice that under replace, and under
                zero_out where a missing value is in a bin).
@@ -50,6 +51,7 @@ class DyadicCounts:
         return (len(self.edges) - 2).bit_length() + 1
 
     def _widths(self) -> list[int]:
+        """Return the number of intervals of each level; the last interval of a level may have fewer bins."""
         bins = len(self.edges) - 1
         return [-(-bins // (1 << level)) for level in range(self.levels)]
 
@@ -70,8 +72,8 @@ class DyadicCounts:
         return np.concatenate(parts)
 
     def cumulative(self, released: Any) -> Floats:
-        """Return the noisy number of rows in the first k bins, k = 1, 2, ...: at most one interval of each
-        level."""
+        """Return the noisy number of rows in the first k bins, for k = 1, 2, ..., as a sum of at most one
+        interval of each level; made non-negative and non-decreasing."""
         values, widths = np.asarray(released, dtype=np.float64), self._widths()
         starts = np.concatenate([[0], np.cumsum(widths)])
         out = np.zeros(widths[0])
@@ -96,13 +98,13 @@ class DyadicCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedBits:
     """Sketches the texts of a column, for heavy hitters among values that nobody declared: each row is hashed
-    to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's first
-    `characters` bytes, rows with that bit.
+    to one of `buckets` buckets in each of `repetitions` repetitions. A bucket counts its rows and, for each
+    bit of the text's first `characters` bytes, its rows in which that bit is 1.
 
     Guarantee: one row moves at most repetitions (8 characters + 1) entries, each by 1 (add_remove; twice as
                many under replace and zero_out).
-    Proof:     a row is in one bucket of each repetition. Hashes are public functions: nothing is read off the
-               data.
+    Proof:     a row is in one bucket of each repetition. The hashes are fixed public functions, which do not
+               depend on the data.
     """
 
     column: str
@@ -151,9 +153,12 @@ class HashedBits:
         return int.from_bytes(digest, "little") % self.buckets
 
     def heavy_hitters(self, released: Any, *, above: float) -> dict[str, float]:
-        """Return the texts whose noisy count is above a threshold, by their first bytes, most common first:
-        the majority of each bit in a bucket, kept where the text hashes to that bucket; the smallest count of
-        all repetitions."""
+        """Return the texts (their first `characters` bytes) whose noisy count is above the threshold `above`,
+        most common first.
+
+        The majority of each bit in a bucket gives a candidate, which is dropped unless it hashes to that
+        bucket; its count is the smallest over all repetitions.
+        """
         sketch = np.asarray(released, dtype=np.float64).reshape(self.repetitions, self.buckets, self._width)
         candidates = set()
         for r, b in np.argwhere(sketch[:, :, 0] > above).tolist():
@@ -177,11 +182,11 @@ class PerUnit:
     batch.
 
     Guarantee: one unit moves it by at most `rows` times what a row does.
-    Proof:     which rows of a unit count is a function of that unit's own rows as a multiset: those of the
-               smallest public hashes of unit, value and number among equal values. The order in which rows
-               come, which is the engine's and may go with the rows of others, decides nothing: equal values
-               are interchangeable. Each moves `statistic` by its sensitivity for a row. Rows of nobody do
-               not count.
+    Proof:     which values of a unit count is a function of that unit's own rows as a multiset: the `rows`
+               rows with the smallest public hashes of (unit, value, running number among the unit's equal
+               values). The order in which the engine returns rows, which may depend on the rows of others,
+               does not matter, because equal values are interchangeable. Each row moves `statistic` by at
+               most its sensitivity for a row. Rows whose id names no unit do not count.
     """
 
     statistic: DyadicCounts | HashedBits | Histogram
@@ -221,7 +226,7 @@ class PerUnit:
         return self.statistic(Memory(table, self._by_row(source.public)))
 
     def _counted_rows(self, units: list[Any], values: list[Any]) -> list[int]:
-        """Return the positions of the rows that count."""
+        """Return the positions of the rows that count: at most `rows` of each unit."""
         rows_by_unit: dict[Any, list[int]] = {}
         for i, unit in enumerate(units):
             if names_unit(unit):
@@ -235,7 +240,8 @@ class PerUnit:
         ]
 
     def _choose_rows(self, unit: Any, positions: list[int], values: list[Any]) -> list[int]:
-        # The two zeros are one unit, whichever of them comes first.
+        """Return the `rows` positions with the smallest hashes, of one unit's positions."""
+        # -0.0 and 0.0 are the same unit, whichever of them comes first, and so must have the same hash.
         name = unit + 0.0 if isinstance(unit, float) else unit
         equals: Counter[str] = Counter()
         hashes = []
@@ -247,7 +253,7 @@ class PerUnit:
         return [i for _, i in heapq.nsmallest(self.rows, hashes)]
 
     def _by_row(self, public: Public) -> Public:
-        """Return what is public about the one column, with rows as units."""
+        """Return `public` with the statistic's column alone, and with rows as units."""
         column = self.statistic.column
         return replace(public, schema=((column, public.fact(column)),), unit=Unit())
 
@@ -259,8 +265,8 @@ class Presence:
     so far, each counted on its first tick.
 
     Guarantee: one unit moves it by at most 1 (a row under add_remove and zero_out, not at all under replace).
-    Proof:     by definition; ids that are NULL, NaN or infinite are nobody's and do not count (NaN, which
-               equals nothing, would count once for every row).
+    Proof:     by definition. Ids that are NULL, NaN or infinite name no unit and do not count (NaN, which
+               equals nothing, would otherwise count once for every row).
     """
 
     def sensitivity(self, public: Public) -> Sensitivity:
