@@ -187,7 +187,14 @@ def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -
         columns = np.square(strategy.matrix(steps)).sum(0)
         return _rounded_up(float(_best(columns[None], separation, times)[0]), steps)
     matrix = strategy.matrix(steps)
-    rows = _best(np.abs(matrix.T @ matrix), separation, times)
+    products = np.abs(matrix.T @ matrix)
+    if (matrix < 0).any():
+        # Summands of different signs may cancel, and then the rounding of their sum is not small beside the
+        # sum. It is at most steps 2^-53 times the product of the lengths of two columns; 2^-52 covers the
+        # rounding of the lengths, too.
+        lengths = np.sqrt(np.square(matrix).sum(0))
+        products += (steps + 16) * 2.0**-52 * np.outer(lengths, lengths)
+    rows = _best(products, separation, times)
     return _rounded_up(float(_best(rows[None], separation, times)[0]), steps)
 
 
