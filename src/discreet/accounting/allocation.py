@@ -1,4 +1,4 @@
-"""Random allocation, exactly: the hockey-stick curve of one pass in which a unit takes part in one of t
+"""Random allocation, numerically: the hockey-stick curve of one pass in which a unit takes part in one of t
 Gaussian steps.
 
 Let s be the noise multiplier and z_1, ..., z_t independent and standard normal: the noise of the steps
@@ -66,6 +66,7 @@ def _grid(noise: float, tail: float) -> _WeightGrid | None:
     # With the unit z is N(mu, 1): above this z it has probability `tail`.
     largest_z = mu - NormalDist().inv_cdf(max(tail, 1e-300))
     cells = math.ceil(math.exp(min(mu * largest_z - mu * mu / 2, 600.0)) / mesh)
+    # Half, because the sum of several Ys needs a longer grid than one Y.
     if cells > _MAX_CELLS // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
@@ -74,8 +75,8 @@ def _grid(noise: float, tail: float) -> _WeightGrid | None:
     without_unit = np.diff(ndtr(z), prepend=0.0)
     with_unit = np.diff(ndtr(z - mu), prepend=0.0)
     # The part of a cell's probability that moves to its upper end, so that the mean of Y stays the same. The
-    # rounding of `ndtr` is not bounded separately: for one step the curve was compared with `gaussian_delta`
-    # at deltas from 1e-7 to 1e-30, and was never below it.
+    # rounding of `ndtr` is not bounded separately: for one step the curve was compared with
+    # `conversion.gaussian_delta` at deltas from 1e-7 to 1e-30, and was never below it.
     upper_end = np.clip(with_unit / mesh - np.arange(cells) * without_unit, 0.0, without_unit)
     weights = np.zeros(cells + 1)
     weights[:-1] += without_unit - upper_end
@@ -200,19 +201,19 @@ class _TailMean:
     The cells that count are those above c (sign 1) or below it (sign -1). `_mass` and `_moment` hold, for
     every cell, the probability and the first moment of this cell and of all cells from it outwards;
     `_mass_norm` and `_moment_norm` hold the Euclidean norms that the error of the transform is multiplied by.
-    `_lost` is the part outside the window.
+    `_outside` bounds what lies outside the window: E[S; S above it] (sign 1) or P[S below it] (sign -1).
     """
 
     __slots__ = (
         "_base",
         "_error",
         "_exponent",
-        "_lost",
         "_mass",
         "_mass_norm",
         "_mesh",
         "_moment",
         "_moment_norm",
+        "_outside",
         "_sign",
     )
 
@@ -220,6 +221,8 @@ class _TailMean:
         y, size = grid.values, window.size
         tilted = grid.weights * np.exp(np.minimum(tilt * y, 600.0))
         total = float(tilted.sum())
+        # The Fourier transform counts values modulo the window's size. So values of S outside the window are
+        # added to cells in it, which can only raise the result.
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
         tilted_mass = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
         # values of S, measured from the first cell of the window
@@ -244,7 +247,7 @@ class _TailMean:
         # 16 stands for the "few" of Higham's theorem, for both transforms and the power between them.
         self._error = 16 * _U * math.log2(size) * norms
         self._mesh, self._base, self._sign, self._exponent = grid.mesh, base, sign, exponent
-        self._lost = window.above if sign > 0 else window.below
+        self._outside = window.above if sign > 0 else window.below
 
     def excess(self, c: float) -> float:
         """Return an upper bound of the mean of (S - c)+, or of (c - S)+ with sign -1.
@@ -252,7 +255,8 @@ class _TailMean:
         On the cells that count it is the first moment minus c times the probability, or the negative of that;
         S and c are both measured from the window's first cell.
         """
-        lost = self._lost if self._sign > 0 else c * self._lost
+        # Below the window, (c - S)+ is at most c.
+        outside = self._outside if self._sign > 0 else c * self._outside
         c -= self._base
         cells = len(self._mass)
         index = (
@@ -261,7 +265,7 @@ class _TailMean:
             else min(math.floor(c / self._mesh), cells - 1)
         )
         if not 0 <= index < cells:
-            return lost
+            return outside
         # This cell has the largest exponent of those that count. If it was clipped, the bound would be too
         # small: this tilt claims nothing at this c.
         if self._exponent[index] >= _STEEP:
@@ -272,13 +276,14 @@ class _TailMean:
         norm = abs(c) * float(self._mass_norm[index])
         norm += float(self._moment_norm[index]) if self._sign > 0 else 0.0
         value = self._sign * (moment - c * mass)
-        return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + lost
+        return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + outside
 
 
 def _above(grid: _WeightGrid, steps: int, high: float) -> float:
     """Return an upper bound of E[S; S > high] by Chernoff's inequality: the least, over some theta, of
     steps e^{-theta high} E[Y e^{theta Y}] E[e^{theta Y}]^{steps - 1}."""
     y = grid.values
+    # E[S] itself, which is `steps`, is a bound too.
     best = float(steps)
     for theta in np.geomspace(1.0, 60.0, 12) / y[-1]:
         growth = grid.weights * np.exp(theta * y)
@@ -296,8 +301,9 @@ def _below(grid: _WeightGrid, steps: int, low: float) -> float:
         return 0.0
     y = grid.values
     best = 1.0
-    deviation = math.sqrt(steps * float(np.sum(y * y * grid.weights)))
-    for theta in np.geomspace(1.0, 30.0, 12) / deviation:
+    # Thetas are multiples of the inverse of sqrt(steps E[Y²]).
+    root_of_squares = math.sqrt(steps * float(np.sum(y * y * grid.weights)))
+    for theta in np.geomspace(1.0, 30.0, 12) / root_of_squares:
         exponent = steps * math.log(float(np.sum(grid.weights * np.exp(-theta * y)))) + theta * low
         best = min(best, math.exp(min(exponent, 0.0)))
     return best * (1 + 1e-9)

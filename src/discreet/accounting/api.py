@@ -1,7 +1,7 @@
 """The main functions of accounting: the epsilon, delta, lower bound or trade-off curve of an event.
 
 `epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` selects one accountant by name.
-Every number is rounded towards less privacy. For an event that an accountant has no theorem for, it raises
+Upper bounds are rounded up, lower bounds down. For an event that an accountant has no theorem for, it raises
 an error that names the event; it never guesses. The inverse question, which event costs this much, is
 answered in `calibration`.
 """
@@ -27,8 +27,8 @@ from .refusal import refuse
 class Accountant:
     """A method that turns events into epsilon and delta.
 
-    `epsilon` maps (event, delta) to epsilon; `delta` maps (event, epsilon) to delta. It is None where only
-    epsilon has a formula; then delta is found by bisection. `title` is for tables.
+    `epsilon` maps (event, delta) to epsilon; `delta` maps (event, epsilon) to delta. `delta` is None where
+    only epsilon has a formula; then delta is found by bisection. `title` is for tables.
     """
 
     name: str
@@ -67,7 +67,8 @@ TIGHTEST = "tightest"
 # and it uses only one (epsilon, delta) per part where "pld" uses the whole privacy curve. The number 8 was
 # not measured; a larger one can only lower results.
 _FEW = 8
-# The accountants among which "tightest" takes the least: "advanced" and "basic" are never below "optimal".
+# The accountants among which "tightest" takes the least. "basic" is never below "optimal". "advanced" can be
+# below it only where "optimal" rounds very many different epsilons up to a coarse grid.
 _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]
 
 
@@ -91,7 +92,8 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. The result is infinite if no
                finite epsilon is proved.
     Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact
-               (`exact_by_pld`), else the least over all accountants.
+               (`exact_by_pld`), else the least over the accountants in `_BEST` that have a theorem for the
+               event ("optimal" only for up to `_FEW` parts, or where the others have no finite bound).
 
     >>> from .events import Gaussian
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
@@ -123,8 +125,8 @@ def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -
     """Return price(), with errors that name the caller's own event.
 
     A rule can be missing for a part of the event's normal form that the caller never wrote: then the message
-    gets the names of the events in the caller's own. If the computation leaves the range of floats (as for an
-    epsilon of a million), `worst` is returned, which claims nothing.
+    gets the names of the events that the caller's event is composed of. If the computation leaves the range
+    of floats (as for an epsilon of a million), `worst` is returned, which claims nothing.
     """
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
@@ -161,7 +163,8 @@ def _least(event: Event, price: Callable[[Accountant], float], accountants: Iter
     prices: list[float] = []
     many = sum(normal(event).parts.values()) > _FEW
     for accountant in accountants:
-        # "optimal" is skipped for many parts, see _FEW, unless nothing else has a finite bound
+        # "optimal", the only one here without a formula for delta, is skipped for many parts (see _FEW),
+        # unless nothing else has a finite bound.
         if accountant.delta is None and many and prices and math.isfinite(min(prices)):
             continue
         try:
@@ -225,6 +228,8 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
     def price(x: float) -> float:
         return _named_in_refusals(event, lambda: rule(event, x), 1.0)
 
+    # Every x up to epsilon is valid. The interval ends at 100, so that 12 iterations do not miss the small
+    # ones.
     return minimum(price, 0.0, min(epsilon, 100.0), 12)[1]
 
 
@@ -256,13 +261,14 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
 
 @_require.check_options
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
-    """Return a lower bound of the type II error of every test, at type I error `alpha`, of whether one unit
-    is in the data.
+    """Return a lower bound of the type II error, at type I error `alpha`, of every test that tells from the
+    output which of two neighboring tables it was computed from.
 
     An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
     Proof: (epsilon, delta)-DP gives the lower bound max(1 - delta - e^epsilon alpha, e^-epsilon (1 - delta -
     alpha)) (Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the largest of these
-    bounds is searched. For Gaussians a formula gives the exact value, up to the rounding of a few floats.
+    bounds is searched. For Gaussians a formula gives the exact value, up to the rounding of a few floats,
+    whichever accountant is named.
     """
     _check_event(event)
     _require.probability(alpha=alpha)
@@ -273,7 +279,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     if alpha == 1:
         return 0.0
     if alpha == 0:
-        # A pure epsilon leaves no outcome that occurs on one table only; own deltas may.
+        # A pure epsilon leaves no outcome that occurs on one table only; own deltas may leave some.
         always_deniable = pure.epsilon_of(form.event) is not None and form.distance == 0
         return max(0.0, 1.0 - form.delta) if always_deniable else 0.0
     return _best_line(lambda d: epsilon(event, delta=d, accountant=accountant), float(alpha))

@@ -39,8 +39,10 @@ def calibrate(
 
     The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr`
     at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` searches integers, as
-    for a number of steps. `bracket` is the (least, largest) x to try, e.g. (1e-6, 1) for a rate. The returned
-    value is within a relative `tolerance` of the exact boundary and always satisfies the target.
+    for a number of steps. `bracket` is the (least, largest) x to try, e.g. (1e-6, 1) for a rate; the default
+    is in `_search_limits`. The returned value always satisfies the target. It is within a relative
+    `tolerance` of the exact boundary, or with `integer=True` the last integer that meets the target; or it is
+    the end of the bracket, if no x in the bracket misses the target.
 
     >>> from .events import Gaussian
     >>> noise = calibrate(lambda s: Gaussian(noise_multiplier=s), epsilon=1, delta=1e-5, accountant="gdp")
@@ -58,6 +60,7 @@ def calibrate(
         value = _excess_or_none(excess_at, x)
         return math.inf if value is None else value
 
+    # The loss distribution is slow to compute: a coarse search by the Rényi accountant finds where to start.
     initial_guess = None
     if accountant in (api.TIGHTEST, "pld") and bracket is None:
         initial_guess = _initial_guess(
@@ -125,7 +128,8 @@ def _log_ratio(value: float, target: float) -> float:
 
 
 def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
-    """Return the (least, largest) x to try: the bracket, or the least and largest integer in it."""
+    """Return the (least, largest) x to try: the bracket, or the least and largest integer in it. The default
+    bracket is (1e-9, 1e15), for integers (1, 1e15)."""
     low, high = bracket if bracket is not None else (1.0 if integer else 1e-9, 1e15)
     _require.positive(bracket_low=low)
     _require.ordered(bracket_low=low, bracket_high=high)
@@ -157,10 +161,10 @@ def _find_bracket(
     is_private, factor = excess <= 0, 2.0 if initial_guess is None else 1.1
     while True:
         # A private x moves towards more privacy loss, a violating x towards less.
-        step = factor if (direction > 0) == is_private else 1 / factor
-        y = min(max(x * step, low), high)
+        change = factor if (direction > 0) == is_private else 1 / factor
+        y = min(max(x * change, low), high)
         if integer:
-            y = float(math.ceil(y)) if step > 1 else float(math.floor(y))
+            y = float(math.ceil(y)) if change > 1 else float(math.floor(y))
         next_excess = None if y == x else _excess_or_none(excess_at, y)
         if next_excess is None:
             if is_private:
@@ -168,11 +172,11 @@ def _find_bracket(
             raise InvalidInput(
                 f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing "
                 f"was computed. "
-                f"Loosen the target, or change what the event holds fixed."
+                f"Loosen the target, give a wider bracket, or change what the event holds fixed."
             )
         if (next_excess <= 0) != is_private:
             return (x, excess, y, next_excess) if is_private else (y, next_excess, x, excess)
-        # Steps grow, so that a target far away is reached in few evaluations.
+        # The factor grows, so that a target far away is reached in few evaluations.
         x, excess, factor = y, next_excess, min(factor**2, 16.0)
 
 
@@ -192,7 +196,10 @@ def _direction(excess_at: Callable[[float], float], x: float, excess: float, low
                 other = _excess_or_none(excess_at, y)
                 if other is not None and other != excess:
                     return 1 if (other > excess) == (y > x) else -1
-    raise InvalidInput("the privacy loss does not depend on the parameter. Nothing was computed.")
+    raise InvalidInput(
+        f"the privacy loss is the same at {x:g} and at every other value in [{low:g}, {high:g}] that was "
+        f"tried. Nothing was computed. Check that make_event uses its argument, or give another bracket."
+    )
 
 
 def _narrow_bracket(excess_at: Callable[[float], float], bracket: _Bracket, tolerance: float) -> float:

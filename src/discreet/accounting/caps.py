@@ -6,9 +6,9 @@ lanes: the pure epsilons, and the Rényi divergences at some orders (see `lanes`
 pure epsilon. Charged at its own price, it makes the pure lane infinite for good, and the reported spending
 jumps to the value of the Rényi lanes. Charged as a cap, it adds e to the pure lane, and some delta to the sum
 of "own deltas", the probabilities with which releases fail. While the requested epsilons add up to at most
-the budget's epsilon, every release without a pure epsilon is charged as a cap. After that, releases are
-charged at their own price, and only the Rényi lanes stay within their limits. The proofs are in
-docs/filters.md, "Capped prices".
+the budget's epsilon and the own deltas are within their limit, every release without a pure epsilon is
+charged as a cap. After that, releases are charged at their own price, and only the Rényi lanes stay within
+their limits. The proofs are in docs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .filters import BudgetFilter, Filter
 from .lanes import LAST_DIGITS, Capped, Item, Spent, certified_epsilon, split
 
 # A certified epsilon above this part of the requested epsilon is charged as the requested epsilon: a user who
-# asks for 0.1 then reads 0.1 and not 0.09997. Convention, not measured.
+# asks for 0.1 then reads 0.1 and not 0.09997. The number is a convention and was not measured.
 _CLOSE = 0.999
-# Iterations of the fixed point in `_in_proportion`. Epsilon changes only with the logarithm of delta, so that
-# each iteration gains digits; four are enough for "about the same part".
+# The number of fixed-point iterations in `_in_proportion`. Epsilon changes only with the logarithm of delta,
+# so that each iteration gains digits; four are enough, because only about the same part is wanted there.
 _ITERATIONS = 4
 # The relative amount by which a charged epsilon exceeds the certified one. When a ledger is checked, perhaps
 # on another machine, the charge is certified again, and the last digits may differ there.
 _MARGIN = float(LAST_DIGITS)
 # The deltas of `_in_proportion` are powers of this number: few different deltas, so that the cache of
-# `certified_epsilon` is used. Convention, not measured.
+# `lanes.certified_epsilon` is used. The number is a convention and was not measured.
 _STEP = 2 ** (1 / 8)
 
 
@@ -68,6 +68,7 @@ def choose(
     """
     if not isinstance(rule, Filter):
         return event
+    # If the pure lane is infinite, nothing remains of it, which any negative number says.
     remaining_epsilon = (
         rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
     )
@@ -86,8 +87,9 @@ def first(
     """Return the filter of a fresh account with the split of its delta that the first charge fixes, and the
     item to charge first.
 
-    A filter splits its delta between own deltas and the Rényi orders. The part for own deltas is half of
-    delta, or the own delta of the first charge if that is more.
+    A filter splits its delta between own deltas and the Rényi orders. The part for own deltas is that of
+    `rule` (by default half of delta), or the own delta of the first charge if that is more; or all of delta,
+    if only then the first charge is admitted.
     """
     item = choose(rule, rule.start(), event, requested_price)
     if not isinstance(rule, Filter) or rule.delta == 0 or _admits(rule, item):
@@ -108,8 +110,8 @@ def with_first(rule: BudgetFilter, own: Fraction | float) -> BudgetFilter:
 
 
 def share(epsilon: Real, *, of: Filter) -> float:
-    """Return the delta to request together with `epsilon`: the same part of the budget's own deltas as
-    epsilon is of its epsilon, so that both are used up at the same time."""
+    """Return the delta to request together with `epsilon`: the same part of the delta that is kept for own
+    deltas as epsilon is of the budget's epsilon, so that both are used up at the same time."""
     assert of.own_delta is not None
     part = min(Fraction(1), Fraction(epsilon) / Fraction(of.epsilon)) if of.epsilon else Fraction(1)
     return _round.down(Fraction(of.own_delta) * part)
@@ -131,8 +133,8 @@ def _own_delta(rule: Filter, event: Event) -> Fraction:
 
 
 def _is_cheap(rule: Filter, event: Event, requested_price: RequestedPrice | None) -> bool:
-    """Return whether the event has a pure epsilon of at most the requested one, so that a cap gains
-    nothing."""
+    """Return whether the event has a pure epsilon, of at most the requested one if there is a request, so
+    that a cap gains nothing."""
     try:
         exact = rule.price(event).sums[0]
     except Unsupported:

@@ -2,9 +2,10 @@
 
 These accountants use only one point of each event's privacy curve: event i is (epsilon_i, delta_i)-DP. The
 delta that the caller asks for is divided in three: the failure probabilities of the events themselves (own
-deltas, see `normal`) come first, then a share for every event that has no pure epsilon, and the rest is the
-delta that the composition theorem itself adds. `totals.basic` adds up pairs that are fixed; here the pairs
-are chosen such that the deltas add up to the given one.
+deltas, see `normal`) come first, then a share for every event that has no pure epsilon and for shuffling, and
+the rest is the delta that the composition theorem itself adds. Basic composition adds none, so there the
+events share all of it. `totals.basic` adds up pairs that are fixed; here the pairs are chosen such that the
+deltas add up to the given one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
 def point(event: Event, delta: float) -> float:
-    """Return an epsilon for which one part of a normal form is (epsilon, delta)-DP."""
+    """Return an epsilon for which one part of a normal form is (epsilon, delta)-DP: its pure epsilon where it
+    has one. Shuffling has one too, but its epsilon at a positive delta is much smaller."""
     exact = pure.epsilon_of(event)
     if exact is not None and not isinstance(event, se.Shuffled):
         return exact
@@ -49,7 +51,7 @@ def point(event: Event, delta: float) -> float:
         return math.inf if exact is None else exact
     rule = _POINTS.get(type(event))
     if rule is None:
-        raise refuse(event, "basic", "no theorem here gives it an (epsilon, delta)")
+        raise refuse(event, "basic", "no theorem here gives it an (epsilon, delta) to compose")
     return rule(event, min(delta, 1 - 1e-12))
 
 
@@ -63,6 +65,7 @@ def _gaussian_point(e: ev.Gaussian, delta: float) -> float:
 
 
 def _zcdp_point(e: Any, delta: float) -> float:
+    """Return the epsilon at delta of an event that is rho-zCDP; `totals.zcdp(e).value` is its rho."""
     from .totals import zcdp
 
     return zcdp_to_epsilon(zcdp(e).value, delta)
@@ -80,11 +83,11 @@ def _sampled_point(e: Any, delta: float) -> float:
 def _group_point(e: ev.Group, delta: float) -> float:
     """Return the epsilon at delta of a group of e.size units.
 
-    The inner delta, of one unit, is the largest of delta e^0, delta e^-1, ... for which the delta of the
-    whole group (`normal.group_delta`) is at most `delta`.
+    The inner delta, of one unit, is the largest of delta e^0, delta e^-1, ..., delta e^-59 for which the
+    delta of the whole group (`normal.group_delta`) is at most `delta`; if none is, epsilon is infinite.
     """
-    for step in range(60):
-        inner_delta = delta * math.exp(-step)
+    for i in range(60):
+        inner_delta = delta * math.exp(-i)
         inner = basic(e.event, inner_delta)
         if math.isfinite(inner) and group_delta(inner, inner_delta, e.size) <= delta:
             return _round.up(_require.exact(inner, "epsilon") * e.size)
@@ -96,16 +99,17 @@ def _rdp_point(e: Event, delta: float) -> float:
 
 
 def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
-    """Return the epsilon of a random allocation: by its exact curve where the grid of `allocation` is not too
-    large, else by the Rényi bound."""
+    """Return the epsilon of a random allocation: by the curve of `allocation` where its grid is not too large
+    and it is below the Rényi bound, else by the Rényi bound."""
     from .allocation import curve as curve_of
 
     fallback = rdp.epsilon(e, delta)
-    # 1e-3 of delta is given up to the curve's tail, and never more than 1e-9.
+    # `e.event` is a Gaussian. Without noise only the Rényi bound is left, which is infinite then.
     noise = float(getattr(e.event, "noise_multiplier", 0.0))
     if noise == 0:
         return fallback
     try:
+        # 1e-3 of delta is given up to the curve's tail, and never more than 1e-9.
         curve = curve_of(e.steps, noise, min(1e-3 * delta, 1e-9))
     except Unsupported:
         return fallback
@@ -179,6 +183,7 @@ def basic(event: Event, delta: float) -> float:
     3.0
     """
     form = normal(event)
+    # `solve.least_epsilon` subtracts the own deltas from delta and passes the rest to the function below.
     return least_epsilon(
         form, delta, lambda remaining_delta: _sum(_pairs(form, remaining_delta)), _total_pure(form)
     )
@@ -192,19 +197,20 @@ def _sum(pairs: Pairs) -> float:
 
 
 def advanced(event: Event, delta: float) -> float:
-    """Return the epsilon of advanced composition, by Kairouz, Oh & Viswanath's closed form for different
-    epsilons; never above basic composition."""
+    """Return the epsilon of advanced composition, by the closed form of `kairouz`; never above basic
+    composition."""
     return _with_shares(event, delta, kairouz)
 
 
 def optimal(event: Event, delta: float) -> float:
     """Return the epsilon of optimal composition: the least that holds for all mechanisms that are (epsilon_i,
-    delta_i)-DP, where different epsilons are first rounded up to a grid.
+    delta_i)-DP. Different epsilons are first rounded up to a grid, and for very many mechanisms an upper
+    bound is returned (see `optimal_pairs`).
 
     Guarantee: the composition is (epsilon, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan
                2016, arXiv:1507.03113, Theorem 1.5 (any epsilons), with their rounding to a grid. `rounding`
-               returns by how much that raises the sum of the epsilons.
+               returns by how much the grid raises the sum of the epsilons.
     """
     return _with_shares(event, delta, optimal_pairs)
 
@@ -220,8 +226,10 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
 
     def price(remaining_delta: float) -> float:
         basic_epsilon = _sum(_pairs(form, remaining_delta))
+        # A single part is not composed with anything.
         if single:
             return basic_epsilon
+        # Parts with a pure epsilon need no share: the composition theorem gets all of the delta.
         if _is_pure(form) and not any(isinstance(part, se.Shuffled) for part in form.parts):
             return min(basic_epsilon, compose(_pairs(form, 0.0), remaining_delta))
         shared = [
@@ -260,6 +268,9 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the epsilon at delta of a composition of pure epsilons, given as (epsilon, count): the least of
     the three closed forms of Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5.
 
+    In the code, `drift` is the sum of epsilon (e^epsilon - 1) / (e^epsilon + 1), the mean of the total
+    privacy loss, and `squares` the sum of epsilon².
+
     >>> round(kairouz([(0.1, 100)], 1e-6), 3)
     5.756
     """
@@ -279,9 +290,9 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the optimal epsilon at delta of a composition of pure epsilons, given as (epsilon, count).
 
     The worst mechanisms are randomized responses: each has privacy loss +epsilon or -epsilon, so the total
-    loss is a sum of independent random signs times epsilons. More than 50,000 mechanisms with different
-    epsilons, or more than a billion with equal ones, get the closed form of `kairouz`, which is an upper
-    bound.
+    loss is a sum of independent random signs times epsilons. Different epsilons are first rounded up to
+    multiples of one mesh (`_grid`). More than 50,000 mechanisms with different epsilons, or more than a
+    billion with equal ones, get the closed form of `kairouz`, which is an upper bound.
     """
     _require.probability(delta=delta)
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
@@ -314,7 +325,7 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
     _require.non_negative(epsilon=epsilon, total=total)
     _require.integer(times=times, at_least=1)
     if times > _MANY_EQUAL:
-        raise _require.fail("times", times, f"at most {_MANY_EQUAL}: the sum over signs takes memory")
+        raise _require.fail("times", times, f"at most {_MANY_EQUAL}: more would take too much memory")
     if epsilon == 0 or _require.exact(epsilon, "epsilon") * times <= _require.exact(total, "epsilon"):
         return 0.0
     return min(1.0, _delta(*_losses(*_grid([(epsilon, times)])), total))
@@ -326,15 +337,16 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     if not terms:
         return 0.0
-    mesh, steps = _grid(terms)
+    mesh, multiples = _grid(terms)
     return max(
-        0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, steps, strict=True))
+        0.0,
+        math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, multiples, strict=True)),
     )
 
 
 # The largest number of cells of the grid of the total loss, and the largest number of mechanisms with
 # different epsilons that are composed on it. Both only bound time and memory: a coarser grid raises the
-# result, and above the second number the closed form is used. Not measured.
+# result, and above the second number the closed form is used. Neither number was measured.
 _CELLS, _MANY = 1 << 17, 50_000
 # The largest number of mechanisms with one epsilon that are composed exactly. `_binomial` needs about 40
 # times the root of this number in cells, which is 10 MB.
@@ -342,25 +354,28 @@ _MANY_EQUAL = 10**9
 
 
 def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
-    """Return the mesh of a grid, and for every epsilon its number of meshes, rounded up, with its count.
+    """Return the mesh of a grid, and for every (epsilon, n) of `terms` the pair (k, n), where k is epsilon /
+    mesh rounded up.
 
-    Of the meshes that divide the largest epsilon and need at most about `_CELLS` cells, some are tried, and
-    the one that raises the sum of the epsilons least is returned.
+    Meshes that are the largest epsilon over an integer and need at most about `_CELLS` cells are tried, up to
+    128 of them, and the one that raises the sum of the epsilons least is returned.
     """
     largest = max(epsilon for epsilon, _ in terms)
 
-    def steps(mesh: float) -> list[tuple[int, int]]:
+    # Only for the choice of the mesh. The multiples returned are those of `_multiple`, which is exact.
+    def multiples(mesh: float) -> list[tuple[int, int]]:
         return [(_nearest_multiple(epsilon, mesh), n) for epsilon, n in terms]
 
     def raised(mesh: float) -> float:
         return math.fsum(
-            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, steps(mesh), strict=True)
+            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, multiples(mesh), strict=True)
         )
 
     if len(terms) == 1:
         return largest * (1 + 1e-13), [(1, terms[0][1])]
-    count = math.fsum(n * epsilon / largest for epsilon, n in terms)
-    finest = max(1, min(4096, int(_CELLS / (2 * count + 2))))
+    # The total loss is between -sum and +sum of the epsilons; `width` is that sum over the largest epsilon.
+    width = math.fsum(n * epsilon / largest for epsilon, n in terms)
+    finest = max(1, min(4096, int(_CELLS / (2 * width + 2))))
     tried = sorted({max(1, finest - i) for i in range(64)} | {min(finest, i) for i in range(1, 65)})
     mesh = min((largest / k * (1 + 1e-12) for k in tried), key=raised)
     return mesh, [(_multiple(epsilon, mesh), n) for epsilon, n in terms]
@@ -378,15 +393,17 @@ def _multiple(epsilon: float, mesh: float) -> int:
     return k if Fraction(k) * Fraction(mesh) >= Fraction(epsilon) else k + 1
 
 
-def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
+def _losses(mesh: float, multiples: list[tuple[int, int]]) -> tuple[Any, Any]:
     """Return the distribution of the total privacy loss of randomized responses on the first of two tables,
     as (losses, probabilities).
 
-    `steps` holds (k, n): n randomized responses of epsilon k * mesh. The probabilities are raised by a
+    `multiples` holds (k, n): n randomized responses of epsilon k * mesh. The probabilities are raised by a
     relative 1e-9, or by a bound of their rounding error if that is more, so none is below its exact value.
     """
+    # `low` is the least loss, as a multiple of the mesh. One success more of a randomized response, which is
+    # a loss of +k instead of -k, raises the loss by 2 k.
     low, weights, error = 0, np.ones(1), 0.0
-    for k, n in steps:
+    for k, n in multiples:
         first, binomial_weights, binomial_error = _binomial(n, k * mesh)
         error += binomial_error
         convolved = np.zeros(len(weights) + 2 * k * (len(binomial_weights) - 1))

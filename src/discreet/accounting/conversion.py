@@ -1,8 +1,10 @@
 """Conversions between definitions of privacy: Rényi DP, zero-concentrated DP, Gaussian DP and (epsilon,
 delta)-DP.
 
-Every result is rounded up. Where papers and lectures state a simpler formula than the tightest known one,
-that is the function with the suffix `_classic`, for comparison; the tight one should be charged.
+Every epsilon, every delta and the probability of `bad_outcome` is rounded up; `normal_tail` and `mills` are
+accurate to a few ulps, in either direction. Where papers and lectures state a simpler formula than the
+tightest known one, that is the function with the suffix `_classic`, for comparison; the tight one should be
+charged.
 """
 
 from __future__ import annotations
@@ -104,6 +106,7 @@ def bad_outcome(order: float, rdp: float, probability: float) -> float:
         return 0.0
     power = 1.0 if math.isinf(order) else (order - 1) / order
     log_probability = math.log(probability)
+    # The last summand covers the rounding of the first.
     exponent = power * (rdp + log_probability) + 1e-15 * (rdp - log_probability)
     return min(1.0, math.exp(min(0.0, exponent)) * _UP)
 
@@ -119,8 +122,8 @@ def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
     return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
 
 
-# A smaller rho is replaced by this one, because the search for its best order would leave the range of
-# floats.
+# A smaller rho is replaced by this one (for a delta at epsilon, by (1 + epsilon) times this one), because the
+# search for its best order would leave the range of floats.
 _LEAST_RHO = 1e-150
 
 
@@ -158,7 +161,7 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
 
 
 def _best(price: Callable[[float], float], scale: float) -> float:
-    """Return the least price(order) over orders near 1 + sqrt(scale).
+    """Return the least price(order) over the orders 1 + r sqrt(scale), r from about 1/1000 to 100.
 
     Every order gives a valid bound, so a search that misses the best order is still valid.
     """
@@ -189,6 +192,7 @@ def minimum(price: Callable[[float], float], low: float, high: float, steps: int
 
 def normal_tail(x: float) -> float:
     """Return P[N(0, 1) > x], to a few ulps also for large x."""
+    # The constant is 1 / sqrt(2).
     return 0.5 * math.erfc(x * 0.7071067811865476)
 
 
@@ -241,6 +245,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return mu
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
+    # `high` is a valid epsilon: the privacy loss N(mu²/2, mu²) exceeds it with a probability of at most
+    # delta.
     low, high = 0.0, mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta)) + 1e-300
     for _ in range(200):
         middle = (low + high) / 2

@@ -3,7 +3,8 @@ needs.
 
 Events are frozen, hashable, and written to JSON and back; only the classes in the package's registry can be
 read. Accountants are pure functions of events, so an old ledger can be priced again by a better accountant.
-Every event is for one neighbor relation; events of different relations do not compose.
+Every event is for one neighbor relation; events of different relations do not compose. An event that wraps
+others takes their relation, and its argument `neighbors` is ignored.
 
 A registered name, as in `@described("accounting.Gaussian")`, and the fields of a class are stored in ledgers:
 they must not change.
@@ -106,7 +107,7 @@ class Gaussian(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Event):
     """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 /
-    noise_multiplier."""
+    noise_multiplier. Zero means no noise."""
 
     noise_multiplier: float
     neighbors: Neighbors = ADD_REMOVE
@@ -142,8 +143,8 @@ class DiscreteLaplace(Event):
 @described("accounting.DiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteGaussian(Event):
-    """Noise with P(x) proportional to exp(-x² / 2 sigma²) on the integers, added to ONE integer that moves by
-    `sensitivity`.
+    """Noise with P(x) proportional to exp(-x² / (2 sigma²)) on the integers, added to ONE integer that moves
+    by `sensitivity`.
 
     A vector in which at most l0 entries move by at most k each is
     `DiscreteGaussian(sensitivity=k).repeated(l0)`: larger shifts of log-concave noise dominate smaller ones.
@@ -198,8 +199,8 @@ class RandomizedResponse(Event):
 @described("accounting.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(Event):
-    """A choice whose log-probability ratios span at most `epsilon` (bounded range: Durfee & Rogers 2019,
-    arXiv:1905.04273).
+    """A choice of bounded range: for any two neighbors D and D', ln(P[M(D) = y] / P[M(D') = y]) over all
+    outputs y lies in an interval of length `epsilon` (Durfee & Rogers 2019, arXiv:1905.04273).
 
     The exponential mechanism that is epsilon-DP has bounded range epsilon.
     """

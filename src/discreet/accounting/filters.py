@@ -114,7 +114,8 @@ class BudgetFilter:
 
     def used(self, spent: Spent | Iterable[Item]) -> float:
         """Return how much of the budget is used: the total minus the remaining amount of the lane that has
-        most left. It is rounded up, and a second time, to few digits, where it is printed.
+        most left. The result is rounded up; where it is printed, it is rounded up once more, to few digits.
+        It is infinite if the own deltas exceed their limit.
 
         This number is for bookkeeping. It is not a bound on the privacy loss so far at a time that was chosen
         by looking at answers; for that use an `Odometer`.
@@ -148,14 +149,16 @@ class BudgetFilter:
     def report(self, spent: Spent | Iterable[Item]) -> list[tuple[str, float, float]]:
         """Return (name, sum, limit) of every lane, for display."""
         state = self._state(spent)
-        rows = zip(self.lanes, state.sums, self.limits, strict=True)
-        return [(name, _round.up(total), _round.down(limit)) for name, total, limit in rows]
+        by_lane = zip(self.lanes, state.sums, self.limits, strict=True)
+        return [(name, _round.up(total), _round.down(limit)) for name, total, limit in by_lane]
 
     def _state(self, spent: Spent | Iterable[Item]) -> Spent:
         """Return what was spent, from itself or from a list of events."""
         state = spent if isinstance(spent, Spent) else self.replay(spent)
         if len(state.sums) != len(self.lanes):
-            raise _require.fail("spent", state, f"what this filter's own {len(self.lanes)} lanes added up")
+            raise _require.fail(
+                "spent", state, f"what this filter has spent: one sum for each of its {len(self.lanes)} lanes"
+            )
         return state
 
     def _holds(self, state: Spent) -> bool:
@@ -179,7 +182,7 @@ class BudgetFilter:
         return None if uncapped is None else int(capped) + uncapped
 
     def _copies(self, before: Spent, price: Spent) -> int | None:
-        """Return how many copies at this price are admitted in a row: the least of the number that the own
+        """Return how many copies at this price are admitted in a row: the lesser of the number that the own
         deltas allow and the number that the best lane allows."""
         by_lane = [
             _whole_times(limit - total, cost)
@@ -199,7 +202,7 @@ class BudgetFilter:
                 f"to {float(after.delta):g}, "
                 f"above the share {float(self.delta_limit):g} of delta that is kept for them. "
                 f"Nothing was released. "
-                f"Ask for a release that fails less often, or ask the steward for more."
+                f"Ask with a smaller delta, or ask the steward for a larger share."
             )
         old, new, limit = self.used(before), self.used(after), float(self.total)
         # More digits where four would print the same number for both.
@@ -254,8 +257,9 @@ class Filter(BudgetFilter):
 
     `own_delta` (default: half) is the share of delta for events that can fail with a probability of their
     own. The rest is split evenly over `orders`, which are fixed when the filter is made; the default orders
-    depend on epsilon and delta alone. `slack` is a relative allowance for rounding, because ten times 0.1 is
-    more than 1 in binary. Ledgers store it under this name.
+    depend on epsilon, delta and `own_delta` alone. If nothing remains, there are no orders, not even given
+    ones. `slack` is a relative allowance for rounding, because ten times 0.1 is more than 1 in binary.
+    Ledgers store it under this name.
 
     >>> from .events import PureDP
     >>> budget = Filter(epsilon=3, delta=1e-6)
@@ -348,7 +352,8 @@ def at_once(plan: Event, *, delta: float) -> Event:
     price = epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(
-            f"no finite epsilon holds for this plan at delta = {delta:g}. Nothing was released."
+            f"no finite epsilon is proved for this plan at delta = {delta:g}. Nothing was released. "
+            f"Give a larger delta, or a plan in which every step has noise."
         )
     return ApproximateDP(epsilon=price, delta=delta, neighbors=plan.neighbors)
 
@@ -374,10 +379,11 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
             raise InvalidInput(
                 f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it "
                 f"cannot be charged as such. "
-                f"Nothing was released. Charge it as it is."
+                f"Nothing was released. Charge the event itself, without a cap."
             )
         own += Fraction(item.delta)
     if distance > 0:
+        # Above 700, e^total is near the largest float or above it: an own delta of 1 claims nothing.
         factor = math.exp(min(_round.up(total), 700.0)) * (1 + 1e-12)
         own = Fraction(1) if total > 700 else own + (1 + Fraction(factor)) * distance
     sums = capped_prices(item, orders) if isinstance(item, Capped) else lane_prices(bare, orders)
@@ -386,7 +392,8 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
 
 def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
     """Return a few orders that depend on the budget only: those at which the conversion to delta leaves the
-    parts `_PARTS` of epsilon for Rényi divergences.
+    parts `_PARTS` of epsilon for Rényi divergences. `delta` is that of all orders together, without the share
+    for own deltas.
 
     Half of epsilon is best for Gaussian noise. Lower orders, which leave less, are better for sampled events;
     higher ones for events that are nearly pure. With more orders each would get less of delta.
@@ -411,6 +418,6 @@ def _leaving(remaining: float, total: float, share: float) -> float:
 
 
 def _tidy(order: float) -> float:
-    """Return the order rounded to three digits, or from 20 on to an integer, because several Rényi bounds are
-    tight at integers only."""
+    """Return the order with order - 1 rounded to three digits, or from order 20 on rounded to an integer,
+    because several Rényi bounds are tight at integers only."""
     return float(round(order)) if order >= 20 else 1 + float(f"{order - 1:.3g}")

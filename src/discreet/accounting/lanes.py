@@ -65,6 +65,7 @@ class Spent:
     def plus(self, other: Spent, times: int = 1) -> Spent:
         """Return the sum of both, with `other` counted `times` times."""
         pairs = zip(self.sums, other.sums, strict=True)
+        # 0 times an infinite price would be NaN.
         sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
         delta = self.delta if times == 0 else self.delta + times * other.delta
         return Spent(sums=sums, delta=delta, events=self.events + times * other.events)
@@ -123,9 +124,9 @@ class Capped:
 
     Guarantee: let the bare event be the event without its failures (`split`). For every pair of neighbors the
                distributions of its output are (1 - delta) M_1 + delta M_2 and (1 - delta) M_1' + delta M_2',
-               where the log-ratio of M_1 and M_1' is at most `epsilon`. At every order and in both directions
-               their Rényi divergence is at most that of the bare event, and at most that of randomized
-               response at `epsilon`.
+               where the log-ratio of M_1 and M_1' is between -epsilon and `epsilon`. At every order and in
+               both directions the Rényi divergence of M_1 and M_1' is at most that of the bare event, and at
+               most that of randomized response at `epsilon`.
     Proof:     docs/filters.md, "Capped prices".
     Assumes:   the bare event is (epsilon, delta)-DP. `holds` certifies that; filters refuse a cap for which
                `holds` is false.
@@ -171,12 +172,12 @@ def certified_epsilon(event: Event, delta: float) -> float:
 
 
 def capped_prices(item: Capped, orders: tuple[float, ...]) -> Spent:
-    """Return what a capped event adds to each lane: the lesser of its own price and that of its `epsilon`.
-    Own deltas are not included."""
+    """Return what a capped event adds to each lane: the lesser of its own price and that of an event that is
+    `epsilon`-DP. Own deltas are not included."""
     bare, _, _ = split(item.event)
-    limits = lane_prices(PureDP(epsilon=item.epsilon, neighbors=item.neighbors), orders).sums
+    pure_prices = lane_prices(PureDP(epsilon=item.epsilon, neighbors=item.neighbors), orders).sums
     try:
-        plain = lane_prices(bare, orders).sums
+        own_prices = lane_prices(bare, orders).sums
     except Unsupported:
-        plain = (math.inf,) * len(limits)
-    return Spent(sums=tuple(min(a, b) for a, b in zip(limits, plain, strict=True)), events=1)
+        own_prices = (math.inf,) * len(pure_prices)
+    return Spent(sums=tuple(min(a, b) for a, b in zip(pure_prices, own_prices, strict=True)), events=1)

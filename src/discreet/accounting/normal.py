@@ -85,8 +85,8 @@ def normal(event: Event) -> Normal:
     """
     parts: dict[Event, int] = {}
     own_delta, distance = Fraction(0), Fraction(0)
-    for part, times, lost_delta, part_distance in _reduce(event, 1):
-        own_delta += times * lost_delta
+    for part, times, part_delta, part_distance in _reduce(event, 1):
+        own_delta += times * part_delta
         distance += times * part_distance
         if not isinstance(part, ev.NoOp):
             parts[part] = parts.get(part, 0) + times
@@ -102,60 +102,61 @@ _ZERO = Fraction(0)
 def _reduce(event: Event, times: int) -> list[_Piece]:
     """Return the pieces of `times` copies of an event in normal form.
 
-    Every leaf is rewritten by its rule in `_STEPS` until no rule changes it. The own delta and the distance
-    of a rewriting are put on a `NoOp` of their own, since its result may have several pieces.
+    Every leaf is rewritten by its rule in `_REWRITINGS` until no rule changes it. The own delta and the
+    distance of a rewriting are put on a `NoOp` of their own, since its result may have several pieces.
     """
     pieces: list[_Piece] = []
     for part, count in ev.leaves(event).items():
-        step = _STEPS.get(type(part))
-        if step is None:
+        rewrite = _REWRITINGS.get(type(part))
+        if rewrite is None:
             pieces.append((part, times * count, _ZERO, _ZERO))
             continue
-        inner, lost_delta, part_distance = step(part)
+        inner, part_delta, part_distance = rewrite(part)
         if inner == part:
             pieces.append((part, times * count, _ZERO, _ZERO))
             continue
         pieces.extend(_reduce(inner, times * count))
-        if lost_delta or part_distance:
-            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost_delta, part_distance))
+        if part_delta or part_distance:
+            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, part_delta, part_distance))
     return pieces
 
 
 # The result of one rewriting: (new event, own delta, distance).
-_Step = tuple[Event, Fraction, Fraction]
+_Rewriting = tuple[Event, Fraction, Fraction]
 
 
-def _equal_price(event: Event) -> _Step:
+def _equal_price(event: Event) -> _Rewriting:
     """Return the rewriting to an event of the same price, without own delta or distance."""
     return event, _ZERO, _ZERO
 
 
-def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
+def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Rewriting]:
     """Return the rewriting of an event with a field `delta` to bare(event), with that delta as its own
     delta."""
 
-    def step(event: Any) -> _Step:
+    def rewrite(event: Any) -> _Rewriting:
+        # The same object and not an equal one: `_group` would rewrite an equal one again and again.
         if event.delta == 0 and isinstance(event, ev.ZCDP):
             return _equal_price(event)
         return bare(event), Fraction(event.delta), _ZERO
 
-    return step
+    return rewrite
 
 
-def _noisy_max(e: ce.NoisyMax) -> _Step:
+def _noisy_max(e: ce.NoisyMax) -> _Rewriting:
     """Reduce report noisy max: with Gumbel noise it is the exponential mechanism."""
     if e.noise == "gumbel":
         return _equal_price(ev.ExponentialMechanism(epsilon=e.epsilon, neighbors=e.neighbors))
     return _equal_price(ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors))
 
 
-def _sparse_vector(e: ce.SparseVector) -> _Step:
+def _sparse_vector(e: ce.SparseVector) -> _Rewriting:
     """Reduce sparse vector to pure DP with the epsilons of threshold and queries together."""
     total = _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
     return _equal_price(ev.PureDP(epsilon=total, neighbors=e.neighbors))
 
 
-def _poisson(e: ev.PoissonSampled) -> _Step:
+def _poisson(e: ev.PoissonSampled) -> _Rewriting:
     """Reduce an event on a Poisson sample."""
     # A rate that rounds up to the float 1 is not amplified.
     if _round.up(e.rate) == 1:
@@ -168,14 +169,15 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
     # both directions, are at most q times one between P and Q (Balle, Barthe & Gaboardi 2018,
     # arXiv:1807.01647, Theorem 8).
     inner = normal(e.event)
-    lost_delta = _require.exact(e.rate, "rate") * Fraction(inner.delta)
+    part_delta = _require.exact(e.rate, "rate") * Fraction(inner.delta)
     extreme = _extreme(inner)
     if extreme is not None and inner.distance == 0:
-        return extreme, lost_delta, _ZERO
+        return extreme, part_delta, _ZERO
     bare = _one_gaussian(inner) or inner.event
+    # A distance inside a sample is not taken out of it: accountants without a rule for it refuse the event.
     if inner.distance > 0 or bare == e.event:
         return _equal_price(e)
-    return ev.PoissonSampled(event=bare, rate=e.rate), lost_delta, _ZERO
+    return ev.PoissonSampled(event=bare, rate=e.rate), part_delta, _ZERO
 
 
 def _extreme(form: Normal) -> Event | None:
@@ -192,12 +194,12 @@ def is_noiseless(part: Event) -> bool:
 
 
 def _one_gaussian(form: Normal) -> Event | None:
-    """Return one Gaussian with the price of several Gaussians on one sample, or None if there is only one
-    part or another kind of part.
+    """Return one Gaussian with the price of several Gaussians on one sample; None if there is only one part
+    or one that is no Gaussian with noise.
 
     The squares of the inverse noise multipliers add up; the multiplier returned is rounded down.
     """
-    # One part with count one.
+    # There is no part, or one part with count one.
     if len(form.parts) + max(form.parts.values(), default=0) <= 2:
         return None
     total = Fraction(0)
@@ -209,7 +211,7 @@ def _one_gaussian(form: Normal) -> Event | None:
     return ev.Gaussian(noise_multiplier=variance**0.5 * (1 - 4e-16), neighbors=form.neighbors)
 
 
-def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
+def _without_replacement(e: se.SampledWithoutReplacement) -> _Rewriting:
     """Reduce an event on a sample of fixed size without replacement."""
     if e.sample == e.size:
         return _equal_price(e.event)
@@ -220,6 +222,8 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
     if extreme is not None and inner.distance == 0:
         return extreme, e.rate * Fraction(inner.delta), _ZERO
     total = pure.epsilon_of(inner.event)
+    # Without an own delta there is nothing to take out; with a distance, or without a pure epsilon, no
+    # theorem here takes it out.
     if inner.delta == 0 or inner.distance > 0 or total is None:
         return _equal_price(e)
     # (eps, delta) becomes (ln(1 + q (e^eps - 1)), q delta): Balle, Barthe & Gaboardi 2018, Theorem 9.
@@ -227,7 +231,7 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
     return bare, e.rate * Fraction(inner.delta), _ZERO
 
 
-def _split_truncated(e: se.TruncatedPoisson) -> _Step:
+def _split_truncated(e: se.TruncatedPoisson) -> _Rewriting:
     """Reduce a truncated Poisson sample to a Poisson sample; their distance is at most the probability that
     the sample is larger than the limit."""
     return ev.PoissonSampled(event=e.event, rate=e.rate), _ZERO, Fraction(overflow(e.size, e.rate, e.limit))
@@ -247,7 +251,7 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     return min(1.0, tail * (1 + 1e-9 + size * 2.0**-50) + 5e-324)
 
 
-def _allocation(e: se.RandomAllocation) -> _Step:
+def _allocation(e: se.RandomAllocation) -> _Rewriting:
     """Reduce random allocation: to several passes where a unit takes part in several steps, and to the event
     itself where there is only one step."""
     if is_noiseless(e.event):
@@ -257,8 +261,9 @@ def _allocation(e: se.RandomAllocation) -> _Step:
     return _equal_price(e.event) if e.steps == 1 else _equal_price(e)
 
 
-def _group(e: ev.Group) -> _Step:
-    """Reduce a group of units to events with their own rule for groups."""
+def _group(e: ev.Group) -> _Rewriting:
+    """Reduce an event for a group of units to the event for one unit with the same price (`_GROUPED`). Where
+    no rule gives one, the group is kept as it is."""
     if e.size == 1:
         return _equal_price(e.event)
     inner = ev.leaves(e.event)
@@ -268,10 +273,10 @@ def _group(e: ev.Group) -> _Step:
     if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
         # The passes are a composition only for given blocks of steps of one unit (`sampled_events.parts`).
         # The units of a group have different blocks, so for a group they are no composition: it is not
-        # rewritten, and only bounds for the whole event hold.
+        # rewritten, and only bounds for the whole event hold. With selected = steps nothing is drawn.
         return _equal_price(e)
-    reduced, lost_delta, part_distance = _STEPS.get(type(e.event), _equal_price)(e.event)
-    if reduced is not e.event and not lost_delta and not part_distance:
+    reduced, part_delta, part_distance = _REWRITINGS.get(type(e.event), _equal_price)(e.event)
+    if reduced is not e.event and not part_delta and not part_distance:
         return _equal_price(ev.Group(event=reduced, size=e.size))
     rule = _GROUPED.get(type(e.event))
     return _equal_price(rule(e.event, e.size)) if rule else _equal_price(e)
@@ -308,6 +313,7 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ),
     ev.PureDP: lambda e, k: _pure_group(e, k),
     ev.RandomizedResponse: lambda e, k: _pure_group(e, k),
+    # There is no theorem here for a group under approximate zCDP, so that event stays as it is.
     ev.ZCDP: lambda e, k: (
         ev.Group(event=e, size=k)
         if e.delta
@@ -318,7 +324,7 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 }
 
 
-# Groups up to this size are summed term by term; a larger one by a closed form, which takes no time. Both are
+# Groups up to this size are summed term by term; larger ones by a closed form, in constant time. Both are
 # upper bounds. The number is a convention.
 _LONG_SUM = 10**5
 
@@ -364,7 +370,7 @@ def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
 
 
 # The rewriting of each kind of event; kinds without an entry are parts of a normal form as they are.
-_STEPS: dict[type[Event], Callable[[Any], _Step]] = {
+_REWRITINGS: dict[type[Event], Callable[[Any], _Rewriting]] = {
     ev.ApproximateDP: _own_delta(lambda e: ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors)),
     ev.ZCDP: _own_delta(lambda e: ev.ZCDP(rho=e.rho, neighbors=e.neighbors)),
     ce.Thresholded: _own_delta(lambda e: e.event),

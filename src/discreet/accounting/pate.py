@@ -49,8 +49,8 @@ def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -
 
 
 def query_rdp(order: float, q: float, sigma: float) -> float:
-    """Return the Rényi cost of one query, whose answer is not the class with most votes with probability at
-    most q.
+    """Return the Rényi cost of one query; q bounds the probability that its answer is not the class with most
+    votes.
 
     Guarantee: let M(v) be the answer for these votes and M(v') that for votes of which one was changed. The
                Rényi divergence of M(v) from M(v') is at most the result, which is at most order / sigma². The
@@ -139,14 +139,14 @@ def smooth_sensitivity(
                most 2. By concavity of p -> Phi(Phi^-1(p) + t) for t > 0, the worst case is that all other
                classes have equal votes, so z changes by at most 1 (Papernot et al. 2018, arXiv:1802.08908,
                Appendix B). If another class gets most votes, q computed for the old winner is an upper bound.
-               The cost does not fall as z grows. On one grid of z with 16 cells per vote, the same for all
-               votes, each cell has an upper bound of the local sensitivity of all z in it. M(d) of a query is
-               the largest of these in the cells at most 17 d from the one that z lies in. One vote crosses at
-               most 17 cells, so the cells of M(d) of a query are among those of M(d + 1) of its neighbor. S =
-               max over d of e^{-beta d} times the sum of M(d) over the queries; for d above `distance`, M(d)
-               is replaced by order / sigma², which no local sensitivity exceeds. So replacing v by v' shifts
-               d by one, which gives the factor e^beta (Nissim, Raskhodnikova & Smith 2007, Definition 2.2 and
-               Claim 3.2).
+               The cost does not fall as z grows. On one grid of z with 16 cells per vote (`_CELLS`), the same
+               for all votes, each cell has an upper bound of the local sensitivity of all z in it. M(d) of a
+               query is the largest of these in the cells at most 17 d from the one that z lies in. One vote
+               crosses at most 17 cells (`_CROSSED`), so the cells of M(d) of a query are among those of M(d +
+               1) of its neighbor. S = max over d of e^{-beta d} times the sum of M(d) over the queries; for d
+               above `distance`, M(d) is replaced by order / sigma², which no local sensitivity exceeds. So
+               replacing v by v' shifts d by one, which gives the factor e^beta (Nissim, Raskhodnikova & Smith
+               2007, Definition 2.2 and Claim 3.2).
     """
     _require.positive(beta=beta, sigma=sigma)
     _require.integer(distance=distance, at_least=0)
@@ -198,8 +198,8 @@ class _VoteGrid(NamedTuple):
 
     def cost(self, cell: float) -> float:
         """Return the cost of a query at z = cell / 16 votes; it does not fall as z grows."""
-        z = min(cell / _CELLS / self.sigma, 0.0)
-        q = min(1.0, max((self.classes - 1) * 0.5 * math.erfc(-z), _LEAST))
+        z_over_sigma = min(cell / _CELLS / self.sigma, 0.0)
+        q = min(1.0, max((self.classes - 1) * 0.5 * math.erfc(-z_over_sigma), _LEAST))
         return query_rdp(self.order, q, self.sigma)
 
 

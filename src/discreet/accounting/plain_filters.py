@@ -28,8 +28,8 @@ class ZCDPFilter(BudgetFilter):
     """The filter of a zCDP budget: an event is admitted while the rhos add up to at most `rho`, and the own
     deltas (see `normal`) to at most `delta`.
 
-    Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they
-               were chosen; `slack` is the allowance for rounding, as in `Filter`.
+    Guarantee: all releases together are d-approximately r-zCDP with d = delta (1 + slack) and r = rho (1 +
+               slack), however they were chosen; `slack` is the allowance for rounding, as in `Filter`.
     Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
                3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
                al. 2023, arXiv:2203.05481.
@@ -71,6 +71,7 @@ class ZCDPFilter(BudgetFilter):
 
     def price(self, event: Item) -> Spent:
         self._check(event)
+        # A cap is a price for the lanes of `filters.Filter`; here its event is charged.
         event = event_of(event)
         bare, own, distance = split(event)
         if distance > 0:
@@ -128,6 +129,7 @@ class GaussianFilter(BudgetFilter):
 
     def price(self, event: Item) -> Spent:
         self._check(event)
+        # As in `ZCDPFilter`, a cap is charged as its event.
         event = event_of(event)
         bare, own, distance = split(event)
         total: Fraction | float = Fraction(0)
@@ -141,7 +143,8 @@ class GaussianFilter(BudgetFilter):
 
 
 def _square(part: Event) -> Fraction | float:
-    """Return mu² of one part: 1 / noise_multiplier² of a Gaussian; parts of other kinds are refused."""
+    """Return mu² of one part: 1 / noise_multiplier² of a Gaussian, 0 of a `NoOp`, infinity of a `NonPrivate`.
+    Parts of other kinds are refused."""
     from .events import NonPrivate, NoOp
 
     if isinstance(part, NoOp):
@@ -159,7 +162,7 @@ def _square(part: Event) -> Fraction | float:
 @_require.check_options
 def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
     """Return the filter with the largest mu for which mu-GDP implies (epsilon, delta)-DP, up to a relative
-    1e-12 and never above it.
+    2e-12 and never above it.
 
     >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
     0.647727

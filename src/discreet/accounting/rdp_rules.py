@@ -4,10 +4,10 @@ The *moment* of an event at an order is (order - 1) times its Rényi divergence,
 p^order q^{1 - order} over outputs, for the worst pair of output distributions p and q. A `Moment` is that
 function of the order, as an upper bound.
 
-Moments are computed as ln(1 + x), with x computed without cancellation, wherever some relabeling of outputs
-swaps p and q. Then x = sum p^a q^{1-a} - 1 = sum sqrt(p q) (cosh((a - 1/2) L) - cosh(L / 2)), with a the
-order and L = ln(p / q) the privacy loss, has only positive terms. So a tiny loss keeps its digits, also when
-it is repeated ten million times.
+Where some relabeling of outputs swaps p and q, and no simpler formula is known (as it is for Gaussian noise),
+moments are computed as ln(1 + x), where x = sum p^a q^{1-a} - 1 = sum sqrt(p q) (cosh((a - 1/2) L) - cosh(L /
+2)), with a the order and L = ln(p / q) the privacy loss. The last sum has only positive terms, so nothing
+cancels: a tiny loss keeps its digits, also when it is repeated ten million times.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def randomized_response(epsilon: float, categories: int) -> Moment:
 
     def moment(order: float) -> float:
         if order * epsilon > 350:
-            # `gap` would soon overflow. The divergence never exceeds epsilon.
+            # `gap` would soon overflow. The divergence never exceeds epsilon. The same holds in the functions
+            # below.
             return (order - 1) * epsilon * _UP
         weight = 2 * math.exp(epsilon / 2) / (math.exp(epsilon) + categories - 1)
         return _log1p(weight * gap(order, epsilon))
@@ -96,11 +97,13 @@ def _slope(c: float, epsilon: float) -> float:
         return _slope_near_order_1(c, epsilon)
     if c * epsilon > 1:
         return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
-    total, term, first, second = 0.0, epsilon, 1.0, 1.0
+    # The j-th term is (c^{2j} - (1/2)^{2j}) eps^{2j+1} / (2j + 1)!. The factor at the end covers the terms
+    # left out.
+    total, term, powers, quarters = 0.0, epsilon, 1.0, 1.0
     for j in range(1, 12):
         term *= epsilon * epsilon / ((2 * j) * (2 * j + 1))
-        first, second = first * c * c, second * 0.25
-        total += (first - second) * term
+        powers, quarters = powers * c * c, quarters * 0.25
+        total += (powers - quarters) * term
     return total * (1 + 1e-12)
 
 
@@ -129,7 +132,7 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
 
     The sum over the integers is regrouped as in `laplace`: outside the interval between the two integers
     (ends included) the loss is +-epsilon, with probability 1/(1+a) on each side, a = e^{-1/scale}; between
-    them sqrt(p q) is constant.
+    them sqrt(p q) is the constant (1-a)/(1+a) e^{-epsilon/2}.
     """
     epsilon = pure.epsilon_of(e)
     if epsilon is None:
@@ -137,14 +140,15 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
         return _infinite
     shift, scale = e.sensitivity, float(e.scale)
     a = math.exp(-1 / scale)
-    inner = -math.expm1(-1 / scale) / (1 + a)
+    # the probability (1 - a) / (1 + a) of the noise 0
+    at_zero = -math.expm1(-1 / scale) / (1 + a)
 
     def moment(order: float) -> float:
         if order * epsilon > 350:
             return (order - 1) * epsilon * _UP
         half = math.exp(-epsilon / 2)
         ends = 2 / (1 + a) * half * gap(order, epsilon)
-        return _log1p(ends + inner * half * _sum_between(order, shift, scale))
+        return _log1p(ends + at_zero * half * _sum_between(order, shift, scale))
 
     return moment
 
@@ -201,13 +205,18 @@ def point(e: ce.RDPPoint) -> Moment:
 
 def group(e: ev.Group) -> Moment:
     """Return the moments of a group: for a group of 2^c units, the divergence at order a >= 2 is at most 3^c
-    times that of one unit at order a 2^c (Mironov 2017, arXiv:1702.07476, Prop. 2)."""
+    times that of one unit at order a 2^c (Mironov 2017, arXiv:1702.07476, Prop. 2). Below order 2 they are
+    infinite."""
     doublings = (e.size - 1).bit_length()
     inner = moments(e.event)
 
     def moment(order: float) -> float:
-        outer = order * 2**doublings
-        return (order - 1) * 3**doublings * inner(outer) / (outer - 1) * _UP if order >= 2 else math.inf
+        unit_order = order * 2**doublings
+        return (
+            (order - 1) * 3**doublings * inner(unit_order) / (unit_order - 1) * _UP
+            if order >= 2
+            else math.inf
+        )
 
     return moment
 
@@ -221,8 +230,8 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
     """Return the moments of the best of a random number of runs with distribution `trials`; `inner` are the
     moments of one run.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence, in either direction if `inner` is
-               one.
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence, in both directions if that holds for
+               `inner`.
     Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 (truncated negative binomial: there is
                always a trial, so the outputs are all outcomes) and Theorem 6 (Poisson, see
                `_poisson_trials`).
@@ -258,14 +267,14 @@ def _minimum_near(price: Callable[[float], float], start: float) -> float:
 
 
 def _log_mean(shape: float, gamma: float) -> float:
-    """Return ln E[K] for K with the truncated negative binomial distribution, rounded up. It is never
-    negative, because there is at least one trial."""
+    """Return ln E[K] for K with the truncated negative binomial distribution, rounded up: E[K] = shape (1 -
+    gamma) / (gamma (1 - gamma^shape)). It is never negative, because there is at least one trial."""
     log_gamma = math.log(gamma)
     log_odds = math.log1p(-gamma) - log_gamma
-    # (1 - gamma^shape) / shape, with its limit ln(1/gamma) at shape 0
+    # `quotient` is (1 - gamma^shape) / shape, with its limit ln(1/gamma) at shape 0.
     exponent = shape * log_gamma
-    spread = -log_gamma * (math.expm1(exponent) / exponent if abs(exponent) > 1e-18 else 1.0)
-    return max(0.0, log_odds - math.log(spread)) + 1e-13 * (1 + abs(log_odds) + abs(math.log(spread)))
+    quotient = -log_gamma * (math.expm1(exponent) / exponent if abs(exponent) > 1e-18 else 1.0)
+    return max(0.0, log_odds - math.log(quotient)) + 1e-13 * (1 + abs(log_odds) + abs(math.log(quotient)))
 
 
 def _poisson_trials(inner: Moment, mean: float) -> Moment:
@@ -275,12 +284,13 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
     Guarantee: an upper bound of (order - 1) times the Rényi divergence of the best of a Poisson number of
                trials, never negative.
     Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 6 and the lemma on generating functions
-               before it. Let f(x) = e^{mean (x - 1)}, and let q and q' be the probabilities, on the two
+               before it. Let f(u) = e^{mean (u - 1)}, and let u and v be the probabilities, on the two
                tables, that a trial is no better than y. The best trial is no better than y with probability
-               f(q), so all outputs y together add at most e^{(order-1) rdp} max f'(q)^order f'(q')^{1-order}
-               <= mean e^x to the sum of p^order q^{1-order}. "No trial" is an outcome too: its probability
-               e^{-mean} is the same on both tables, and is the first summand. The theorem as stated leaves it
-               out. For means below 1 that is too small, and the bound can be negative.
+               f(u), so all outputs y together add at most e^{(order-1) rdp} max f'(u)^order f'(v)^{1-order}
+               <= mean e^x to the sum of p^order q^{1-order} (the module's docstring). "No trial" is an
+               outcome too: its probability e^{-mean} is the same on both tables, and is the first summand.
+               The theorem as stated leaves it out; for means below 1 its bound is too small, and can be
+               negative.
     """
     # e^-m + m e^x = 1 + (e^-m - 1 + m) + m (e^x - 1), where both brackets are positive, so that tiny means
     # keep their digits. `idle` is the first bracket.
@@ -288,10 +298,11 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
     def moment(order: float) -> float:
         epsilon = math.log1p(1 / (order - 1)) * (1 - 1e-14)
-        log_moment = (inner(order) + (order - 1) * mean * best_delta(inner, epsilon)) * _UP
-        if log_moment + math.log(mean) > 30:
-            return sampled.log1p_exp(log_moment + math.log(mean)) * _UP
-        return _log1p((idle + mean * math.expm1(log_moment)) * _UP)
+        x = (inner(order) + (order - 1) * mean * best_delta(inner, epsilon)) * _UP
+        if x + math.log(mean) > 30:
+            # e^x may overflow. The first summand e^-m is replaced by 1.
+            return sampled.log1p_exp(x + math.log(mean)) * _UP
+        return _log1p((idle + mean * math.expm1(x)) * _UP)
 
     return moment
 
@@ -361,7 +372,7 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NonPrivate: lambda e: _infinite,
     ev.Gaussian: _gaussian,
     ev.DiscreteGaussian: lambda e: gaussian(_ratio(e.sensitivity**2, e.variance)),
-    # CKS 2020, Theorem 14
+    # the same Theorem 14
     ev.VectorDiscreteGaussian: lambda e: gaussian(_ratio(e.l2_squared, e.variance)),
     ev.Laplace: lambda e: laplace(float(1 / e.noise_multiplier)) if e.noise_multiplier else _infinite,
     ev.DiscreteLaplace: discrete_laplace,
@@ -388,7 +399,9 @@ def moments(event: Event) -> Moment:
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
         raise refuse(
-            event, "rdp", "inside another event only what never fails with some probability has a Rényi bound"
+            event,
+            "rdp",
+            "an event that can fail with some probability has no Rényi bound inside another event",
         )
     return of_parts(form.parts)
 

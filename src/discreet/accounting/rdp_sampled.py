@@ -1,11 +1,12 @@
-"""Rényi divergences under sampling, by binomial expansions in the log domain, all of whose terms are
-positive.
+"""Rényi divergences under sampling, by binomial expansions in the log domain. At integer orders all of their
+terms are positive.
 
 The *moment* of an event at an order is (order - 1) D_order, D_order its Rényi divergence. At an integer order
-n it is the logarithm of the expansion of E[(1 - q + q R)^n] in powers of q R, with q the sampling rate and R
-the likelihood ratio of the unsampled event. Between integers it is bounded by the chord: the moment is a
-convex function of the order and zero at order 1 (van Erven & Harremoës 2014, arXiv:1206.2459), so a straight
-line between two orders lies above it.
+n, for a Poisson sample of an event whose two output distributions some relabeling swaps, it is the logarithm
+of the expansion of E[(1 - q + q R)^n] in powers of q R, with q the sampling rate and R the likelihood ratio
+of the unsampled event; for other samples and events a similar sum is a bound. Between integers it is bounded
+by the chord: the moment is a convex function of the order and zero at order 1 (van Erven & Harremoës 2014,
+arXiv:1206.2459), so a straight line between two orders lies above it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from . import sampled_events as se
 
 Moment = Callable[[float], float]
+# Names of event classes for the table of rules in `rdp_rules`.
 WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
 # The largest order that is computed: larger ones are not best where sampling helps. Infinite moments are
 # claimed above it.
@@ -80,7 +82,8 @@ def chord(at_integers: Moment) -> Moment:
 
 
 def gaussian(rate: float, noise: float) -> Moment:
-    """Return the moments of the Gaussian on a Poisson sample, at any order; `noise` is the noise multiplier.
+    """Return the moments of the Gaussian on a Poisson sample, at any order up to `LARGEST`; `noise` is the
+    noise multiplier, and `rate` is above 0 and below 1.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
@@ -90,12 +93,14 @@ def gaussian(rate: float, noise: float) -> Moment:
     """
     if noise == 0:
         return lambda order: math.inf
-    exact = chord(lambda order: _gaussian_integer(int(order), rate, noise))
+    by_chords = chord(lambda order: _gaussian_integer(int(order), rate, noise))
 
     def moment(order: float) -> float:
+        # Chords are valid at every order. The series has more terms than the order, and is tried up to order
+        # 256 only; that number is a convention.
         if order == math.floor(order) or order > 256:
-            return exact(order)
-        return min(exact(order), _gaussian_series(order, rate, noise))
+            return by_chords(order)
+        return min(by_chords(order), _gaussian_series(order, rate, noise))
 
     return moment
 
@@ -128,6 +133,7 @@ def _gaussian_series(order: float, rate: float, noise: float) -> float:
     sign, log_binomial, top = 1.0, 0.0, -math.inf
     for i in range(math.ceil(order) + 60):
         j = order - i
+        # The logarithms of the i-th terms below and above `split`, each without its integral of a Gaussian.
         low = log_binomial + i * log_rate + j * log_other + (i * i - i) / twice_variance
         high = log_binomial + j * log_rate + i * log_other + (j * j - j) / twice_variance
         first = low + _log_half_erfc((i - split) / (noise * math.sqrt(2)))
@@ -183,7 +189,8 @@ def _binomial_expansion(
     rate: float, inner: Moment, log_term: Callable[[int, int, float, float], float]
 ) -> Moment:
     """Return the moments ln(1 + sum of e^log_term(n, i, ln C(n, i), inner(i)) over i = 2 .. n), for orders n
-    up to 1024; the mechanism's own moments `inner` are computed once for all orders."""
+    up to 1024, by chords between them, and infinite above; the mechanism's own moments `inner` are computed
+    once for all orders."""
     inner_at = cache(inner)
 
     def moment_at(order: float) -> float:
@@ -211,6 +218,9 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     """Return the moments of any mechanism on a fixed-size sample without replacement, under replace, from its
     own moments `inner` at integer orders and its pure epsilon, if it has one.
 
+    With q the rate, m_j = inner(j) and eps the pure epsilon or infinity, the moment at order n is ln(1 + sum
+    of C(n, j) q^j t_j over j = 2 .. n), t_j = e^{m_j} min(2, (e^eps - 1)^j), and for j = 2 the lesser of that
+    and 4 (e^{m_2} - 1).
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 9.
     """
     # ln(e^epsilon - 1) for the pure epsilon
@@ -231,19 +241,20 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     return _binomial_expansion(rate, inner, log_term)
 
 
-# Above this mu the central moments of `gaussian_without_replacement` are not tried: from mu = 1.2 on they are
-# more than half of the plain moments and gain nothing, and the memory of their grid grows with mu.
+# Above this mu the central moments of `gaussian_without_replacement` are not tried, because the memory of
+# their grid grows with mu. They gain nothing there: from mu = 1.2 on they are more than half of the plain
+# moments.
 _NO_GAIN = 20.0
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
-    """Return the moments of the Gaussian on a fixed-size sample without replacement, under replace, at
-    integer orders up to 512.
+    """Return the moments of the Gaussian on a fixed-size sample without replacement, under replace: the
+    lesser of the bound below, up to order 512, and that of `without_replacement`, up to order 1024.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions p
     and q is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), with the
-    central moments B(i) = E_q[(p/q - 1)^i], instead of twice the j-th moment. For Gaussians ln B(i) is
-    `log_central_moment(i, mu)`.
+    central moments B(i) = E_q[(p/q - 1)^i], instead of 2 e^{m_j}, m_j being the j-th moment. For Gaussians ln
+    B(i) is `log_central_moment(i, mu)`.
     """
     if noise == 0:
         return lambda order: math.inf
@@ -297,7 +308,8 @@ def allocation(steps: int, noise: float) -> Moment:
                and s the noise multiplier (Feldman & Shenfeld 2025, arXiv:2502.08202; Chua et al. 2024,
                arXiv:2412.16802). Removing a unit: the multinomial expansion at integer orders
                (`allocation_moments`). Adding a unit: by Jensen's inequality the likelihood ratio of an output
-               x is at least e^{mean of (x_i - 1/2) / s² over i}, whose logarithm is normal.
+               x is at least e^{mean of (x_i - 1/2) / s² over i}, whose logarithm is normal. So the moment at
+               order a is at most (a - 1) (1 + (a - 1) / steps) / (2 s²).
     """
     if noise == 0:
         return lambda order: math.inf
@@ -315,7 +327,8 @@ def allocation(steps: int, noise: float) -> Moment:
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)
-        # Revealing which step holds the unit can only raise the divergence, and gives one Gaussian.
+        # Revealing which step holds the unit can only raise the divergence, and gives one Gaussian. Above
+        # order 256, where `removing` is infinite, this is the bound.
         revealed = order * (order - 1) / 2 * mu2 * (1 + 8 * _EPS)
         return min(revealed, max(removing(order), adding))
 

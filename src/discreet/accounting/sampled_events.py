@@ -23,9 +23,9 @@ from .events import Event, Gaussian, inherit
 class SampledWithoutReplacement(Event):
     """`event` on a sample of `sample` units, drawn uniformly without replacement from exactly `size` units.
 
-    For `replace` only (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Wang, Balle &
-    Kasiviswanathan 2019), where the size is public. `event` is for `replace` too: the noise multiplier of a
-    Gaussian is relative to the sensitivity to replacing one unit.
+    The price is proved for `replace` only, where the size is public (Balle, Barthe & Gaboardi 2018,
+    arXiv:1807.01647, Theorem 9; Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087). `event` is for
+    `replace` too: the noise multiplier of a Gaussian is relative to the sensitivity to replacing one unit.
     """
 
     event: Event
@@ -53,9 +53,9 @@ class TruncatedPoisson(Event):
     """`event` on a Poisson sample, with rate `rate`, of exactly `size` units; if it has more than `limit`
     units, a random `limit` of them are used.
 
-    For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run differs from the
-    untruncated one only if the sample has more than `limit` units. So the price is that of the untruncated
-    sample plus the cost of their distance in total variation (see `normal`).
+    The price is proved for `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run
+    differs from the untruncated one only if the sample has more than `limit` units. So the price is that of
+    the untruncated sample plus the cost of their distance in total variation (see `normal`).
     """
 
     event: Event
@@ -79,8 +79,8 @@ class RandomAllocation(Event):
     uniformly.
 
     With `selected=1` this is balls-in-bins batching (Chua et al. 2024, arXiv:2412.16802), one pass over the
-    data. For `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202). This event is the whole
-    pass; `event` is one step of it, which must be a Gaussian.
+    data. The price is proved for `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202).
+    This event is the whole pass; `event` is one step of it, which must be a Gaussian.
     """
 
     event: Event
@@ -96,7 +96,9 @@ class RandomAllocation(Event):
         inherit(self)
         if not isinstance(self.event, Gaussian):
             raise _require.fail(
-                "event", type(self.event).__name__, "a Gaussian: no other dominating pair is used"
+                "event",
+                type(self.event).__name__,
+                "a Gaussian: random allocation has no price for other noise",
             )
         require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
 
@@ -111,10 +113,10 @@ class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random
     permutation.
 
-    For `replace`: one sender's value is changed, and the number of senders is public. The price holds for any
-    adaptively chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). The
-    stronger bound of their later paper (arXiv:2208.04591) is not used, because by its errata it holds for a
-    restricted class of randomizers only.
+    The price is proved for `replace`: one sender's value is changed, and the number of senders is public. It
+    holds for any adaptively chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803,
+    Section 3). The stronger bound of their later paper (arXiv:2208.04591) is not used, because by its errata
+    it holds for a restricted class of randomizers only.
     """
 
     epsilon: Real
@@ -160,8 +162,8 @@ class Banded(Participation):
     """Every unit takes part in at most `times` steps, any two of them at least `bands` steps apart, and the
     strategy matrix has at most `bands` nonzero diagonals.
 
-    The columns of the steps of one unit are then orthogonal, and their squared norms add up (Choquette-Choo
-    et al. 2023, arXiv:2306.08153).
+    The matrix's columns for the steps of one unit are then orthogonal, and their squared norms add up
+    (Choquette-Choo et al. 2023, arXiv:2306.08153).
     """
 
     bands: int
@@ -227,8 +229,8 @@ def parts(event: Any) -> Event:
     more than one selected step.
 
     Let k be the number of selected steps and t the number of steps. A uniform choice of k of t steps is the
-    same as k disjoint random blocks of floor(t/k) steps each, and then one uniform step from each block. For
-    given blocks that is a k-fold composition of allocations with one selected step (Feldman & Shenfeld 2025,
-    arXiv:2502.08202).
+    same as k disjoint random blocks of floor(t/k) steps each, and then one uniform step from each block;
+    where k does not divide t, some random steps are in no block. For given blocks that is a k-fold
+    composition of allocations with one selected step (Feldman & Shenfeld 2025, arXiv:2502.08202).
     """
     return RandomAllocation(event=event.event, steps=event.steps // event.selected)

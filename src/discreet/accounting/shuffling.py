@@ -73,7 +73,7 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     larger.
 
     With eps0 the local epsilon, n the number of reports, and x = 8 sqrt(e^{eps0} ln(4/delta) / n) + 8
-    e^{eps0} / n (`spread`), it is ln(1 + x (1 - e^{-eps0}) / (1 + e^{-eps0} / (1 + x))).
+    e^{eps0} / n, it is ln(1 + x (1 - e^{-eps0}) / (1 + e^{-eps0} / (1 + x))).
     Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors'
     own code, for eps0 <= ln(n / (16 ln(4/delta))); for larger eps0 the local epsilon itself is returned.
 
@@ -85,10 +85,10 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     if local_epsilon > math.log(reports / (16 * math.log(4 / delta))):
         return float(local_epsilon)
     exp_local = math.exp(local_epsilon)
-    spread = 8 * math.sqrt(exp_local * math.log(4 / delta) / reports) + 8 * exp_local / reports
-    first = math.log1p(spread)
-    weight = -math.expm1(-local_epsilon) / (1 + math.exp(-local_epsilon - first))
-    return min(float(local_epsilon), math.log1p(weight * spread) * (1 + 1e-14))
+    x = 8 * math.sqrt(exp_local * math.log(4 / delta) / reports) + 8 * exp_local / reports
+    log1p_x = math.log1p(x)
+    weight = -math.expm1(-local_epsilon) / (1 + math.exp(-local_epsilon - log1p_x))
+    return min(float(local_epsilon), math.log1p(weight * x) * (1 + 1e-14))
 
 
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
@@ -101,8 +101,11 @@ def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
 
     def moment_at(order: float) -> float:
         if order * local_epsilon > 300:
+            # `_excess` would soon overflow. The divergence never exceeds the local epsilon.
             return (order - 1) * local_epsilon
         values = np.array([_excess(order, *bucket, local_epsilon) for bucket in losses])
+        # Every value is raised to the largest at this or a larger number of clones: `_average` needs values
+        # that do not rise with the number of clones.
         return math.log1p(_average(clones, np.maximum.accumulate(values[::-1])[::-1], local_epsilon, reports))
 
     return moment_at
@@ -114,7 +117,8 @@ def _check_arguments(local_epsilon: float, reports: int) -> None:
 
 
 def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
-    """Return the numbers of clones at which the buckets start, about `pieces` of them.
+    """Return the numbers of clones at which the buckets start, about `pieces` of them; with more of them the
+    bounds are tighter and take longer.
 
     More clones can only lower the divergence, because a clone could always be added afterwards. So every
     bucket is priced at the number of clones at its start. Buckets cover 12 standard deviations below the mean
@@ -122,8 +126,8 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
     """
     n, p = reports - 1, math.exp(-local_epsilon)
     center, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
-    spread = center + deviation * np.linspace(-12, 6, pieces)
-    return np.unique(np.clip(np.floor(np.concatenate([[0.0], spread])), 0, n))
+    points = center + deviation * np.linspace(-12, 6, pieces)
+    return np.unique(np.clip(np.floor(np.concatenate([[0.0], points])), 0, n))
 
 
 def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int) -> float:
@@ -156,11 +160,12 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
         inside = betainc(np.clip(k, 1, np.maximum(clones, 1)), np.maximum(clones - k + 1, 1), 0.5)
         return np.where(k <= 0, 1.0, np.where(k > clones, 0.0, inside))
 
+    # The first number a is A + D under P and A + 1 - D under Q, with P[D = 1] = b.
     without, with_one = tail(first), tail(first - 1)
     b = e / (1 + e)
-    plus = b * with_one + (1 - b) * without
-    minus = b * without + (1 - b) * with_one
-    return np.asarray(np.maximum(plus - exp_epsilon * minus, 0.0) + 1e-12 * plus)
+    p_tail = b * with_one + (1 - b) * without
+    q_tail = b * without + (1 - b) * with_one
+    return np.asarray(np.maximum(p_tail - exp_epsilon * q_tail, 0.0) + 1e-12 * p_tail)
 
 
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
@@ -175,19 +180,19 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
     e = math.exp(local_epsilon)
     reach = int(10 * math.sqrt(m)) + 2
     counts = np.arange(max(0, m // 2 - reach), min(m, m // 2 + reach + 1) + 1, dtype=np.float64)
-    steps = np.log(m - counts[:-1]) - np.log(counts[:-1] + 1)
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    log_ratios = np.log(m - counts[:-1]) - np.log(counts[:-1] + 1)
+    logs = np.concatenate([[0.0], np.cumsum(log_ratios)])
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
-    plus, minus = e * counts + m - counts, counts + e * (m - counts)
-    weights = weights * 2 * np.sqrt(plus * minus) / ((1 + e) * m)
-    return np.abs(np.log(plus) - np.log(minus)), weights * (1 + 1e-10)
+    p_factor, q_factor = e * counts + m - counts, counts + e * (m - counts)
+    weights = weights * 2 * np.sqrt(p_factor * q_factor) / ((1 + e) * m)
+    return np.abs(np.log(p_factor) - np.log(q_factor)), weights * (1 + 1e-10)
 
 
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
     """Return an upper bound of the sum of sqrt(P Q) (cosh((order - 1/2) L) - cosh(L / 2)) over counts, L the
     losses (see `rdp_rules`). Counts beyond 20 standard deviations have a probability of at most 2 e^{-200} by
-    Hoeffding's inequality, and are charged the largest loss."""
+    Hoeffding's inequality, and are charged the largest loss; e^{-199} in the code leaves a margin."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
     beyond = (
         2
