@@ -73,7 +73,7 @@ class Solver:
     `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
     `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
     window may misplace, `seen` is the curve of delta of the last pass, for planning the next one, and
-    `line_interval` is a delta with the interval that the line gave for it.
+    `line_interval` is a delta with the interval that `_interval_by_line` or `_line` gave for it.
     """
 
     def __init__(self, composition: Composition, delta: float) -> None:
@@ -100,7 +100,7 @@ class Solver:
 
     def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
         """Return an interval of epsilon that needs no lattice: of one release by its tail probabilities, of
-        many steps by the integral along a line; None if neither applies.
+        many steps by the integral along a line; None if neither applies or the line gives none.
 
         The last interval is returned again if delta exceeds the one it was computed for by rounding only.
         """
@@ -117,7 +117,8 @@ class Solver:
 
     def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
         """Return the interval of epsilon by the integral along a line, searched around `near`; None unless
-        all parts are sampled Gaussians, or if the line would be too long."""
+        all parts are sampled Gaussians without further mass at infinite loss, or if the line would be too
+        long."""
         steps = [
             (part.pair, part.times, part.offset)
             for part in self.parts
