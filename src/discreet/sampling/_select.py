@@ -176,8 +176,8 @@ def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
     """Return a lower and an upper bound on -ln(u / 2**64).
 
-    The rounding errors of u, of both logs (at most 45) and of their difference add up to less than 64 *
-    error.
+    The rounding errors of u, of both logs (at most 45) and of their difference add up to less than
+    64 * error.
     """
     with np.errstate(divide="ignore"):
         middle = 64 * np.log(2.0) - np.log(u)

@@ -6,8 +6,8 @@ same steps on integers of the same lengths (see `_exponential`), and the draw is
 (`lift`) plus its value, so that small values are not shorter integers. The number of rejected proposals tells
 nothing: attempts are independent, so that it is independent of the one that is accepted. What remains: an
 attempt that its first bits do not decide (one in about 2**55) takes longer, and for a draw beyond 20 scales,
-which has probability 2**-28, the prefix of U is a digit shorter (a digit is one of the `DIGIT` = 30 bits
-each of which Python integers consist).
+which has probability 2**-28, the prefix of U is a digit shorter (Python stores an integer in digits of
+`DIGIT` = 30 bits).
 
 `lifted` is the constant that a draw is returned with, 0 for none; `Logarithm.lift` is another such constant,
 for -ln(U).

@@ -31,8 +31,8 @@ from .solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
-# The share of delta that is the P-mass of all tails that are cut off single events and counted as infinite
-# loss: far below the relative width of the intervals that are returned, about 1e-4.
+# The P-mass, as a share of delta, of all tails that are cut off single events and counted as infinite loss:
+# far below the relative width of the intervals that are returned, about 1e-4.
 _TAIL = 1e-8
 # The mass of such tails where delta is sought and not known yet: far below every delta that has digits here
 # (docs/pld.md: about 1e-15).

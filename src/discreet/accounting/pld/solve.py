@@ -39,7 +39,8 @@ _PASSES = 7
 _FINER = 0.3
 # The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
 _ACCEPTED = 6e-5
-# The number of lattice points from which on no finer mesh is tried.
+# The number of lattice points from which on no finer mesh is tried; a quarter of it in the widest
+# floating-point type, which is slower.
 _LARGEST = 2**20
 # The number of steps from which on the integral along a line is tried before the lattice.
 _MANY = 64
@@ -160,7 +161,8 @@ class Solver:
         `remaining` is delta less the mass at infinite loss. In each pass `extra` makes the window and the
         tails finer where delta hardly depends on epsilon, and `error` estimates what the mesh added to
         epsilon: from the difference between two passes (it grows with the square of the mesh), and from the
-        spread of losses in their cells.
+        spread of losses in their cells. `before` and `width` are the bound and the mesh of the pass before,
+        and `shrink` is the factor by which the planned mesh is made finer.
         """
         theta, shrink = self.theta, 1.0
         plan = (

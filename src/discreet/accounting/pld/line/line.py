@@ -6,9 +6,9 @@ interval without a lattice.
 where M(z) = E exp(z L) is the moment generating function of one step's loss and n the number of steps (steps
 of several kinds: a product of such powers). It is computed by the trapezoidal rule in u. The error of the
 rule is the sum of e^(theta k W) delta(epsilon + kW) over k = ±1, ±2, ..., with W the period 2 pi / spacing:
-all terms are positive, and bounded by Chernoff. The integrand is multiplied by a Gaussian kernel e^(tau²
-z(z+1) / 2), so that the line can end. The kernel is the transform of one more (tiny) Gaussian release of
-shift tau: it makes the upper bound larger, and what it added is bounded by another such integral and
+all terms are positive, and bounded by Chernoff. The integrand is multiplied by a Gaussian kernel
+e^(tau² z(z+1) / 2), so that the line can end. The kernel is the transform of one more (tiny) Gaussian release
+of shift tau: it makes the upper bound larger, and what it added is bounded by another such integral and
 subtracted from the lower bound.
 
 A run is one outcome of the whole composition. Where huge losses ("jumps") are rare, runs are sorted by their
@@ -68,7 +68,7 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
     with np.errstate(divide="ignore"):
         above, below = (np.where(sign * gap > 0, log_excess / np.abs(gap), np.inf) for sign in (1, -1))
     up, down = above.argmin(axis=1), below.argmin(axis=1)
-    # t = 0 is an exponent, but no tilt
+    # 0 may be an exponent of Chernoff's bound, but not the tilt
     each_tilt, t = np.arange(len(t) - 1), t[1:]
     needed = np.maximum(above[each_tilt, up], below[each_tilt, down])
     needed = np.where(log[1:] - aim.log_delta < _LOG_CANCELLATION + np.log1p(t), needed, np.inf)
@@ -157,8 +157,7 @@ class Line:
 
         With jumps it is (c + j)^n - c^n, at most (|c| + J)^n - |c|^n with J >= |j| the odds of a jump, which
         grows with |c|. `core` is the log of the bound on |c|^n, `more` the log of that on
-        ((|c| + J) / |c|)^n. A bound
-        of e^-120 is small enough for every use.
+        ((|c| + J) / |c|)^n. A bound of e^-120 is small enough for every use.
         """
         core, more = np.zeros(len(u)), np.zeros(len(u))
         for step, tilted, (odds, error) in zip(
@@ -193,7 +192,7 @@ class Line:
         u: Array = first * GROWTH ** np.arange(
             math.ceil(math.log(last / first) / math.log(GROWTH)) + 1, dtype=np.float64
         )
-        # of |kernel| at u = 0
+        # the log of |kernel| at u = 0
         log_kernel = 0.5 * tau * tau * (theta * theta + theta)
         log = self._faded(tilted_steps, u) + log_kernel - 0.5 * (tau * u) ** 2
         # the lengths of the intervals, each with one term of the rule more, over pi
@@ -324,10 +323,10 @@ def powers(
            e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
 
     In the code: `log` and `angle` are those of c^n, `log_ratio` and `angle_ratio` those of (1 + j/c)^n;
-    `log` is also A, `largest` is B, and a, b are their errors; u is the unit roundoff.
+    `log` is also A, `largest` is B, and a, b are their errors.
     """
     dtype = tilted_steps[0].core.weight.dtype
-    u = unit(dtype != np.float64)
+    roundoff = unit(dtype != np.float64)
     log, angle, a = np.zeros(count, dtype), np.zeros(count, dtype), np.zeros(count)
     log_ratio, angle_ratio, largest, b = (
         np.zeros(count, dtype),
@@ -338,12 +337,12 @@ def powers(
     for step, tilted, odds in zip(steps, tilted_steps, total.odds, strict=True):
         n = step.times
         z, error = transform.phi_minus_one(tilted.core, spacing, count)
-        size, turn, wrong = log_one_plus(z, error, u)
+        size, turn, wrong = log_one_plus(z, error, roundoff)
         log, angle = log + n * size, angle + n * turn
-        a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
+        a += n * wrong + 4 * roundoff * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if tilted.far is not None:
             size, turn, larger, wrong = _jumping(
-                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, u
+                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, roundoff
             )
             log_ratio, angle_ratio, largest, b = (
                 log_ratio + n * size,
@@ -363,7 +362,7 @@ def powers(
     )
     imag = np.exp(negative) * np.sin(angle_ratio)
     value = np.exp(log + positive) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
-    rounding = 16 * u * np.exp(log + positive) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
+    rounding = 16 * roundoff * np.exp(log + positive) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
     error = np.exp(plain + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
         plain + largest + b
     ) * np.expm1(-b)
@@ -371,19 +370,21 @@ def powers(
 
 
 def _jumping(
-    core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], u: float
+    core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], roundoff: float
 ) -> tuple[Complex, Complex, Array, Array]:
     """Return the log and the angle of 1 + j/c, the log of 1 + |j| / |c|, and a bound on how much that log
     grows by errors.
 
     `core` is c, and j is odds[0] times 1 + `far`, where odds[1] bounds the relative error of the odds and
-    `far_error` the error of `far`; u is the unit roundoff.
+    `far_error` the error of `far`.
     """
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
-    error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300
-    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, u)
-    moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(log_ratio) + np.abs(angle_ratio)).astype(
-        np.float64
+    error = (
+        (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * roundoff * (odds[0] + j_size) + 1e-300
     )
+    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, roundoff)
+    moved = np.log1p(error / (size + j_size)) + 16 * roundoff * (
+        np.abs(log_ratio) + np.abs(angle_ratio)
+    ).astype(np.float64)
     return log_ratio, angle_ratio, np.log1p(j_size / size) * (1 + 1e-12), moved * (1 + 1e-9)

@@ -300,8 +300,8 @@ def ladder(moments: StepMoments, aim: Aim, offset: float, are_rare: bool) -> lis
     """Return disjoint levels that together hold all runs and whose lines are short: one or two up to about
     three times epsilon, and one for each further factor `_RUNG` up to the largest loss.
 
-    `offset` is the sum of all offsets. If jumps `are_rare` (`rare`), runs of small losses
-    only are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
+    `offset` is the sum of all offsets. If jumps `are_rare` (`rare`), runs of small losses only
+    are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
     """
     size = aim.epsilon + offset
     mean, deviation = moments.spread(size)

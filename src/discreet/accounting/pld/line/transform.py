@@ -9,8 +9,8 @@ integrates.
 Symbols: L is the loss drawn under P, q the sampling rate, sigma the noise of the pair and mu = 1 / sigma; t
 is the noise in standard deviations, with the standard normal density; r(t) = 1-q + q e^(mu t - mu²/2) is the
 likelihood ratio, so that L = log r when a unit is removed and L = -log r when one is added; p is the power of
-r with which M(theta) is the integral of density * r^p; u is a frequency, except in `_errors`, where it is the
-unit roundoff. Factors such as 1 + 1e-9 round bounds outwards.
+r with which M(theta) is the integral of density * r^p; u is a frequency. Factors such as 1 + 1e-9 round
+bounds outwards.
 """
 
 from __future__ import annotations
@@ -202,21 +202,23 @@ def weights(
 
 
 def _errors(
-    pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
+    pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, roundoff: float
 ) -> tuple[Array, Array]:
     """Return bounds on the relative error of density * r^p and on the absolute error of log r, at nodes t
     that are themselves rounded.
 
-    `ratio` is log r(t), `log` the log of density * r^p less its maximum, u the unit roundoff. share(t) =
+    `ratio` is log r(t), `log` the log of density * r^p less its maximum. share(t) =
     q e^(mu t - mu²/2) / r(t) is how much of a relative error of the exponential reaches r.
     """
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
     exponent = mu * t - mu * mu / 2
     share = np.exp(np.minimum(exponent + math.log(pair.rate) - ratio, 0.0)) * (1 + 1e-9)
-    ratio_error = u * (8 * share * (np.abs(exponent) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio))
+    ratio_error = roundoff * (
+        8 * share * (np.abs(exponent) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio)
+    )
     depth = np.abs(log).astype(np.float64) + np.abs(p * ratio)
-    return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
+    return np.asarray(roundoff * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
 
 
 def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:

@@ -329,7 +329,7 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
         float(np.max(error_within / np.maximum(within, 1e-290))),
     )
     size = 2**10
-    # so long that the sum hardly ever wraps around; where it does, its remainder is what is seen
+    # so long that nearly all values of the sum are different modulo the size
     while size < _LARGEST and size * mesh < 24 * deviation * math.sqrt(steps) + 2 * top:
         size *= 2
     q, error_q = powers([(without, steps)], size)

@@ -2,9 +2,9 @@
 or through a sample of fixed size.
 
 P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
-`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are rough losses with P-masses,
-for planning only, and `measure(edges, refs)` returns for each cell between two edges its P-mass and its
-excess P - e^ref Q, with bounds on their errors.
+`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are ascending losses
+with about their P-masses, for planning, and `measure(edges, refs)` returns for each cell between two edges
+its P-mass and its excess P - e^ref Q, with bounds on their errors.
 """
 
 from __future__ import annotations
@@ -122,10 +122,11 @@ def bounded_range(epsilon: float) -> Wedge:
     bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-           mean-preserving spread of Q/P), whose delta at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon -
-           1), largest at t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum
-           over t of curves convex in e^x is convex, hence the curve of a pair (Zhu, Dong & Wang 2022,
-           arXiv:2106.08567): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+           mean-preserving spread of Q/P), whose delta at x is
+           (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t = (epsilon + x) / 2 (Dong, Durfee &
+           Rogers 2020, arXiv:1909.13830). The supremum over t of curves convex in e^x is convex, hence the
+           curve of a pair (Zhu, Dong & Wang 2022, arXiv:2106.08567):
+           (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
@@ -248,9 +249,9 @@ class FixedSizeSampledPair:
     """Is a symmetric pair seen through a sample of fixed size (a share q of all units), for replacing a unit.
 
     Losses above 0 are distributed as for (1-q) Q + q P against Q, losses below 0 as for P against
-    (1-q) P + q Q, and the remaining mass is at loss 0. This is the pair of the curve q delta(log(1 + (e^x -
-    1) / q)) at epsilon x >= 0 and its mirror image below 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
-    Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    (1-q) P + q Q, and the remaining mass is at loss 0. This is the pair of the curve
+    q delta(log(1 + (e^x - 1) / q)) at epsilon x >= 0 and its mirror image below 0 (Balle, Barthe & Gaboardi
+    2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
     pair: DominatingPair
