@@ -104,7 +104,7 @@ def test_a_line_without_its_correction_for_the_kernel_is_caught():
     line = line_of(pair, 1, 0.7, single.delta(pair, 0.7)[0], 0.03)
     line.density_terms = 0 * line.density_terms
     line.errors[1] = (0.0, 0.0)
-    line.cut_density = 0.0
+    line.rest_density = 0.0
     assert line.read(0.7).low > single.delta(pair, 0.7)[1]
 
 

@@ -24,8 +24,8 @@ Bools = npt.NDArray[np.bool_]
 
 # Coins tossed at once: few calls, and arrays that stay in the processor's caches.
 _CHUNK = 1 << 15
-# The largest error that is assumed of exp(-x) by numpy less U by its prefix; see `exp_coins`. Tests compare
-# numpy with mpmath.
+# The largest error that is assumed of the difference exp(-x) - U, where numpy computes exp(-x) and a prefix
+# stands for U; see `exp_coins`. Tests compare numpy with mpmath.
 _FLOAT_ERROR = 2.0**-46
 
 
@@ -50,7 +50,7 @@ def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
     """Toss `n` independent coins, each True with probability exactly exp(-x).
 
     Guarantee: independent Bernoulli(exp(-x)) for every rational x >= 0; no rounding enters.
-    Proof:     as `bernoulli`, with certified digits of exp(-x) (`_bounds.exp_neg`).
+    Proof:     as `bernoulli`, with proved bounds on the binary digits of exp(-x) (`_bounds.exp_neg`).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -92,7 +92,8 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
 
     Guarantee: independent; no rounding enters.
     Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp
-               and of the 53 bits of U that are known; elsewhere by `_bounds.below` on certified digits.
+               and of the 53 bits of U that are known; elsewhere by `_bounds.below`, with proved bounds on the
+               digits of exp(-x) and more bits of U.
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-48 (checked by the
                tests).
     """
@@ -122,12 +123,12 @@ def exp_coins(
     entropy: Entropy,
     error: float = _FLOAT_ERROR,
 ) -> Bools:
-    """Toss coins U < exp(-exact(i)), from xs within a factor 1 + 2**-49 of exact, and the first 53 bits of
-    each U.
+    """Toss coins that fall heads if U < exp(-exact(i)), from `xs`, where xs[i] is within a factor 1 + 2**-49
+    of exact(i), and `prefixes`, the first 53 bits of each U.
 
     Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error is at most
-           2**-48, and 2**-53 of U is unknown. Together they are below `error`, which is how far the computed
-           difference of the two may be off.
+           2**-48, and 2**-53 of U is unknown. Together they are below `error`, so that a
+           computed difference of exp(-x) and U that exceeds `error` has the right sign.
     """
     margin = np.exp(-xs)
     margin -= prefixes.astype(np.float64) * 2.0**-53
@@ -175,11 +176,12 @@ def _coins_up(
     """Return which of n coins are True, as indices counted from `start`: decided by the first 16 bits of each
     coin's U, and by more bits where these do not decide.
 
-    `low` and `high` are the 16 digits of the probability. Only the last two lines work on 64-bit indices,
-    since at high rates nearly all indices are kept.
+    `low` and `high` are 2**16 times the probability, rounded down and up. The mask is made before any 64-bit
+    index, as at high rates nearly all indices are kept.
     """
     prefixes = entropy.shorts(n)
     mask: Bools = prefixes < low
+    # if low == high, a prefix equal to low means U >= the probability
     if low < high:
         for i in np.flatnonzero(prefixes == low).tolist():
             mask[i] = _bounds.below(low, 16, digits, entropy)
@@ -189,7 +191,8 @@ def _coins_up(
 
 
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:
-    """Toss n coins of the probability that `digits` describes."""
+    """Toss n coins of the probability that `digits` describes: digits(b) are integers not above and not below
+    2**b times the probability."""
     low, high = digits(16)
     # probability 1 or 0
     if low == 1 << 16 or high == 0:

@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
-# Bytes encrypted per call: few calls, and buffers that stay in the processor's caches.
-_BLOCK = 1 << 18
-_ZEROS = memoryview(bytes(_BLOCK))
-# Bytes drawn under one key: 2**28 blocks of AES, far below the 2**64 at which the stream can be told from
-# uniform bits.
+# Bytes encrypted per call of the cipher: few calls, and buffers that stay in the processor's caches.
+_PIECE = 1 << 18
+_ZEROS = memoryview(bytes(_PIECE))
+# Bytes drawn under one key: 2**28 blocks of AES (16 bytes each), far below the 2**64 at which the stream can
+# be told from uniform bits.
 _REKEY_AFTER = 1 << 32
 # The cipher's `update_into` requires a buffer longer than its output by one AES block less one byte.
 _CIPHER_MARGIN = 15
@@ -116,11 +116,11 @@ class Entropy:
         """Write the next `size` bytes of the stream to the beginning of the buffer. The cipher writes bytes
         directly where `_CIPHER_MARGIN` more follow in the buffer; the last ones are copied otherwise."""
         with self._lock:
-            # true after a fork that bypassed Python's hooks
+            # true after a fork that bypassed Python's hooks, or in which no new key could be obtained
             if self._pid != os.getpid():
                 self._forked()
-            for start in range(0, size, _BLOCK):
-                length = min(_BLOCK, size - start)
+            for start in range(0, size, _PIECE):
+                length = min(_PIECE, size - start)
                 direct = max(0, min(length, len(buffer) - _CIPHER_MARGIN - start))
                 if direct:
                     self._stream.update_into(_ZEROS[:direct], buffer[start:])
@@ -185,17 +185,17 @@ class SeededEntropy(Entropy):
         self._key = hashlib.sha256(b"next:" + self._key).digest()
 
     def _forked(self) -> None:
-        """Do nothing: a seeded stream repeats by design, and a child continues where its parent was."""
+        """Keep the stream: it repeats by design, and a child continues where its parent was."""
         self._pid = os.getpid()
 
 
 class EntropyStream(Entropy):
-    """A stream of AES-256 in counter mode under a key drawn from another stream: for long noise, twice as
-    fast.
+    """A stream of AES-256 in counter mode under a key drawn from another stream: for long noise, as it is
+    twice as fast as `Entropy`.
 
     It is GCM without its tag, which is counter mode with faster code in OpenSSL. Locks, forks and new keys
-    are handled as in every `Entropy`, but a forked child takes its key from the operating system, and so
-    depends on no other stream.
+    are handled as in every `Entropy`, but after a fork the child takes its key from the operating system, and
+    so depends on no other stream; if the source is seeded, the child continues as in `SeededEntropy`.
     """
 
     def __init__(self, source: Entropy) -> None:

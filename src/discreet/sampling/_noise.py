@@ -4,8 +4,8 @@ sampler.
 Narrow distributions are inverted with a table of all their values. Wide distributions are cut into cells of
 2**shift integers: the cell comes from a table, the offset in the cell is uniform, and a last coin, nearly
 always heads, makes up for the slope of the weights inside the cell (rejection sampling). No logarithm is
-taken, and floats decide a coin only where its U is further from the probability of heads than all float
-errors.
+taken. A coin falls heads if a uniform number U on [0, 1) is below the probability of heads; floats decide
+this only where the two are further apart than all float errors.
 
 The first 16 bits of a draw decide most values, but those in the tails less often. So that the time of a call
 does not tell how many draws were undecided, a fixed number of draws is looked up a second time with more
@@ -190,7 +190,8 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
             f_low, f_high = f_low * ratio_low >> bits, -(-f_high * ratio_high >> bits)
             ratio_low, ratio_high = ratio_low * curve_low >> bits, -(-ratio_high * curve_high >> bits)
             tail = -(-(f_high << bits) // (unit - ratio_high))
-            # All weights that are left out add up to less than 2**(24 - bits) of the first.
+            # All weights that are left out add up to less than 2**(24 - bits) of the first, or twice that if
+            # mirrored. `ends` is false, as there are infinitely many of them.
             if tail < 1 << 24:
                 return Weights(low, high, copies * tail, ends=False)
             low += [f_low] * copies
@@ -293,24 +294,28 @@ class _Wide:
         allowed = Fraction(1, 32)
         first = self.shape.cost(step)
         curve = 2 * self.shape.square * step * step
+        # without a quadratic term d is the same in all cells
         cells = int((allowed - first) / curve) + 1 if curve else 1 << 30
         return int((1 - allowed) * (1 << 16)), cells if first <= allowed else 0
 
     def draw(self, n: int, entropy: Entropy) -> Integers:
-        """Return n draws: proposals for all, then again for those that were rejected."""
+        """Return n draws: proposals for all, then again for those that were rejected.
+
+        `again` are the positions that are looked up a second time; only there can a proposal be rejected.
+        """
         out = np.empty(n, np.int64 if self.shift <= _NATIVE_SHIFT else object)
-        undecided, words = self._fill(out, entropy)
-        while len(undecided):
+        again, words = self._fill(out, entropy)
+        while len(again):
             values, heads = self._settle(words, entropy)
             # Python integers: always for huge scales, otherwise if a value has more than 62 bits
             if values.dtype == object:
                 out = out.astype(object, copy=False)
-            out[undecided] = values
-            undecided = undecided[~heads]
-            fresh = np.empty(len(undecided), out.dtype)
-            still, words = self._fill(fresh, entropy)
-            out[undecided] = fresh
-            undecided = undecided[still]
+            out[again] = values
+            rejected = again[~heads]
+            fresh = np.empty(len(rejected), out.dtype)
+            fresh_again, words = self._fill(fresh, entropy)
+            out[rejected] = fresh
+            again = rejected[fresh_again]
         return out
 
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
@@ -318,8 +323,8 @@ class _Wide:
 
         One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the offset in
         the cell. A draw that they decide is decided in the same way when it is looked up again: more bits of
-        cell and coin change neither. Only the bits of `_lengthen` are drawn anew then, which is another
-        uniform draw of them.
+        cell and coin change neither. Only the bits that `_lengthen` appends are drawn anew then; the old
+        ones are discarded, and the new ones are as uniform.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):

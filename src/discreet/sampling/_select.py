@@ -3,7 +3,7 @@ scores were never rounded.
 
 Each candidate's noise is a function of a uniform number U of which 64 bits are drawn (a word). Floats give an
 interval for every noisy score; candidates whose intervals overlap, if their order decides the selection, are
-compared with certified arithmetic and as many more bits of U as it takes.
+compared by integers that are proved to enclose them (`_bounds`), with as many more bits of U as it takes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ._uniform import integers
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
-# The largest relative error that is assumed of numpy's log and log1p and the operations around them; tests
-# compare numpy with mpmath.
+# The largest relative error that is assumed of numpy's log and log1p (2**-48) together with the operations
+# around them; tests compare numpy with mpmath.
 _FLOAT_ERROR = 2.0**-46
 
 
@@ -89,8 +89,8 @@ def top_k_gumbel_rows(
     compared at once.
 
     Guarantee: exactly the distribution of `top_k_gumbel` for each row, independent between rows.
-    Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
-               order; each other row is decided as a vector is (`_decide`), with the bits that were drawn.
+    Proof:     a row is decided by its float intervals where none of the first k overlaps with one after it;
+               each other row is decided as a vector is (`_decide`), with the bits that were drawn.
     Assumes:   as `top_k_gumbel`.
 
     >>> from discreet.sampling import SeededEntropy
@@ -118,6 +118,7 @@ def top_k_gumbel_rows(
     gaps = scores - scores.max(axis=1, keepdims=True)
     words = entropy.words(rows * width).reshape(rows, width)
     low, high = _GUMBEL.floats(words, _FLOAT_ERROR)
+    # A larger rate changes no order (see `_offsets`).
     offsets = gaps.astype(np.float64) * min(_require.float_or_inf(exact_rate), 1e280)
     rounding = np.abs(offsets) * _FLOAT_ERROR
     low += offsets - rounding
@@ -138,6 +139,7 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
         order = np.argsort(-low, axis=1, kind="stable")
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
         after = np.maximum.accumulate(ends, axis=1)[:, ::-1][:, 1 : k + 1]
+        # where k is the width, the last candidate has none after it
         starts = np.take_along_axis(low, order, axis=1)[:, : after.shape[1]]
         return order[:, :k].astype(np.int64, copy=False), np.asarray((starts > after).all(axis=1))
     rows = np.arange(len(low))
@@ -157,8 +159,9 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
 @dataclass(frozen=True, slots=True)
 class _Noise:
     """Holds how noise is computed from a uniform U: `floats` returns lower and upper ends for words of 64
-    bits of U and an assumed float error; `certified` returns integers around 2**bits times the noise for a
-    prefix of U of any length (prefix, length, bits), or None if the noise may be infinite."""
+    bits of U and an assumed float error; `certified`, called with (prefix, length, bits), returns two
+    integers between which 2**bits times the noise is proved to lie for every U whose first `length` bits are
+    `prefix`, or None if the noise may be infinite."""
 
     floats: Callable[[Words, float], tuple[Floats, Floats]]
     certified: Callable[[int, int, int], tuple[int, int] | None]
@@ -173,7 +176,8 @@ def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
     """Return a lower and an upper bound on -ln(u / 2**64).
 
-    The rounding errors of u, of both logs (at most 45) and of their difference add up to less than 64 error.
+    The rounding errors of u, of both logs (at most 45) and of their difference add up to less than
+    64 * error.
     """
     with np.errstate(divide="ignore"):
         middle = 64 * np.log(2.0) - np.log(u)
@@ -190,12 +194,12 @@ def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """Return certified bounds on Laplace noise. The sign is the lowest bit of the first word, which is bit 64
-    of the prefix, counted from its highest bit; all other bits are those of U."""
+    """Return what `_Noise.certified` does for Laplace noise. The sign is the lowest bit of the first word,
+    the 64th of the prefix counted from its highest bit; all other bits are those of U."""
     sign = prefix >> (length - 64) & 1
     rest = length - 64
-    size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
-    enclosure = _bounds.minus_log(size, length - 1, bits)
+    u_prefix = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
+    enclosure = _bounds.minus_log(u_prefix, length - 1, bits)
     if enclosure is None:
         return None
     return (-enclosure[1], -enclosure[0]) if sign else enclosure
@@ -214,7 +218,8 @@ def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _gumbel_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """Return certified bounds on Gumbel noise; None if U may be 0 or 1, or the inner logarithm 0."""
+    """Return what `_Noise.certified` does for Gumbel noise; None if U may be 0 or 1, or the inner logarithm
+    0."""
     if prefix == 0 or prefix + 1 == 1 << length:
         return None
     inner = bits + length
@@ -302,7 +307,7 @@ def _decide(
     entropy: Entropy,
 ) -> list[int]:
     """Return the indices of the k largest noisy scores, largest first, from their float intervals [low, high]
-    and, where these overlap, from certified arithmetic and further bits of U."""
+    and, where these overlap, from proved bounds (`_Candidate`) and further bits of U."""
     cut = np.partition(low, len(low) - k)[len(low) - k]
     kept = np.flatnonzero(high >= cut)
     kept = kept[np.argsort(-low[kept], kind="stable")]

@@ -6,7 +6,11 @@ same steps on integers of the same lengths (see `_exponential`), and the draw is
 (`lift`) plus its value, so that small values are not shorter integers. The number of rejected proposals tells
 nothing: attempts are independent, so that it is independent of the one that is accepted. What remains: an
 attempt that its first bits do not decide (one in about 2**55) takes longer, and for a draw beyond 20 scales,
-which has probability 2**-28, the prefix of U is a digit shorter.
+which has probability 2**-28, the prefix of U is a digit shorter (Python stores an integer in digits of
+`DIGIT` = 30 bits).
+
+`lifted` is the constant that a draw is returned with, 0 for none; `Logarithm.lift` is another such constant,
+for -ln(U).
 
 U is a uniform number on [0, 1), a prefix its first bits as an integer.
 """
@@ -42,7 +46,7 @@ class _Floor:
 
     def __call__(self, prefix: int) -> tuple[int, int]:
         """Return a lower and an upper bound on floor(-ln(U) / x) + lifted, for U in [prefix, prefix + 1) /
-        2**(bits - 2).
+        2**(bits - MARGIN).
 
         Proof: -ln(U) > 0 lies between the ends of `enclose` minus their lift; 1/x lies between slope and
                slope + 1, in units of 2**(bits - shift); so -ln(U) / x lies between the two products.
@@ -91,8 +95,8 @@ def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 
 def working_bits(x: Fraction) -> int:
-    """Return with how many bits -ln(U) is computed at first: about 64 more than -ln(U) / x has before its
-    point, so that they nearly always decide."""
+    """Return with how many bits -ln(U) is computed at first: about 64 more than the integer part of
+    -ln(U) / x has, so that they nearly always decide."""
     return round_up(66 + (x.denominator // x.numerator).bit_length())
 
 
@@ -146,7 +150,7 @@ class _Coin:
 
     def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
         """Return whether acceptance is certain, and whether it is possible, for all U in
-        [prefix, prefix + 1) / 2**(bits - 2).
+        [prefix, prefix + 1) / 2**(bits - MARGIN).
 
         Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is
                (a size - b)² / (2 v w scale²). Multiplied by the denominator and expanded, with the negative

@@ -40,13 +40,13 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     draw = _small if bound <= 1 << 32 else _draw_masked
     for start in range(0, n, _CHUNK):
         part = out[start : start + _CHUNK]
-        open_: Any = slice(None)
+        unfilled: Any = slice(None)
         missing = len(part)
         while missing:
             values, kept = draw(bound, missing, entropy)
-            part[open_] = values
-            open_ = np.flatnonzero(~kept) if isinstance(open_, slice) else open_[~kept]
-            missing = len(open_)
+            part[unfilled] = values
+            unfilled = np.flatnonzero(~kept) if isinstance(unfilled, slice) else unfilled[~kept]
+            missing = len(unfilled)
     return out
 
 
@@ -55,7 +55,7 @@ def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
 
     Guarantee: each of the n! orders has probability exactly 1 / n!.
     Proof:     the order of independent uniform keys, given that all differ; renaming positions maps that
-               event to itself, so every order is equally likely. Keys that collide are all drawn again.
+               event to itself, so every order is equally likely. If two keys collide, all are drawn again.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -107,7 +107,7 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
 
     Guarantee: exactly this distribution; an index of weight 0 never occurs.
     Proof:     a uniform integer below the sum falls in i's interval of the cumulated weights, which holds
-               weights[i].
+               weights[i] integers.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy

@@ -3,8 +3,9 @@ on epsilon and delta, intervals for both, and whether an event can be bounded at
 
 The normal form of an event (`Normal`, variable `form`) holds its parts with their counts, its own failure
 probability `form.delta`, and a total-variation distance. A `Composition` holds the pairs of distributions of
-all parts for one direction, removing or adding a unit; a `Solver` computes its bounds. Private functions in
-`_above` return upper bounds, those in `_below` lower bounds, of the parts alone.
+all parts for one direction, removing or adding a unit; a `Solver` computes its bounds. The functions `_above`
+and `_delta_above` return upper bounds, `_below` and `_delta_below` lower bounds, of the parts alone, without
+the failure probability and the distance.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from .solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
-# The share of delta that tails may have that are cut off single events and counted as infinite loss: far
-# below the relative width of the intervals that are returned, about 1e-4.
+# The P-mass, as a share of delta, of all tails that are cut off single events and counted as infinite loss:
+# far below the relative width of the intervals that are returned, about 1e-4.
 _TAIL = 1e-8
 # The mass of such tails where delta is sought and not known yet: far below every delta that has digits here
 # (docs/pld.md: about 1e-15).
@@ -98,11 +99,13 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     upper = _epsilon(event, delta, solved)
     if delta == 1 or rules.without_noise(normal(event)):
         return upper, upper
+    # every part attains its own pair, so that the pure epsilon is attained
     if delta == 0 and ev.leaves(attained(event)) == ev.leaves(event):
         return upper, upper
     failure = _failure_probability(event)
     # At delta 0 a tiny delta takes its place: a lower bound on epsilon at a larger delta holds at 0 too.
     remaining = ((float(delta) or _TINY) - failure) / (1 - failure) * (1 + 1e-12)
+    # some mechanism fails with a probability of delta or more: no epsilon holds, and `upper` is infinite
     if remaining <= 0:
         return upper, upper
     lower = _within_floats(lambda: _below(normal(attained(event, upper)), remaining, solved), 0.0)

@@ -3,10 +3,12 @@ theorem. Events without a row are refused by name.
 
 Events come in normal form (`..normal`): an event with the price of another has become that other event, and
 the delta of events that can fail has been split off. `merged` then makes one Gaussian of all unsampled ones,
-and adds up the rho of all events that are known only through zero-concentrated privacy.
+and adds up the rho of all events that are priced by zero-concentrated privacy alone.
 
 In all rules `tail` is the P-mass that may be cut off and counted as infinite loss: a larger one is looser and
-never wrong. Parameters are rounded so that upper pairs cost more and lower pairs cost less.
+never wrong. Parameters are rounded so that upper pairs cost more. Lower pairs that are built separately have
+parameters that are rounded so that they cost less; a lower pair that is the upper one itself, and
+`two_candidates`, have the parameter of the upper pair, a few units in the last place from the event's.
 """
 
 from __future__ import annotations
@@ -43,14 +45,16 @@ from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_resp
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
-# Up to this many exponential mechanisms are priced both ways, one by one and by the block (`pairs.choices`),
-# as either may be tighter; beyond, by the block alone. Changes tightness and time only; not measured.
+# Up to this many exponential mechanisms are priced both ways, one by one and by the block (one joint pair for
+# several of them: `pairs.choices`), as either may be tighter; more of them are priced by the block alone. The
+# number changes tightness and time only; it was not measured.
 _FEW = 16
-# The largest epsilon of an exponential mechanism that is priced by the block. Changes tightness and time
-# only; not measured.
+# The largest epsilon of an exponential mechanism that is priced by the block. It changes tightness and time
+# only; it was not measured.
 _LARGE = 8
-# The P-mass that the grid of a random allocation may count as infinite loss, in units of `tail`. They are
-# tried in this order: a larger one makes the grid smaller and the bound looser.
+# The P-mass that the grid of a random allocation may count as infinite loss, in units of `tail` (and limited
+# to between 1e-20 and 1e-6). Both are tried in this order: a larger one makes the grid smaller and the bound
+# looser.
 _INFINITE_SHARES = 1e3, 1e5
 # The largest P-mass that may be cut off the pair of an event before it is sampled: it counts `rate` times, so
 # that at tiny rates a larger one would be allowed, but would make the pair no smaller.
@@ -64,8 +68,9 @@ class EventPairs(NamedTuple):
 
     `upper` dominate it: one pair for both directions, or one for removing a unit and one for adding it.
     `infinite` is the P-mass at infinite loss that comes with each of them and that they do not list. `lower`
-    are attained by a mechanism with this event; None if no such pair is known here (`pairs.attained` may
-    have replaced the event by another that has one).
+    are attained by mechanisms with this event, possibly several for one direction (`_nth` says which is for
+    which); None if no such pair is known here (`pairs.attained` may have replaced the event by another that
+    has one). The pairs of a `Seen` event are both `upper` and `lower`.
     """
 
     upper: tuple[DominatingPair, ...]
@@ -74,7 +79,8 @@ class EventPairs(NamedTuple):
 
 
 def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> EventPairs:
-    """Return a pair that serves both directions, and is attained unless another `lower` is given."""
+    """Return the pairs of an event with one `pair` for both directions, which is also the lower pair unless
+    another `lower` is given."""
     return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
@@ -116,6 +122,7 @@ def _allocation(event: Event, tail: float) -> EventPairs:
     """Return the pair of a random allocation: at each epsilon the lower of its exact curve and its Rényi
     bound, or the Rényi bound alone where the grid of the exact curve would be too large."""
     assert isinstance(event, se.RandomAllocation)
+    # The normal form of an allocation has one selected step only.
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
     for share in _INFINITE_SHARES:
@@ -131,7 +138,7 @@ def _allocation(event: Event, tail: float) -> EventPairs:
 
 def _shuffled(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.Shuffled)
-    # its pair has no tail to cut off
+    # `tail` is not used: losses are at most the local epsilon, and no tail is cut off
     atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
     return EventPairs((atoms,), None, infinite)
 
@@ -143,8 +150,8 @@ def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
 
 
 def _exponential(event: Event, tail: float) -> EventPairs:
-    """Return the pair of the exponential mechanism; for lower bounds, of choices between two candidates, at
-    several odds."""
+    """Return the pair of the exponential mechanism; for lower bounds, those of choices between two candidates
+    at several odds, each of which serves both directions."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
     return EventPairs((bounded_range(epsilon),), two)
@@ -165,18 +172,19 @@ def _gaussian(event: Event, tail: float) -> EventPairs:
     return _symmetric(SampledGaussian(float(event.noise_multiplier), 1.0))
 
 
-def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
+def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
     """Return the pairs of the event inside a sample: those of its only part, or its composition as one pair.
 
-    `accountant_event` is the sampled event, which a refusal names.
+    `sampled_event` is the event around it, which a refusal names.
     """
     form = normal(event)
     parts = merged(form)
     if form.delta or form.distance or not parts:
         raise refuse(
-            accountant_event,
+            sampled_event,
             "pld",
-            "an event with a failure probability of its own has no pair that could be sampled",
+            "an event with a failure probability or a total-variation distance of its own "
+            "has no pair that could be sampled",
         )
     if sum(parts.values()) == 1:
         return pairs_of(next(iter(parts)), tail)
@@ -196,13 +204,13 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
             infinite, math.fsum(n * component.infinite for component, n in components) + both.infinite
         )
         lower.append(both.lower)
-    # all directions or none: the pair of one is not that of the other
+    # lower pairs of all directions or none: the pair of one direction cannot stand in for the other's
     known = tuple(pair for pair in lower if pair is not None)
     return EventPairs(tuple(upper), known if len(known) == len(lower) else None, infinite * (1 + 1e-12))
 
 
 def _poisson(event: Event, tail: float) -> EventPairs:
-    """Return the mixtures of both directions: at the rate rounded up, and for lower bounds rounded down."""
+    """Return the mixtures of both directions: with the rate rounded up, and for lower bounds rounded down."""
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
     # the P-mass that is cut off the inner pair counts `rate` times
@@ -221,7 +229,8 @@ def _poisson(event: Event, tail: float) -> EventPairs:
 def _poisson_sampled(
     pairs: tuple[DominatingPair, ...], rate: float, removing: bool, infinite: float | None = None
 ) -> DominatingPair:
-    """Return one direction of sampled pairs, of which the first is for removing and the last for adding.
+    """Return one direction of a sampled event, from the `pairs` of the inner event: the first is sampled for
+    removing, the last for adding.
 
     `infinite` is the P-mass at infinite loss that dominating pairs leave out; None for a lower bound.
     """
@@ -236,9 +245,9 @@ def _poisson_sampled(
 def _fixed_size(event: Event, tail: float) -> EventPairs:
     """Return the pair of sampling without replacement.
 
-    For lower bounds: a mechanism for which all other units are zero. It is sampled from P if the replaced
-    unit was drawn with the first of its two values, and from Q otherwise, so that its pair is that of Poisson
-    sampling when removing a unit.
+    The lower pair is that of a mechanism on a table in which all other units are zero: its output is drawn
+    from P if the replaced unit is in the sample with the first of its two values, and from Q otherwise, so
+    that its pair is that of Poisson sampling when removing a unit.
     """
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
@@ -249,6 +258,7 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
     pair = inner.upper[0]
     if sum(merged(normal(event.event)).values()) == 1:
         return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
+    # The atoms of a composition (`joint`) are not symmetric: its curve of delta is sampled instead.
     largest_loss = float(pair.nodes(tail).loss[-1])
     atoms, infinite = profile.fixed_size_atoms(
         lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest_loss
@@ -257,8 +267,8 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
 
 
 class Rule(NamedTuple):
-    """How the pairs of one type of event are built (from an event and a tail mass), and the theorem that says
-    they dominate."""
+    """Holds how the pairs of one type of event are built (from an event and a tail mass), and the theorem
+    that says they dominate."""
 
     pairs_of: Callable[[Event, float], EventPairs]
     theorem: str
@@ -308,7 +318,8 @@ def pairs_of(event: Event, tail: float) -> EventPairs:
 
 def merged(form: Normal) -> dict[Event, int]:
     """Return the parts, with all Gaussians joined into one, all that is priced by its rho into one `ZCDP`,
-    and those without any privacy loss left out.
+    and those without any privacy loss left out. (Discrete Gaussians with too many atoms are
+    among those that are priced by rho.)
 
     The joint noise is rounded down, which costs more; rho is exact.
     """
@@ -369,8 +380,8 @@ def without_noise(form: Normal) -> bool:
 def compositions(
     parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False
 ) -> list[Composition]:
-    """Return one composition per direction: of upper pairs, or with `below` of lower pairs, without the parts
-    that have none.
+    """Return one composition of upper pairs per direction; or with `below` one of lower pairs per position
+    (`_nth`), as there may be several for a direction, without the parts that have no lower pair.
 
     With `choices` the exponential mechanisms that cost most (`_heaviest`) are priced by the block: see
     `pairs.choices`. The tail mass is shared by all steps.
@@ -382,8 +393,8 @@ def compositions(
         components += _blocks_of(blocked, parts[blocked])
     if below:
         lower_pairs = [(component.lower, n) for component, n in components if component.lower is not None]
-        ways = max((len(pairs) for pairs, _ in lower_pairs), default=0)
-        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in lower_pairs)) for i in range(ways)]
+        positions = max((len(pairs) for pairs, _ in lower_pairs), default=0)
+        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in lower_pairs)) for i in range(positions)]
     infinite = math.fsum(times * component.infinite for component, times in components) * (1 + 1e-12)
     return [
         Composition(tuple((_nth(component.upper, i), n) for component, n in components), infinite)
@@ -395,8 +406,8 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
     """Return the exponential mechanism that is priced by the block: among those that occur several times, the
     one that adds most to the variance of the loss; None if there is none.
 
-    Only one epsilon is priced so: the proof of `pairs.choices` orders all choices last, and choices of two
-    epsilons do not commute.
+    Only the mechanisms of one epsilon are priced so: the proof of `pairs.choices` moves all choices behind
+    the other mechanisms, and choices of two epsilons cannot be moved past each other.
     """
     several = [
         part

@@ -39,7 +39,8 @@ _PASSES = 7
 _FINER = 0.3
 # The relative error of epsilon, estimated from two meshes, above which a finer mesh is tried.
 _ACCEPTED = 6e-5
-# The number of lattice points from which on no finer mesh is tried.
+# The number of lattice points from which on no finer mesh is tried; a quarter of it in the widest
+# floating-point type, which is slower.
 _LARGEST = 2**20
 # The number of steps from which on the integral along a line is tried before the lattice.
 _MANY = 64
@@ -73,7 +74,7 @@ class Solver:
     `mesh` is the lattice that all losses lie on already, or None if the mesh is to be planned. `finest` and
     `points` are the mesh and the size of the last pass, `alias` is -log of the share of delta that the cyclic
     window may misplace, `seen` is the curve of delta of the last pass, for planning the next one, and
-    `line_interval` is a delta with the interval that the line gave for it.
+    `line_interval` is a delta with the interval that `_interval_by_line` or `_line` gave for it.
     """
 
     def __init__(self, composition: Composition, delta: float) -> None:
@@ -100,7 +101,7 @@ class Solver:
 
     def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
         """Return an interval of epsilon that needs no lattice: of one release by its tail probabilities, of
-        many steps by the integral along a line; None if neither applies.
+        many steps by the integral along a line; None if neither applies or the line gives none.
 
         The last interval is returned again if delta exceeds the one it was computed for by rounding only.
         """
@@ -117,7 +118,8 @@ class Solver:
 
     def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
         """Return the interval of epsilon by the integral along a line, searched around `near`; None unless
-        all parts are sampled Gaussians, or if the line would be too long."""
+        all parts are sampled Gaussians without further mass at infinite loss, or if the line would be too
+        long."""
         steps = [
             (part.pair, part.times, part.offset)
             for part in self.parts
@@ -159,7 +161,8 @@ class Solver:
         `remaining` is delta less the mass at infinite loss. In each pass `extra` makes the window and the
         tails finer where delta hardly depends on epsilon, and `error` estimates what the mesh added to
         epsilon: from the difference between two passes (it grows with the square of the mesh), and from the
-        spread of losses in their cells.
+        spread of losses in their cells. `before` and `width` are the bound and the mesh of the pass before,
+        and `shrink` is the factor by which the planned mesh is made finer.
         """
         theta, shrink = self.theta, 1.0
         plan = (

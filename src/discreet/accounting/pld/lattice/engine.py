@@ -1,9 +1,9 @@
 """Bounds on delta and epsilon for one direction of one composition, by a given plan: discretise, compose,
 read off.
 
-`DeltaCurve` holds a certified upper bound on delta at every lattice epsilon of its window; `Tests` holds the
-probabilities of threshold tests, which bound delta from below. docs/pld.md has the proof ("Two
-discretisations" and "Composition by a tilted Fourier transform").
+`DeltaCurve` holds a certified (that is, proved) upper bound on delta at every lattice epsilon of its window;
+`Tests` holds the probabilities of threshold tests, which bound delta from below. docs/pld.md has the proof
+("Two discretisations" and "Composition by a tilted Fourier transform").
 
 Symbols: P and Q are the two distributions of the composition, h is the mesh of the lattice, theta the tilt: a
 loss L has weight e^(theta L) in the tilted distribution, which has total mass 1 and is multiplied by
@@ -129,15 +129,15 @@ def _wrapped(
 ) -> Wrapped:
     """Return Chernoff's bounds on the mass outside the window, with the plan's exponents `up` and `down`.
 
-    Without `down`: a loss S below the window appears at S + j * width, j >= 1, where the factor e^(-theta
-    loss) that undoes the tilt is e^(-theta j width) times its own. Untilted, all such mass together is at
-    most e^(-theta width) / (1 - e^(-theta width)).
+    If the plan has no exponent `down`: a loss S below the window appears at S + j * width, j >= 1, where the
+    factor e^(-theta loss) that undoes the tilt is e^(-theta j width) times its own. Untilted, all such mass
+    together is at most e^(-theta width) / (1 - e^(-theta width)).
     """
     h = plan.mesh
 
     def log_moment(t: float, sign: int) -> float:
         tilted = [(part.times, fourier.tilt(part, t * h)) for part in parts]
-        return math.fsum(n * (pair.log_total + sign * pair.log_error) for n, pair in tilted)
+        return math.fsum(n * (masses.log_total + sign * masses.log_error) for n, masses in tilted)
 
     base = log_moment(theta, -1)
     above = log_moment(theta + plan.up, 1) - base - plan.up * h * (window.start + window.size)
@@ -151,8 +151,8 @@ def _wrapped(
 
 
 def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> DeltaCurve:
-    """Return an upper bound on delta for every lattice epsilon from plan.first, a little below the estimate,
-    to the end of the window."""
+    """Return an upper bound on delta for every lattice epsilon from plan.first, a little below the
+    epsilon that was estimated in planning, to the end of the window."""
     built, infinite = [], 0.0
     for part in parts:
         pair, n, offset = part
@@ -168,25 +168,28 @@ def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Delt
 def _read_upper(
     total: Sum, plan: LatticePlan, window: LatticeWindow, above: float, infinite: float
 ) -> DeltaCurve:
-    """Return delta(K) = (1 - e^-h) * sum over j > K of e^(-h (j-1-K)) P(loss index >= j) at every epsilon =
-    h K; all summands are positive.
+    """Return delta(K) = (1 - e^-h) * (sum over j > K of e^(-h (j-1-K)) P(loss index >= j)) at every
+    epsilon = h K; all summands are positive.
 
     `above` is the tilted mass beyond the window, `infinite` the P-mass at infinite loss.
     """
     h, first = plan.mesh, window.first
     mass = total.mass[first - total.start :] + total.error
+    # losses up to 600 above the first, so that e^distance stays within the range of floats
     length = min(len(mass), math.ceil(600 / h))
-    offset = h * np.arange(len(mass))
-    weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * offset) + _TINY
+    distance = h * np.arange(len(mass))
+    weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * distance) + _TINY
     # Mass beyond the window, and beyond `length`, is counted as infinite loss.
-    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())
-    weight, offset = weight[:length], offset[:length]
+    beyond = above * math.exp(-plan.theta * (distance[-1] + h)) + float(weight[length:].sum())
+    weight, distance = weight[:length], distance[:length]
     tail = np.cumsum(weight[::-1])[::-1] + beyond
-    shifted = np.append(tail[1:], beyond) * np.exp(-offset)
-    value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset) + beyond
+    shifted = np.append(tail[1:], beyond) * np.exp(-distance)
+    value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(distance) + beyond
     log_scale = total.log_scale - plan.theta * h * first + total.log_error
     log_scale += (
-        8 * U * (len(mass) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
+        8
+        * U
+        * (len(mass) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * distance[-1] + 8)
     )
     return DeltaCurve(first, h, value, log_scale, infinite * (1 + 1e-12))
 
@@ -223,28 +226,30 @@ def _read_lower(
     """
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
+    # as in `_read_upper`; {index >= K} without the larger losses is a test too
     length = min(window.size - keep.start, math.ceil(600 / h))
     mass, gain = total.p.mass[keep][:length], total.gain[keep][:length]
-    offset = h * np.arange(length)
-    weight = np.exp(-theta * offset)
+    distance = h * np.arange(length)
+    weight = np.exp(-theta * distance)
     scale = total.p.log_scale - theta * h * first
     log_error = total.p.log_error + 8 * U * (
-        window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
+        window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * distance[-1] + 8
     )
     beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(log_error - scale, 700.0))
     tail = np.cumsum((np.maximum(mass - total.p.error, 0.0) * weight)[::-1])[::-1]
-    shifted = np.append(tail[1:], 0.0) * np.exp(-offset)
-    spread = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset)
+    shifted = np.append(tail[1:], 0.0) * np.exp(-distance)
+    # the first of the two sums, over (1 - e^(h(K-j))) P(j)
+    p_sum = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(distance)
 
     def discounted(x: Array) -> Array:
         """Return the sums over j >= K of e^(h(K-j)) x(j), for every K."""
-        return np.asarray(np.cumsum((x * np.exp(-offset))[::-1])[::-1] * np.exp(offset))
+        return np.asarray(np.cumsum((x * np.exp(-distance))[::-1])[::-1] * np.exp(distance))
 
     gain_sum, gain_size = (
         discounted((gain - total.gain_error) * weight),
         discounted((np.abs(gain) + total.gain_error) * weight),
     )
-    test_gain = spread * (1 - log_error - 1e-11) + gain_sum - (log_error + 1e-11) * gain_size - 2 * beyond
+    test_gain = p_sum * (1 - log_error - 1e-11) + gain_sum - (log_error + 1e-11) * gain_size - 2 * beyond
     # e^(hj) Q(j) = P(j) - D(j), each entry up to both errors
     entry_error = total.p.error + total.gain_error
     sum_error = 2 * beyond + (log_error + 1e-11) * (

@@ -1,8 +1,8 @@
 """The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
 a bound on every rounding error. (The mass that wraps around the cyclic window is bounded by `engine`.)
 
-Every line that adds to an `error`, a `log_error` or `dropped` is part of the proof and must not be dropped;
-which coefficients are computed, and in which precision, changes speed and tightness only.
+Every line that adds to a name with `error` in it, to `rounding` or to `dropped` is part of the proof and must
+stay; which coefficients are computed, and in which precision, changes speed and tightness only.
 
 Each mass is first tilted, that is multiplied by exp(theta * loss), and normalised, so that the losses that
 matter for a tiny delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as
@@ -61,8 +61,8 @@ class LatticePairMasses(NamedTuple):
     """Holds masses under both distributions of a pair, for lower bounds on delta (`engine.tests`): `mass`
     under P, and `gain`, which is `mass` minus e^(mesh * index) times the mass under Q.
 
-    The gain is not 0, as outcomes of slightly different losses were merged into one index; it is 0
-    where `mass` is.
+    If all outcomes at an index had its loss, the gain would be 0; it is not, as outcomes of slightly
+    different losses were merged into one index. It is 0 where `mass` is 0.
     """
 
     indices: Index
@@ -72,8 +72,8 @@ class LatticePairMasses(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Holds the tilted distribution of a sum under P, and P minus (re-weighted) Q, each entry within its
-    error; see `Sum`."""
+    """Holds the tilted distribution `p` of a sum under P, and in `gain` the equally tilted P - e^loss Q, each
+    entry within `gain_error` of the truth; see `Sum`."""
 
     p: Sum
     gain: Array
@@ -119,6 +119,7 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
         weight = np.exp(np.log(mass) + exponent - shift)
     total = weight.sum()
     weight = weight / total
+    # 800 exceeds |log mass| for every positive double
     relative = u * (16 + 4 * np.abs(exponent) + 2 * abs(shift) + (0 if shift == 0 else 800))
     mode = int(np.argmax(weight))
     # relative error of `total`
@@ -132,7 +133,7 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
 
 
 def _transform_minus_one(
-    t: TiltedMasses, size: int, active: Index | None, unit: float
+    t: TiltedMasses, size: int, active: Index | None, u: float
 ) -> tuple[npt.NDArray[Any], float]:
     """Return the Fourier transform (the characteristic function) of the tilted distribution minus a unit
     mass at its mode, and a bound on each entry's error. Indices are counted from the mode.
@@ -149,15 +150,15 @@ def _transform_minus_one(
         np.add.at(row, position, mass)
         z = fft.rfft(row)
         z = z if active is None else z[active]
-        return z, t.input_error + _ROUNDINGS_PER_LEVEL * unit * (math.log2(size) + 2) * one_norm
+        return z, t.input_error + _ROUNDINGS_PER_LEVEL * u * (math.log2(size) + 2) * one_norm
     radians = mass.dtype.type(-2) * np.arccos(mass.dtype.type(-1)) / size
     angle = np.mod(np.multiply.outer(active, position), size).astype(mass.dtype) * radians
     z = np.cos(angle) @ mass + 1j * (np.sin(angle) @ mass)
-    return z, t.input_error + unit * (2 * len(mass) + 32) * one_norm
+    return z, t.input_error + u * (2 * len(mass) + 32) * one_norm
 
 
 def log_one_plus(
-    z: npt.NDArray[Any], error: float | Array, unit: float
+    z: npt.NDArray[Any], error: float | Array, u: float
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
     """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|, where `error` bounds the
     error of z; the rounding of this function is included."""
@@ -165,14 +166,14 @@ def log_one_plus(
     size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
     log = np.where(size > 0.5, 0.5 * np.log1p(np.maximum(square, -0.9)), np.log(size))
-    log_error = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
+    log_error = np.log1p((error + 16 * u * (np.abs(a) + np.abs(b))) / size)
     return log, np.arctan2(b, 1 + a), log_error.astype(np.float64)
 
 
-def _complex_log1p(z: npt.NDArray[Any], unit: float) -> npt.NDArray[Any]:
+def _complex_log1p(z: npt.NDArray[Any], u: float) -> npt.NDArray[Any]:
     """Return log(1 + z), accurate for small z. (numpy's log1p of a complex number takes the logarithm of
     |1 + z|, where the digits of a small z are lost.)"""
-    log, angle, _ = log_one_plus(z, 0.0, unit)
+    log, angle, _ = log_one_plus(z, 0.0, u)
     return np.asarray(log + 1j * angle)
 
 
@@ -180,8 +181,8 @@ class _Spectrum:
     """Accumulates the transform of a convolution of distributions, as logarithm and angle, at the frequencies
     `active` where it is not negligible (None: all).
 
-    `log_error` bounds the error of each coefficient, as the log of a factor; `dropped` bounds the sum of all
-    coefficients that were dropped.
+    `log_error` bounds the error of each coefficient, as the log of a factor; `dropped` bounds the sum of the
+    absolute values of all coefficients that were dropped.
     """
 
     def __init__(self, size: int, precise: bool) -> None:
@@ -202,6 +203,7 @@ class _Spectrum:
         rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
         self.log_error = self.log_error + times * log_error + rounding
         keep = self.log + self.log_error > _NEGLIGIBLE
+        # twice: only one of each pair of frequencies k and -k is held
         self.dropped += 2 * float(np.exp((self.log + self.log_error)[~keep]).sum())
         self.active = np.flatnonzero(keep) if self.active is None else self.active[keep]
         self.log, self.angle, self.log_error = self.log[keep], self.angle[keep], self.log_error[keep]
@@ -224,8 +226,8 @@ class _Spectrum:
 def _without_atom(
     log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 ) -> tuple[npt.NDArray[Any], float]:
-    """Return coefficients exp(log + i angle) and 0, or, if they are smaller, these minus one and 1: the unit
-    mass at the mode that the caller then adds after the inverse transform, where it is exact.
+    """Return the coefficients exp(log + i angle) and 0; or the coefficients minus one, and 1, if these are
+    smaller: the caller adds the 1 at the mode after the inverse transform, where it is exact.
 
     Only possible if the coefficients of all frequencies are there (`complete`).
     """
@@ -250,8 +252,8 @@ class _Powers:
 
     phi is the transform of a distribution under P, g that of its gain (`LatticePairMasses`), so that phi - g
     is that of e^loss Q; powers are convolutions. Where |g| is small against |phi| in every pair
-    (`has_small_gain`) the factor phi^n and its error are common to both (`log_error`), and `log_ratio_error`
-    is the error of the ratio; elsewhere `rest_error` is that of (phi - g)^n by itself.
+    (`has_small_gain`) the factor phi^n and its error (`log_error`) are common to phi^n and (phi - g)^n, and
+    `log_ratio_error` is the error of their ratio; elsewhere `rest_error` is that of (phi - g)^n by itself.
     """
 
     def __init__(self, size: int, precise: bool) -> None:

@@ -23,7 +23,7 @@ from . import planning
 from .planning import Cumulants
 
 # Lattice points for the likely losses of a composition that is sampled: more make its pair tighter, and the
-# composition of its samples slower. Not measured.
+# composition of its samples slower. The number was not measured.
 _POINTS = 4096
 
 
@@ -40,8 +40,8 @@ class _LatticePair(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """Holds atoms that dominate the composition, their P-mass at infinite loss, and atoms that are dominated
-    by the composition (None if there are none)."""
+    """Holds atoms that dominate the composition, the P-mass at infinite loss that they do not list, and atoms
+    that are dominated by the composition (None if there are none)."""
 
     upper: Atoms
     infinite: float
@@ -78,8 +78,10 @@ def joint(
         return Joint(upper, high.infinite, None)
     loss = np.log(low.p[kept]) - np.log(low.q[kept])
     order = np.argsort(loss, kind="stable")
-    error = 2 * low.error + 8 * U * (1 + float(np.abs(loss).max(initial=0.0)))
-    return Joint(upper, high.infinite, Atoms(loss[order], low.p[kept][order], None, low.error + 8 * U, error))
+    loss_error = 2 * low.error + 8 * U * (1 + float(np.abs(loss).max(initial=0.0)))
+    return Joint(
+        upper, high.infinite, Atoms(loss[order], low.p[kept][order], None, low.error + 8 * U, loss_error)
+    )
 
 
 def _mesh(parts: Sequence[tuple[DominatingPair, int]], tail: float) -> float:
@@ -146,15 +148,15 @@ def _composed(parts: Sequence[tuple[_LatticePair, int]], tail: float) -> _Lattic
 
 
 def _power(
-    pair: _LatticePair, n: int, times: Callable[[_LatticePair, _LatticePair], _LatticePair]
+    pair: _LatticePair, n: int, convolve: Callable[[_LatticePair, _LatticePair], _LatticePair]
 ) -> _LatticePair:
-    """Return the n-th convolution power of a pair by repeated squaring, where `times` convolves two."""
+    """Return the n-th convolution power of a pair by repeated squaring, where `convolve` convolves two."""
     result: _LatticePair | None = None
     while True:
         if n & 1:
-            result = pair if result is None else times(result, pair)
+            result = pair if result is None else convolve(result, pair)
         n >>= 1
         if n == 0:
             assert result is not None
             return result
-        pair = times(pair, pair)
+        pair = convolve(pair, pair)

@@ -1,9 +1,9 @@
 """From lines (`line.Line`) to an interval of epsilon: one line for all runs, or one for each level of a
 ladder (`steps.Level`) where rare huge losses would make a single line too long.
 
-The proof rests on the bounds of each line, and on levels being disjoint and together all runs, so that their
-deltas add up. All plans, and the constants below, decide how tight the interval is and how long it takes,
-never whether it holds; docs/pld.md reports what was measured with them.
+The proof rests on the bounds of each line, and on levels being disjoint and together holding all runs, so
+that their deltas add up. All plans, and the constants below, decide how tight the interval is and how long it
+takes, never whether it holds; docs/pld.md reports what was measured with them.
 
 Symbols: `k` is the logarithm of the moment generating function of a run (`planning.Cumulants`), for planning;
 theta is a tilt; a slope is -d log(delta) / d epsilon; k.offset is the sum of the steps' offsets, from which
@@ -54,15 +54,16 @@ def solve(
     steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: EpsilonInterval | None = None
 ) -> EpsilonInterval | None:
     """Return the interval of epsilon at delta; None where the line would be too long. Its lower end also
-    holds at deltas larger by a factor of e^ROUNDED.
+    holds at deltas larger by a factor of up to e^ROUNDED.
 
     The first pass has a wide kernel, unless an interval `near` the answer is given. The next passes have the
     narrowest kernel that is affordable, around the interval so far; they use the widest floating-point type
     once rounding limits the result.
     """
-    spread = math.sqrt(max(k(0.0)[2], 1e-300))
+    # the standard deviation of the loss of a run
+    deviation = math.sqrt(max(k(0.0)[2], 1e-300))
     # Where epsilon is near the mean, theta may be almost 0; `line.window` needs a tilt to search around.
-    theta = theta if theta * spread > 1e-6 else 0.3 / spread
+    theta = theta if theta * deviation > 1e-6 else 0.3 / deviation
     interval, precise = near or EpsilonInterval(0.0, k(theta)[1] + k.offset, theta), False
     result: EpsilonInterval | None = None
     for _ in range(_PASSES):
@@ -175,20 +176,22 @@ def _limited_by_rounding(lines: LineLadder, interval: EpsilonInterval, delta: fl
 
 
 def _invert(
-    line: LineLadder, epsilon: float, slope: float, delta: float, offset: float
+    lines: LineLadder, epsilon: float, slope: float, delta: float, offset: float
 ) -> EpsilonInterval | None:
     """Return the epsilons at which the upper and the lower bound on delta cross delta, searched from
     `epsilon` (counted from the offset); None if the upper one is not found."""
     # epsilon 0, counted from the offset
     log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
-    high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
+    high = crossing(lambda x: math.log(max(lines.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
     if high is None:
         return None
+    # `crossing` returns a point above the crossing, one below it, and the slope
     upper, _, slope = high
     if upper <= least:
         return EpsilonInterval(0.0, 0.0, slope)
+    # so that the lower end also holds at a delta that is larger by rounding
     log_delta += ROUNDED
-    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, upper, slope, least)
+    low = crossing(lambda x: math.log(max(lines.read(x).low, 1e-320)) - log_delta, upper, slope, least)
     rounding = 4e-16 * (abs(offset) + abs(upper))
     return EpsilonInterval(
         max(0.0, (low[1] if low else least) + offset - rounding), max(0.0, upper + offset + rounding), slope

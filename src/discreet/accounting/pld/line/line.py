@@ -5,12 +5,14 @@ interval without a lattice.
 
 where M(z) = E exp(z L) is the moment generating function of one step's loss and n the number of steps (steps
 of several kinds: a product of such powers). It is computed by the trapezoidal rule in u. The error of the
-rule is a sum of deltas at epsilon + kW, k = ±1, ±2, ..., with W the period 2 pi / spacing: all are positive,
-and bounded by Chernoff. The integrand is multiplied by a Gaussian kernel e^(tau² z(z+1) / 2), so that the
-line can end. The kernel is the transform of one more (tiny) Gaussian release of shift tau: it makes the upper
-bound larger, and what it added is bounded by another such integral and subtracted from the lower bound.
+rule is the sum of e^(theta k W) delta(epsilon + kW) over k = ±1, ±2, ..., with W the period 2 pi / spacing:
+all terms are positive, and bounded by Chernoff. The integrand is multiplied by a Gaussian kernel
+e^(tau² z(z+1) / 2), so that the line can end. The kernel is the transform of one more (tiny) Gaussian release
+of shift tau: it makes the upper bound larger, and what it added is bounded by another such integral and
+subtracted from the lower bound.
 
-Where huge losses ("jumps") are rare, runs are integrated level by level (`steps.Level`): with c the transform
+A run is one outcome of the whole composition. Where huge losses ("jumps") are rare, runs are sorted by their
+largest loss into levels (`steps.Level`), and each level is integrated by itself: with c the transform
 of one step without a jump and j that of a jump, (c + j)^n - c^n takes the place of M^n, and runs without a
 jump belong to another level or are bounded by Chernoff. docs/pld.md has the proof ("Along a line" and "Rare
 huge losses").
@@ -38,7 +40,7 @@ Complex = npt.NDArray[Any]
 
 # The log of how much larger than delta the terms of the integral may be: e^25 leaves delta five of sixteen
 # digits.
-_LOST = 25.0
+_LOG_CANCELLATION = 25.0
 
 
 class TiltWindow(NamedTuple):
@@ -53,7 +55,7 @@ class TiltWindow(NamedTuple):
 
 def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow | None:
     """Return the tilt with the shortest period for which the error of the rule is e^-alias of delta, among
-    those that lose no more digits than `_LOST` allows; None if there is none.
+    those that lose no more digits than `_LOG_CANCELLATION` allows; None if there is none.
 
     `logs` returns log E exp(t L) of a run, rough, counted from the offsets as `aim.epsilon` is.
     """
@@ -66,9 +68,10 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
     with np.errstate(divide="ignore"):
         above, below = (np.where(sign * gap > 0, log_excess / np.abs(gap), np.inf) for sign in (1, -1))
     up, down = above.argmin(axis=1), below.argmin(axis=1)
-    rows, t = np.arange(len(t) - 1), t[1:]
-    needed = np.maximum(above[rows, up], below[rows, down])
-    needed = np.where(log[1:] - aim.log_delta < _LOST + np.log1p(t), needed, np.inf)
+    # 0 may be an exponent of Chernoff's bound, but not the tilt
+    each_tilt, t = np.arange(len(t) - 1), t[1:]
+    needed = np.maximum(above[each_tilt, up], below[each_tilt, down])
+    needed = np.where(log[1:] - aim.log_delta < _LOG_CANCELLATION + np.log1p(t), needed, np.inf)
     i = int(np.argmin(needed))
     if not math.isfinite(needed[i]):
         return None
@@ -76,8 +79,9 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
 
 
 class LineShape(NamedTuple):
-    """Holds the width tau of the kernel, the P-mass of the noise that all steps together may leave out, the
-    largest number of nodes times frequencies, and whether the widest floating-point type is used."""
+    """Holds the width tau of the kernel, the P-mass of the noise that all repetitions of one kind of step
+    together may leave out, the largest number of nodes times frequencies, and whether the widest
+    floating-point type is used."""
 
     tau: float
     tail: float
@@ -101,9 +105,9 @@ class Line:
     read.
 
     `jumps`: whether the level leaves out runs without a jump. `lost`: a bound on the P-mass of the noise that
-    was left out. `cut` and `cut_density`: bounds on the two integrals beyond the last frequency. `beyond` and
-    `below`: logs of Chernoff's moments for the error of the rule. `still`: that of the runs without a jump,
-    if the level accounts for them.
+    was left out. `rest` and `rest_density`: bounds on the two integrals beyond the last frequency. `beyond`
+    and `below`: logs of the moments in Chernoff's bounds on the error of the rule. `still`: the log of the
+    moment in Chernoff's bound on the runs without a jump, if the level accounts for them.
     """
 
     def __init__(
@@ -152,8 +156,8 @@ class Line:
         """Return the log of a bound on the tilted transform of a run over each interval [u, GROWTH * u].
 
         With jumps it is (c + j)^n - c^n, at most (|c| + J)^n - |c|^n with J >= |j| the odds of a jump, which
-        grows with |c|. `core` is the log of the bound on |c|^n, `more` that on ((|c| + J) / |c|)^n. A bound
-        of e^-120 is small enough for every use.
+        grows with |c|. `core` is the log of the bound on |c|^n, `more` the log of that on
+        ((|c| + J) / |c|)^n. A bound of e^-120 is small enough for every use.
         """
         core, more = np.zeros(len(u)), np.zeros(len(u))
         for step, tilted, (odds, error) in zip(
@@ -168,65 +172,70 @@ class Line:
 
     def _reach(self, tilted_steps: Sequence[TiltedStep], aim: Aim) -> float:
         """Return a frequency beyond which the integrals are at most e^-alias of delta, and store bounds on
-        what is beyond it: `cut` for the integral of delta, `cut_density` for that of the density.
+        what is beyond it: `rest` for the integral of delta, `rest_density` for that of the density.
 
         Intervals [u, GROWTH * u] are bounded by `_faded` and the kernel; beyond the last one the kernel alone
-        (`rest`) is integrated.
+        (`last_kernel`) is integrated.
         """
         tau, theta = self.tau, self.theta
         log_target = (
             aim.log_delta - aim.alias - (summed(self.steps, tilted_steps, theta).log - theta * aim.epsilon)
         )
-        spread = math.fsum(
+        second_moment = math.fsum(
             step.times * float(part.weight @ part.loss**2)
             for step, tilted in zip(self.steps, tilted_steps, strict=True)
             for part in tilted
             if part is not None
         )
         last = math.sqrt(2 * (aim.alias + 60)) / tau
-        first = min(1 / math.sqrt(max(spread, 1e-300)), last / 4)
+        first = min(1 / math.sqrt(max(second_moment, 1e-300)), last / 4)
         u: Array = first * GROWTH ** np.arange(
             math.ceil(math.log(last / first) / math.log(GROWTH)) + 1, dtype=np.float64
         )
-        kernel = 0.5 * tau * tau * (theta * theta + theta)
-        log = self._faded(tilted_steps, u) + kernel - 0.5 * (tau * u) ** 2
-        nodes = (u * (GROWTH - 1) + self.spacing) / math.pi
-        each, density = np.exp(log) * nodes / u**2, np.exp(log) * nodes
-        rest = math.exp(kernel - 0.5 * (tau * u[-1]) ** 2) * (
+        # the log of |kernel| at u = 0
+        log_kernel = 0.5 * tau * tau * (theta * theta + theta)
+        log = self._faded(tilted_steps, u) + log_kernel - 0.5 * (tau * u) ** 2
+        # the lengths of the intervals, each with one term of the rule more, over pi
+        length = (u * (GROWTH - 1) + self.spacing) / math.pi
+        each, density = np.exp(log) * length / u**2, np.exp(log) * length
+        last_kernel = math.exp(log_kernel - 0.5 * (tau * u[-1]) ** 2) * (
             math.expm1(self._log_growth(tilted_steps)) if self.jumps else 1.0
         )
         each[-1], density[-1] = (
-            rest * (1 / u[-1] + nodes[-1] / u[-1] ** 2),
-            rest * (1 / (tau**2 * u[-1]) + nodes[-1]),
+            last_kernel * (1 / u[-1] + length[-1] / u[-1] ** 2),
+            last_kernel * (1 / (tau**2 * u[-1]) + length[-1]),
         )
-        cut, cut_density = (np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (each, density))
-        fits = (np.log(cut) < log_target) & (np.log(cut_density * tau * tau) < log_target)
+        rest, rest_density = (
+            np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (each, density)
+        )
+        fits = (np.log(rest) < log_target) & (np.log(rest_density * tau * tau) < log_target)
         i = int(np.argmax(fits)) if fits.any() else len(u) - 1
-        self.cut, self.cut_density = float(cut[i]), float(cut_density[i])
+        self.rest, self.rest_density = float(rest[i]), float(rest_density[i])
         return float(u[i])
 
     def _terms(self, tilted_steps: Sequence[TiltedStep]) -> None:
         """Compute the terms of both integrals at every frequency, with bounds on their errors: of delta, the
-        transform times kernel over z (z + 1), and of the density, the transform times e^(tau² (z + 1/2)² /
-        2), which bounds what the kernel adds to delta.
+        transform times kernel / (z (z + 1)), and of the density, the transform times
+        e^(tau² (z + 1/2)² / 2), which bounds what the kernel adds to delta.
 
         `errors` holds for each integral a bound on the sum of its terms' errors, and the sum of u times their
         sizes, by which an error of epsilon counts.
         """
-        kind: Any = np.longdouble if self.precise else np.float64
+        dtype: Any = np.longdouble if self.precise else np.float64
         total = summed(self.steps, tilted_steps, self.theta)
         self.log_scale, self.log_error = total.log, total.error
-        smooth, wrong = powers(self.steps, tilted_steps, total, self.spacing, self.count)
+        values, wrong = powers(self.steps, tilted_steps, total, self.spacing, self.count)
         u = self.spacing * np.arange(self.count)
-        self.u, z = u.astype(kind), self.theta + 1j * self.spacing * np.arange(self.count, dtype=kind)
-        half = kind(self.tau) ** 2 / 2
-        smooth[0] *= 0.5
+        self.u, z = u.astype(dtype), self.theta + 1j * self.spacing * np.arange(self.count, dtype=dtype)
+        half = dtype(self.tau) ** 2 / 2
+        # The terms at u and -u are conjugate, and only u >= 0 is summed: u = 0 counts half.
+        values[0] *= 0.5
         wrong[0] *= 0.5
         shapes = np.exp(half * z * (z + 1)) / (z * (z + 1)), np.exp(half * (z + 0.5) ** 2)
-        self.delta_terms, self.density_terms = (smooth * shape for shape in shapes)
+        self.delta_terms, self.density_terms = (values * shape for shape in shapes)
         rounding = unit(self.precise) * (200 + 8 * float(half) * np.abs(z).astype(np.float64) ** 2)
         shape_sizes = [np.abs(shape).astype(np.float64) for shape in shapes]
-        size = np.abs(smooth).astype(np.float64)
+        size = np.abs(values).astype(np.float64)
         self.errors = [
             (float(shape @ (wrong + (size + wrong) * rounding)), float(shape @ (u * (size + wrong))))
             for shape in shape_sizes
@@ -237,6 +246,7 @@ class Line:
         that of the runs without a jump; return whether all of them could be computed."""
         bounds = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
+            # At t = 0 the moment of all runs is 1; that of the runs with a jump is not.
             tilted_steps = self._tilted_steps(t) if t > 0 or self.jumps else []
             if tilted_steps is None:
                 return False
@@ -284,10 +294,10 @@ class Line:
             abs(self.log_scale) + self.theta * (abs(epsilon) + abs(self.offset)) + 4
         )
         # a bound on what the kernel added to delta
-        added = self.tau**2 * (1 + self.tau) * (density + density_error + self.cut_density)
-        high = math.exp(min(scale + scale_error, 700.0)) * (value + error + self.cut) * (1 + 1e-12)
+        added = self.tau**2 * (1 + self.tau) * (density + density_error + self.rest_density)
+        high = math.exp(min(scale + scale_error, 700.0)) * (value + error + self.rest) * (1 + 1e-12)
         high += self.lost
-        low = math.exp(min(scale - scale_error, 700.0)) * max(value - error - self.cut - added, 0.0)
+        low = math.exp(min(scale - scale_error, 700.0)) * max(value - error - self.rest - added, 0.0)
         low *= 1 - 1e-12
         return DeltaBounds(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
 
@@ -297,8 +307,8 @@ class Line:
         w, t = self.window, self.theta - self.window.down
         above = self.beyond - (self.theta + w.up) * epsilon - w.up * w.period
         below = self.below - t * epsilon - w.down * w.period
-        up = math.exp(min(above, 300.0)) / -math.expm1(-w.up * w.period)
-        return (up + math.exp(min(below, 300.0)) / -math.expm1(-w.down * w.period)) * (1 + 1e-6)
+        above_sum = math.exp(min(above, 300.0)) / -math.expm1(-w.up * w.period)
+        return (above_sum + math.exp(min(below, 300.0)) / -math.expm1(-w.down * w.period)) * (1 + 1e-6)
 
 
 def powers(
@@ -308,30 +318,31 @@ def powers(
     with jumps (c + j)^n - c^n, and a bound on the error of each.
 
     Proof: a polynomial in c and j with positive coefficients changes by an error of c and j at most as much
-           as it does at (|c|, |j|) when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n =
-           e^B, and A, B grow by a, b, that is e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
+           as it does at (|c|, |j|) when both grow by their errors. Let |c|^n = e^A and
+           (1 + |j| / |c|)^n = e^B, and let A, B grow by a, b: then (|c| + |j|)^n - |c|^n changes by
+           e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
 
     In the code: `log` and `angle` are those of c^n, `log_ratio` and `angle_ratio` those of (1 + j/c)^n;
-    `log` is also A, `largest` is B, and a, b are their errors; u is the unit roundoff.
+    `log` is also A, `largest` is B, and a, b are their errors.
     """
-    kind = tilted_steps[0].core.weight.dtype
-    u = unit(kind != np.float64)
-    log, angle, a = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count)
+    dtype = tilted_steps[0].core.weight.dtype
+    roundoff = unit(dtype != np.float64)
+    log, angle, a = np.zeros(count, dtype), np.zeros(count, dtype), np.zeros(count)
     log_ratio, angle_ratio, largest, b = (
-        np.zeros(count, kind),
-        np.zeros(count, kind),
+        np.zeros(count, dtype),
+        np.zeros(count, dtype),
         np.zeros(count),
         np.zeros(count),
     )
     for step, tilted, odds in zip(steps, tilted_steps, total.odds, strict=True):
         n = step.times
         z, error = transform.phi_minus_one(tilted.core, spacing, count)
-        size, turn, wrong = log_one_plus(z, error, u)
+        size, turn, wrong = log_one_plus(z, error, roundoff)
         log, angle = log + n * size, angle + n * turn
-        a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
+        a += n * wrong + 4 * roundoff * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if tilted.far is not None:
             size, turn, larger, wrong = _jumping(
-                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, u
+                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, roundoff
             )
             log_ratio, angle_ratio, largest, b = (
                 log_ratio + n * size,
@@ -342,15 +353,16 @@ def powers(
     plain = log.astype(np.float64)
     if not any(tilted.far for tilted in tilted_steps):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
-    # c^n (e^w - 1) with w = log_ratio + i angle_ratio: e^w - 1 divided by e^up, split so that nothing cancels
-    up, down, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
+    # c^n (e^w - 1) with w = log_ratio + i angle_ratio: e^w - 1 over e^positive, split so that nothing
+    # cancels
+    positive, negative, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
     real = (
-        np.where(log_ratio > 0, -np.expm1(-up), np.expm1(down)) * np.cos(angle_ratio),
-        -2 * np.exp(-up) * half * half,
+        np.where(log_ratio > 0, -np.expm1(-positive), np.expm1(negative)) * np.cos(angle_ratio),
+        -2 * np.exp(-positive) * half * half,
     )
-    imag = np.exp(down) * np.sin(angle_ratio)
-    value = np.exp(log + up) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
-    rounding = 16 * u * np.exp(log + up) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
+    imag = np.exp(negative) * np.sin(angle_ratio)
+    value = np.exp(log + positive) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
+    rounding = 16 * roundoff * np.exp(log + positive) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
     error = np.exp(plain + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
         plain + largest + b
     ) * np.expm1(-b)
@@ -358,19 +370,21 @@ def powers(
 
 
 def _jumping(
-    core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], u: float
+    core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], roundoff: float
 ) -> tuple[Complex, Complex, Array, Array]:
     """Return the log and the angle of 1 + j/c, the log of 1 + |j| / |c|, and a bound on how much that log
     grows by errors.
 
     `core` is c, and j is odds[0] times 1 + `far`, where odds[1] bounds the relative error of the odds and
-    `far_error` the error of `far`; u is the unit roundoff.
+    `far_error` the error of `far`.
     """
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
-    error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300
-    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, u)
-    moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(log_ratio) + np.abs(angle_ratio)).astype(
-        np.float64
+    error = (
+        (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * roundoff * (odds[0] + j_size) + 1e-300
     )
+    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, roundoff)
+    moved = np.log1p(error / (size + j_size)) + 16 * roundoff * (
+        np.abs(log_ratio) + np.abs(angle_ratio)
+    ).astype(np.float64)
     return log_ratio, angle_ratio, np.log1p(j_size / size) * (1 + 1e-12), moved * (1 + 1e-9)

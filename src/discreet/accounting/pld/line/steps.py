@@ -9,7 +9,7 @@ docs/pld.md, "Rare huge losses".
 Symbols: L is a loss, theta or t a tilt, u a frequency; "core" is a step's loss distribution without a jump,
 "far" that of a jump; the odds of a jump are E exp(theta L) over the jumps divided by that over the core.
 Losses are counted from the offset of their step, epsilon and the moments of a run from the sum of all
-offsets.
+offsets; only the bounds of a `Level` are losses that are not counted from an offset.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Aim(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Describes the runs whose largest loss is above `low` and not above `high`.
+    """Describes the runs whose largest loss (not counted from an offset) is above `low` and not above `high`.
 
     With an `exponent` the level also accounts for the runs without a loss above `low`: by Chernoff's bound
     with this exponent, added to the upper bound and left out of the lower one.
@@ -84,10 +84,10 @@ class Cut:
     """Restricts the noise of one kind of step to a level: `edges` are the panels of the noise without a jump,
     `far` those of the noise that makes a jump (None if there is none).
 
-    `lost` bounds the P-mass of all `times` steps that is in neither; losses above the level are not counted
-    as lost, since a higher level counts them. If `sound` is false the level has no noise without a jump, and
-    the cut must not be used. Where exactly the noise is cut matters for no bound as long as neighboring
-    levels cut at the same place: it is a function of the loss alone.
+    `lost` bounds the P-mass of all `times` steps outside the interval of noise that is kept. Only the highest
+    level counts it, for all levels; in the others `lost` is 0. If `sound` is false the level has no noise
+    without a jump, and the cut must not be used. Where exactly the noise is cut matters for no bound as long
+    as neighboring levels cut at the same place: it is a function of the loss alone.
     """
 
     def __init__(self, step: Step, tail: float, level: Level = ALL) -> None:
@@ -141,6 +141,7 @@ class Cut:
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
             self._rough[key] = transform.weights(self.pair, panels, theta, self.offset).log_total
+        # the widest floating-point type rounds less, so that the quadrature must err less too
         target = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
         split_panels = transform.split(self.pair, edges, theta, u, target)
         return split_panels and transform.weights(self.pair, split_panels, theta, self.offset, precise)
@@ -275,7 +276,8 @@ def _upto(loss: Array, high: float) -> int:
     return max(1, int(np.searchsorted(loss, high, side="right")))
 
 
-# The four constants below change the planning of levels only; not measured one by one.
+# The four constants below change the planning of levels only, so no bound rests on them; they were not
+# measured one by one.
 # Jumps are kept apart if Chernoff's best bound on delta exceeds delta by more than e to this power.
 _RARE = 8.0
 # Where runs without a jump are negligible, jumps begin at this share of epsilon or above.
@@ -294,12 +296,12 @@ def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
     return bool(log_excess.min() > _RARE)
 
 
-def ladder(moments: StepMoments, aim: Aim, offset: float, few: bool) -> list[Level]:
+def ladder(moments: StepMoments, aim: Aim, offset: float, are_rare: bool) -> list[Level]:
     """Return disjoint levels that together hold all runs and whose lines are short: one or two up to about
     three times epsilon, and one for each further factor `_RUNG` up to the largest loss.
 
-    `offset` is the sum of all offsets. With `few`, that is if jumps are rare (`rare`), runs of small losses
-    only are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
+    `offset` is the sum of all offsets. If jumps `are_rare` (`rare`), runs of small losses only
+    are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
     """
     size = aim.epsilon + offset
     mean, deviation = moments.spread(size)
@@ -308,8 +310,8 @@ def ladder(moments: StepMoments, aim: Aim, offset: float, few: bool) -> list[Lev
     while rung < 0.7 * largest_loss:
         rungs.append(rung)
         rung *= _RUNG
-    start = (_negligible(moments, aim, size) if few else None) or ALL
-    ends = [*([_MIDDLE * size] if few and start == ALL else []), *rungs, math.inf]
+    start = (_negligible(moments, aim, size) if are_rare else None) or ALL
+    ends = [*([_MIDDLE * size] if are_rare and start == ALL else []), *rungs, math.inf]
     return [start._replace(high=ends[0]), *(Level(low, high) for low, high in itertools.pairwise(ends))]
 
 

@@ -9,8 +9,8 @@ integrates.
 Symbols: L is the loss drawn under P, q the sampling rate, sigma the noise of the pair and mu = 1 / sigma; t
 is the noise in standard deviations, with the standard normal density; r(t) = 1-q + q e^(mu t - mu²/2) is the
 likelihood ratio, so that L = log r when a unit is removed and L = -log r when one is added; p is the power of
-r with which M(theta) is the integral of density * r^p; u is a frequency, except in `_errors`, where it is the
-unit roundoff. Factors such as 1 + 1e-9 round bounds outwards.
+r with which M(theta) is the integral of density * r^p; u is a frequency. Factors such as 1 + 1e-9 round
+bounds outwards.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..pairs.sampled import SampledGaussian
 
 Real = npt.NDArray[np.floating[Any]]
 
-# Gauss-Legendre nodes per panel. The error bound of a panel falls as rho^(-2 * 32), where rho > 1 is the size
-# of the ellipse around it (the sum of its half axes, for the panel [-1, 1]).
+# Gauss-Legendre nodes per panel. The error bound of a panel falls as rho^(-2 * _NODES), where rho > 1 is the
+# size of the ellipse around it (the sum of its half axes, for the panel [-1, 1]).
 _NODES = 32
 # The values of rho that are tried for the bound on the error of a panel: each is valid, the best is used.
 _ELLIPSES = (1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0)
 # Halvings of panels before the integral is given up.
 _ROUNDS = 24
-# Frequencies that are computed by one matrix product.
+# The least number of quadrature nodes over which one matrix product sums (if there are as many).
 _CHUNK = 64
-# Nodes beyond which the line is given up: the lattice is expected to be faster then. Not measured.
+# Nodes beyond which the line is given up: the lattice is expected to be faster then, which was not measured.
 _MAX_NODES = 50_000
 
 
@@ -60,12 +60,14 @@ def log_ratio(pair: SampledGaussian, t: Real) -> Real:
     at noise t = x / sigma, in the precision of t."""
     scalar = t.dtype.type
     mu, q = scalar(1) / scalar(pair.sigma), scalar(pair.rate)
-    tilt = mu * t - mu * mu / 2
+    exponent = mu * t - mu * mu / 2
     if pair.rate == 1:
-        return tilt
-    big = tilt > 30
-    small = np.log1p(q * np.expm1(np.where(big, 0, tilt)))
-    return np.where(big, tilt + np.log(q) + np.log1p((1 - q) / q * np.exp(-np.where(big, tilt, 30))), small)
+        return exponent
+    big = exponent > 30
+    small = np.log1p(q * np.expm1(np.where(big, 0, exponent)))
+    return np.where(
+        big, exponent + np.log(q) + np.log1p((1 - q) / q * np.exp(-np.where(big, exponent, 30))), small
+    )
 
 
 def loss(pair: SampledGaussian, t: Real) -> Real:
@@ -100,6 +102,7 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
     reach, y = half * ((rho + 1 / rho) / 2), half * ((rho - 1 / rho) / 2)
     low, high = center - reach, center + reach
     nearest = np.where((low < 0) & (high > 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+    # the limit 0.1 matters only where mu y > pi/2, for which infinity is returned
     log_size = (
         log_ratio(pair, high) if p > 0 else log_ratio(pair, low) + np.log(np.maximum(np.cos(mu * y / 2), 0.1))
     )
@@ -110,8 +113,9 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
 
 
 def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: float) -> Array:
-    """Return the log of a bound on the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 -
-    rho^-2) for the best ellipse, with m nodes per panel and sup the bound of `_log_sup`.
+    """Return the log of a bound on the error of each panel: its half-width times
+    (64/15) sup rho^(-2m) / (1 - rho^-2) for the best ellipse, with m nodes per panel and sup the bound of
+    `_log_sup`.
 
     Proof: the k-th Chebyshev coefficient of the integrand is at most 2 sup rho^-k. The rule is exact up to
            degree 2m - 1, odd polynomials vanish in both the integral and the rule, and the Chebyshev
@@ -198,29 +202,31 @@ def weights(
 
 
 def _errors(
-    pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
+    pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, roundoff: float
 ) -> tuple[Array, Array]:
     """Return bounds on the relative error of density * r^p and on the absolute error of log r, at nodes t
     that are themselves rounded.
 
-    `ratio` is log r(t), `log` the log of density * r^p less its maximum, u the unit roundoff. share(t) =
+    `ratio` is log r(t), `log` the log of density * r^p less its maximum. share(t) =
     q e^(mu t - mu²/2) / r(t) is how much of a relative error of the exponential reaches r.
     """
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
-    tilt = mu * t - mu * mu / 2
-    share = np.exp(np.minimum(tilt + math.log(pair.rate) - ratio, 0.0)) * (1 + 1e-9)
-    ratio_error = u * (8 * share * (np.abs(tilt) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio))
+    exponent = mu * t - mu * mu / 2
+    share = np.exp(np.minimum(exponent + math.log(pair.rate) - ratio, 0.0)) * (1 + 1e-9)
+    ratio_error = roundoff * (
+        8 * share * (np.abs(exponent) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio)
+    )
     depth = np.abs(log).astype(np.float64) + np.abs(p * ratio)
-    return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
+    return np.asarray(roundoff * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
 
 
 def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
     """Return the characteristic function minus one, phi(j * spacing) - 1 for j = 0..count-1, and a bound on
     the error of each.
 
-    Each error counts at most twice its size, and at frequency u at most u |L| times: |e^(iuL) - 1| <= min(2,
-    u |L|).
+    The error of the weight of a loss L counts at most min(2, u |L|) times at frequency u, since
+    |e^(iuL) - 1| <= min(2, u |L|); the error of a loss counts u times its weight.
     """
     precise = rule.weight.dtype != np.float64
     value, terms = _product(rule, spacing, count)

@@ -3,7 +3,8 @@
 An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
 neighboring tables, and the two distributions of its output, or of anything computed from its output. Each
 function here names such a mechanism; an event for which none is known is replaced by `NoOp`, which costs
-nothing. Parameters are rounded so that the pairs cost less. U is the unit roundoff 2^-53.
+nothing. The same is done beyond epsilon 300, where products of probabilities such as e^-epsilon would come
+near the smallest floats. Parameters are rounded so that the pairs cost less. U is the unit roundoff 2^-53.
 """
 
 from __future__ import annotations
@@ -95,9 +96,10 @@ def _truncated(e: se.TruncatedPoisson) -> Event:
 
 
 def _group(e: ev.Group) -> Event:
-    """Return the event of a group whose members all move the sum to which noise is added, in one direction;
-    for other mechanisms, that of a group of which one member alone changes the output."""
-    added = (
+    """Return the event of a group whose members all move the sum to which noise is added, or the scores of a
+    choice, in one direction (noise on a sum is one mechanism that `ZCDP` and `PureDP` describe); for events
+    that are not in `scaling`, that of a group of which one member alone changes the output."""
+    scaling = (
         ev.Gaussian,
         ev.Laplace,
         ev.DiscreteLaplace,
@@ -113,7 +115,7 @@ def _group(e: ev.Group) -> Event:
             parts.append(attained(ev.Group(event=part.event, size=part.size * e.size)).repeated(times))
             continue
         attained_part = attained(part)
-        scales = isinstance(part, added) and not _explicit(attained_part)
+        scales = isinstance(part, scaling) and not _explicit(attained_part)
         parts.append(
             (ev.Group(event=attained_part, size=e.size) if scales else attained_part).repeated(times)
         )
@@ -154,8 +156,9 @@ def _selected(e: ce.RepeatAndSelect) -> Event:
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Return an exponential mechanism between two candidates, at several odds around those that are worst for
-    a total loss of about (2 share - 1) times the largest; other events are returned as they are."""
+    """Return an exponential mechanism between two candidates, at several odds (`share` in `two_candidates`)
+    around those that are worst for a total loss of about (2 share - 1) times the largest; other events are
+    returned as they are."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -220,10 +223,11 @@ def _votes(e: ce.GNMax) -> Event:
     """Return the comparison of the votes of two classes: changing one vote moves their difference by two, and
     the difference of their noises is N(0, 2 sigma²).
 
-    m is how far the difference, before it moves by one step either way, is from a tie, in standard
-    deviations of the noise.
+    m is how far the difference is from a tie before it moves by one vote either way. Both m and one vote
+    (`step`) are in standard deviations of the difference of the noises.
     """
     step = 1 / (float(e.sigma) * math.sqrt(2))
+    # outside this range the coins hardly differ, or are nearly certain: nothing is claimed
     if not 1e-6 < step < 4:
         return ev.NoOp(neighbors=e.neighbors)
 
@@ -251,19 +255,19 @@ def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]
     Each element of `draws` holds the masses of one draw at 0, 1, 2, ... and how often it is drawn.
 
     Proof: with N the size and u the unit roundoff, a transform errs by at most e = 8 u (log2 N + 2) in each
-           coefficient z of a distribution; a product of powers z^n then errs by e times the sum of n
-           |z|^(n-1) times the other factors, and exp and log add 8 u n (4 + |log z|) times the product; the
-           inverse transform averages these errors (Higham 2002, section 24.1).
+           coefficient z of a distribution; the product of all powers z^n then errs by at most e times the
+           product times the sum of n / |z| over the draws, and exp and log add 8 u n (4 + |log z|) times the
+           product; the inverse transform averages these errors (Higham 2002, section 24.1).
     """
     error = 8 * U * (math.log2(size) + 2)
-    log, angle, rounding, steps = (np.zeros(size // 2 + 1) for _ in range(4))
+    log, angle, rounding, inverse_sum = (np.zeros(size // 2 + 1) for _ in range(4))
     for masses, n in draws:
         z = fft.rfft(masses, size)
-        one = np.log(np.minimum(np.abs(z) + error, 1.0))
-        log, angle = log + n * one, angle + n * np.angle(z)
-        rounding, steps = rounding + n * (4 + np.abs(one)), steps + n * np.exp(-one)
+        log_z = np.log(np.minimum(np.abs(z) + error, 1.0))
+        log, angle = log + n * log_z, angle + n * np.angle(z)
+        rounding, inverse_sum = rounding + n * (4 + np.abs(log_z)), inverse_sum + n * np.exp(-log_z)
     product = np.exp(np.maximum(log, -700.0))
-    wrong = product * (error * steps * 2 + 8 * U * rounding)
+    wrong = product * (error * inverse_sum * 2 + 8 * U * rounding)
     total = 2 * float((wrong + error * product).sum()) / size
     return np.asarray(fft.irfft(product * np.exp(1j * angle), size)), total * (1 + 1e-9) + 1e-300
 
@@ -312,9 +316,10 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
     steps these are: so the sum, also modulo the size of the transform, is one of independent draws.
     """
     mu = 1 / noise
-    spread = math.sqrt(math.expm1(min(mu * mu, 50.0)))
+    # the standard deviation of Y without the unit, and the limit of Y
+    deviation = math.sqrt(math.expm1(min(mu * mu, 50.0)))
     top = math.exp(min(mu * mu / 2 + 4.5 * mu, 50.0))
-    mesh = max(0.12 * spread, 2 * top / 2**12)
+    mesh = max(0.12 * deviation, 2 * top / 2**12)
     edges = mesh * np.arange(0.5, top / mesh + 1)
     z = np.concatenate(([-np.inf], np.log(edges) / mu + mu / 2, [np.inf]))
     # masses of k, and their errors, in a step without the unit and in a step with it
@@ -324,7 +329,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
         float(np.max(error_within / np.maximum(within, 1e-290))),
     )
     size = 2**10
-    while size < _LARGEST and size * mesh < 24 * spread * math.sqrt(steps) + 2 * top:
+    # so long that nearly all values of the sum are different modulo the size
+    while size < _LARGEST and size * mesh < 24 * deviation * math.sqrt(steps) + 2 * top:
         size *= 2
     q, error_q = powers([(without, steps)], size)
     p, error_p = powers([(without, steps - selected), (within, selected)], size)
@@ -360,14 +366,17 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     allows: the number k of reports that say yes, when the true answer of all other units is no.
 
     The unit's own report is yes with probability p if its answer is yes, and 1 - p if it is no. With f the
-    distribution of the number of yeses among the others, P(k) = p f(k-1) + (1-p) f(k), and Q(k) = (1-p)
-    f(k-1) + p f(k). The order of the reports shows nothing beyond k.
+    distribution of the number of yeses among the others,
+    P(k) = p f(k-1) + (1-p) f(k) and Q(k) = (1-p) f(k-1) + p f(k). The order of the reports shows nothing
+    beyond k.
     """
     # `yes` is 1 - p, computed so that a small probability keeps its digits
     n, p, yes = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
-    spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
+    half_width = math.ceil(14 * math.sqrt(n * yes * p)) + 40
     k = np.arange(
-        max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64
+        max(0, math.floor(n * yes) - half_width),
+        min(reports, math.ceil(n * yes) + half_width) + 1,
+        dtype=np.float64,
     )
     # f(k-1) / f(k)
     before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)

@@ -2,7 +2,9 @@
 or through a sample of fixed size.
 
 P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
-`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`.
+`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are ascending losses
+with about their P-masses, for planning, and `measure(edges, refs)` returns for each cell between two edges
+its P-mass and its excess P - e^ref Q, with bounds on their errors.
 """
 
 from __future__ import annotations
@@ -48,12 +50,13 @@ class Atoms:
         moved = self.loss_error + 4 * U * (np.abs(loss) + np.abs(ref))
         wrong = np.abs(excess) * (self.mass_error + 4 * U) + mass * (1 + ratio) * moved
         columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (mass, excess, wrong)]
-        spread = 2 * U * len(mass)
+        # relative rounding error of sums of so many masses
+        sum_error = 2 * U * len(mass)
         return LossCells(
             columns[0],
-            columns[0] * (self.mass_error + spread),
+            columns[0] * (self.mass_error + sum_error),
             columns[1],
-            columns[2] + spread * np.abs(columns[1]),
+            columns[2] + sum_error * np.abs(columns[1]),
         )
 
 
@@ -115,12 +118,14 @@ def laplace(epsilon: float) -> Wedge:
 
 
 def bounded_range(epsilon: float) -> Wedge:
-    """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
+    """Return the pair whose hockey-stick curve (delta at every epsilon) is the largest of all mechanisms of
+    bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-           spread in Q/P), whose delta at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
-           t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of curves
-           convex in e^x is convex, hence the curve of a pair (Zhu, Dong & Wang 2022, arXiv:2106.08567):
+           mean-preserving spread of Q/P), whose delta at x is
+           (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t = (epsilon + x) / 2 (Dong, Durfee &
+           Rogers 2020, arXiv:1909.13830). The supremum over t of curves convex in e^x is convex, hence the
+           curve of a pair (Zhu, Dong & Wang 2022, arXiv:2106.08567):
            (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
@@ -243,10 +248,10 @@ def missing_q_mass(pair: DominatingPair) -> float:
 class FixedSizeSampledPair:
     """Is a symmetric pair seen through a sample of fixed size (a share q of all units), for replacing a unit.
 
-    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, and the
-    remaining mass is at loss 0. This is the pair of the curve q delta(log(1 + (e^x - 1) / q)) at epsilon x >=
-    0 and its mirror image below 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong &
-    Wang 2022, arXiv:2106.08567, Theorem 11).
+    Losses above 0 are distributed as for (1-q) Q + q P against Q, losses below 0 as for P against
+    (1-q) P + q Q, and the remaining mass is at loss 0. This is the pair of the curve
+    q delta(log(1 + (e^x - 1) / q)) at epsilon x >= 0 and its mirror image below 0 (Balle, Barthe & Gaboardi
+    2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
     pair: DominatingPair
@@ -261,7 +266,7 @@ class FixedSizeSampledPair:
         return self.pair.discrete
 
     def _sides(self) -> tuple[PoissonSampledPair, PoissonSampledPair]:
-        """Return the pairs that losses above 0 and losses below 0 follow. Mass that they miss needs no
+        """Return the pairs of the losses above 0 and of those below 0. Mass that they do not list needs no
         `missing`: it is part of the remaining mass at 0."""
         return PoissonSampledPair(self.pair, self.rate, True), PoissonSampledPair(self.pair, self.rate, False)
 
