@@ -94,7 +94,7 @@ def test_a_list_of_rows_is_a_table():
     people = dp.open(rows, schema=facts, **how)
     assert people.sql("SELECT COUNT(*) AS n FROM people WHERE ward = 'A'", epsilon=100).rows == ((200,),)
     for bad in ([], [1, 2]):
-        with pytest.raises(InvalidInput, match="each of its entries is a row"):
+        with pytest.raises(InvalidInput, match="each entry must be a row"):
             dp.open(bad, schema=facts, **how)
     # a list of texts is one of files
     with pytest.raises(InvalidInput, match=r"no file 'a\.parquet'"):

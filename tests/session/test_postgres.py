@@ -248,7 +248,7 @@ def test_it_reads_and_cannot_write(server, relation):
     """As a superuser, too."""
     engine = tables.connect_postgres(server.address(), public(), table=relation)
     with engine.snapshot(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        engine._here.connection.execute(f"DELETE FROM {relation}")
+        engine._local.connection.execute(f"DELETE FROM {relation}")
     assert engine.answer('SELECT COUNT(*) AS n FROM "visits"').to_pylist() == [{"n": 300}]
 
 
