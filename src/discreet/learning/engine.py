@@ -57,7 +57,7 @@ ENTRIES = 16 << 20
 # memory. The cost in time of smaller parts was not measured.
 FEWEST = 4
 # A last part smaller than this fraction of a full one is spread over the other parts: 16 examples of a
-# ViT-tiny, of which 7.5 fill a part, take 0.93 times as long in two parts of 8 as in 6, 6, 4 (measured).
+# ViT-tiny, of which 7 to 8 fill a part, take 0.93 times as long in two parts of 8 as in 6, 6, 4 (measured).
 PART_OVERFLOW = 0.25
 
 # The taps; bounds on the squared norms of all layers together, [B], or None where not computed; the losses.
@@ -92,12 +92,12 @@ class Gradients:
 class ClippingEngine:
     """Computes clipped gradient sums of a model under a loss that gives one number for each example.
 
-    `isolate=True` runs the whole model and the loss example by example under vmap, which is slower and makes
-    mixing examples impossible. `by_hand=False` leaves every layer to torch (see `fast`). `keep_memory=True`
-    changes a setting of the process's allocator while the model is attached (`heap`). With `sizes`, clipped
-    sums run the code that `torch.compile` made of the model, on parts of a batch that are padded to one of
-    these sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen
-    by it, and must never be chosen by the size of an actual batch.
+    `isolate=True` runs the whole model and the loss example by example, which is slower: under vmap, where
+    examples cannot mix, or in a loop where vmap cannot run them (`vmappable`). `by_hand=False` leaves every
+    layer to torch (`fast`). `keep_memory=True` changes a setting of the process's allocator while the model
+    is attached (`heap`). With `sizes`, clipped sums run the code that `torch.compile` made of the model, on
+    parts of a batch that are padded to one of these sizes. `expected` is the expected size of a batch, which
+    is public: how a norm is bounded is chosen by it, never by the size of an actual batch.
     """
 
     def __init__(
@@ -344,8 +344,8 @@ class ClippingEngine:
         Guarantee: adding or removing one example moves the sum by at most the clip in l2 norm (up to the
                    rounding of the sum itself).
         Proof:     each summand is a function of its own example (checked by `safety.probe`, or by
-                   construction with `isolate`), and its norm is at most the clip (`clipping.factors`,
-                   `taps`). An example whose gradient is not finite counts as zero.
+                   construction with `isolate` under vmap), and its norm is at most the clip
+                   (`clipping.factors`, `taps`). An example whose gradient is not finite counts as zero.
         Assumes:   the model's code computes each example's output from that example alone.
         """
         out = self.buffer() if into is None else into

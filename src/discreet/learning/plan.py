@@ -3,9 +3,9 @@
 Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from the layer's
 inputs and the gradients of its outputs (`taps`). Of the other modules that hold parameters of their own, one
 that also holds layers is shared, if possible: each example gets a copy of these parameters, and the layers
-have routes of their own. The rest are isolated: each runs under `torch.func.vmap`, each example by itself, so
-that examples cannot mix. A frozen batch normalization is constant. Layers that mix examples by design are
-refused, with the way out.
+have routes of their own. The rest are isolated: each runs on one example at a time, under `torch.func.vmap`,
+where examples cannot mix, or in a loop where vmap cannot run it (`vmappable`). A frozen batch normalization
+is constant. Layers that mix examples by design are refused, with the way out.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ gradient is longer than its measured bound (both in `single_examples`). Then it 
 values and to NaN, and checks that the gradients and losses of all others stay the same. It sees no data.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
-proof.
+proof, where `torch.func.vmap` can run the model (`vmappable`).
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
 def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
     """Return whether the weighted sum of gradients differs by more than rounding; `weights` is 0 for the
     example that was changed."""
-    # Not 0, with which two sums of zeros could not be compared.
+    # Above 0, so that tiny differences between sums that should be zero count as rounding.
     scale, worst = 1e-12, 0.0
     for one, other in zip(before.parts(weights), after.parts(weights), strict=True):
         if one.numel():

@@ -201,11 +201,7 @@ def _difference(
         together = losses_of(engine, *pick((inputs, targets), positions))
         mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
     if mixes:
-        way_out = (
-            ""
-            if engine.isolate
-            else ", or give isolate=True, which runs each example alone so that none can mix"
-        )
+        way_out = "" if engine.isolate else ", or give isolate=True, which runs each example alone"
         return NotPrivate(
             "the gradient of an example in a batch is not that of the same example alone: the model "
             "or the loss mixes examples "

@@ -364,7 +364,7 @@ class TrainingRun:
             self._accumulate(next(self._batches))
             self._summands.close(self._gradient)
         except BaseException:
-            # Also if interrupted: sums, counts and buffers of half a step must not reach another. It is done.
+            # Also if interrupted, the run is done: sums and buffers of half a step must not reach another.
             self.steps_taken, self._failed = self._trainer.schedule.steps, True
             raise
         self._descend()
