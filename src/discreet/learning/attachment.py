@@ -183,7 +183,8 @@ def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
     if recorder.layout is None or not recorder.layout.fits(leaves):
         raise NotBatchFirst(
             f"{name or 'the model'} is called with other arguments, or with a constant of another shape, "
-            f"than in the first forward passes, by which the batch dimension was decided."
+            f"than in the first forward passes, by which the batch dimension was decided. Call it in the "
+            f"same way in every forward pass."
         )
 
 
@@ -204,6 +205,7 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
         recorder.axes, recorder.shapes = {}, {id(batch_first): shape}
         result = rule(recorder, batch_first).movedim(0, axis)
     else:
+        # The batch is first already; otherwise the rule refuses the call (`Recorder.first`).
         result = rule(recorder, x)
     return result
 

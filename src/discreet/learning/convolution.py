@@ -29,8 +29,8 @@ from .bounds import ghost_bound, not_zero, single, squares
 from .layers import Recorder, targets
 from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
-# The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. No measurement
-# on record.
+# The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. A choice; no
+# measurement is on record.
 _BUFFER = 1 << 18
 
 # The costs below are in multiplications, of which one takes 0.026 ns (a profile of resnet18 on one thread).
@@ -46,11 +46,13 @@ FRESH_FROM = 1 << 23
 # at one offset of the kernel (`patch_gram`): 0.5 ns, an estimate. With these, resnet18's layers of 64
 # channels are built and those of 128 and more are not; measure again if a model is slow.
 PATCH_COST, SHIFT_COST = 32, 20
-# The most entries of built gradients for one weight, over the expected batch: a quarter of a gigabyte.
+# The most entries of built gradients for one weight, over the expected batch: a quarter of a gigabyte. (The
+# limit of the same name in `taps` is for one example.)
 MAX_ENTRIES = 1 << 26
-# A weight has this many entries or more, and the batch has fewer patches than the weight has rows (512 x 512
-# x 3 x 3 over 2 x 2 positions, say): then torch's weight gradient spends most time on new memory, and
-# multiplying the patches right into the sum takes a quarter of the time (measured).
+# Where a weight has this many entries or more, and no fewer rows than the batch has patches (512 x 512 x 3 x
+# 3 over 2 x 2 positions, say), torch's weight gradient spends most time on new memory, and multiplying the
+# patches right into the sum takes a quarter of the time (measured). The choice may depend on the size of the
+# batch, as it changes no bound on a norm.
 LARGE_WEIGHT = 1 << 20
 
 
@@ -102,6 +104,7 @@ class Convolved(Tap):
         self.k, self.p = weight[0].numel(), weight.shape[0] // groups
 
     def square(self) -> Tensor:
+        # With several groups gradients are always built, as `patch_gram` is for one group.
         if self.layer.groups == 1 and not self._build_is_cheaper():
             return self._ghost()
         self._build()
@@ -122,7 +125,8 @@ class Convolved(Tap):
         positions = math.prod(
             (n - dilation * (size - 1) - 1) // stride + 1 for n, size, stride, dilation in dims
         )
-        # Both ways take much memory: take the way that needs less.
+        # Both ways take much memory. Take the one that needs less: building holds the gradients of all
+        # examples, the other way the inner products of one example's pixels at a time.
         if self.examples * entries > MAX_ENTRIES:
             return bool(self.examples * entries < pixels**2)
         cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
@@ -140,8 +144,8 @@ class Convolved(Tap):
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
-        """Yield a few examples at a time: their slice of the batch, patches [n, k, T], and g as [n, p, T],
-        where n counts each example once per group."""
+        """Yield n examples at a time, a few: their slice of the batch, patches [n groups, k, T], and g as
+        [n groups, p, T]."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer: Tensor | None = None
@@ -182,10 +186,13 @@ class Convolved(Tap):
             total = torch.mv(self.pieces.flatten(1).T, weights).view(self.layer.groups, self.k, self.p)
             out.view(self.layer.groups, self.p, self.k).add_(total.transpose(1, 2))
             return
+        # Gradients were not built, so that there is one group.
         scaled = self.g * weights.view((-1,) + (1,) * (self.g.dim() - 1))
         if self.k * self.p >= LARGE_WEIGHT and len(self.g) * self.positions <= self.p:
             out.view(self.p, self.k).addmm_(_positions_first(scaled, self.p).T, self._patches())
             return
+        # n is the number of dimensions behind the channels. Torch's function pads with zeros by itself, as
+        # many on both sides; any other padding is added before.
         layer, n = self.layer, self.g.dim() - 2
         by_torch = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         out.add_(

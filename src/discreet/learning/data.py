@@ -211,8 +211,8 @@ class People:
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]
         self.counts = np.bincount(codes[codes >= 0])
-        # The rows of person i are self._order[self._first[i] : self._first[i + 1]].
-        self._first = np.concatenate([[0], np.cumsum(self.counts)])
+        # The rows of person i are self._order[self._starts[i] : self._starts[i + 1]].
+        self._starts = np.concatenate([[0], np.cumsum(self.counts)])
         self.length = len(codes)
 
     def owned(self) -> tuple[Array, Array]:
@@ -228,7 +228,7 @@ class People:
                    before clipping is rounded in this order: an order that depended on other people's rows
                    would change the person's summand with them.
         """
-        positions = self._order[self._first[person] : self._first[person + 1]]
+        positions = self._order[self._starts[person] : self._starts[person + 1]]
         if limit is not None and len(positions) > limit:
             positions = positions[np.asarray(sampling.subset(len(positions), limit, entropy), dtype=np.int64)]
         if len(positions) < 2:
@@ -288,11 +288,11 @@ def _tensor(values: Any) -> Tensor:
 class Tabular:
     """Reads columns of a table as examples, by the declarations of the schema alone.
 
-    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing number becomes 0. Booleans become -1
-    and 1. A column of categories becomes one indicator per declared category, all 0 for a value that is not
-    declared. The target is a class number (for categories and booleans; a value that is missing, or not
-    declared, counts as the first class) or a number scaled like the features. Columns of `scaling`, which a
-    `PrivateScaler` released, are standardized instead.
+    Numbers are clipped to their bounds and scaled to [-1, 1], booleans become -1 and 1, and a missing number
+    or boolean becomes 0. A column of categories becomes one indicator per declared category, all 0 for a
+    value that is missing or not declared. Features among the columns of `scaling`, which a `PrivateScaler`
+    released, are standardized instead. The target is a class number (for categories and booleans; a value
+    that is missing, or not declared, counts as the first class) or a number clipped and scaled to [-1, 1].
     """
 
     features: tuple[str, ...]

@@ -1,8 +1,9 @@
-"""The clipped sum: the sum of per-example gradients, each scaled to the clip, by one forward and one backward
-pass.
+"""The clipped sum: the sum of per-example gradients, each scaled so that its norm is at most the clip, by one
+forward and one backward pass.
 
 The layers of a model leave taps (`taps`), from which come upper bounds on the norms of per-example gradients,
-and then the sum of the scaled gradients. B is the number of examples in a batch.
+and then the sum of the scaled gradients. B is the number of examples in a batch. A part of a batch is some of
+its examples, run together to save memory; the `parts` of a vector are its views in the parameters' shapes.
 
 >>> from torch import nn
 >>> model = nn.Linear(4, 2)
@@ -55,8 +56,8 @@ ENTRIES = 16 << 20
 # MB per example (measured in the probe): with 8 examples its steps would take nearly 1.3 times plain torch's
 # memory. The cost in time of smaller parts was not measured.
 FEWEST = 4
-# A last part that would be smaller than this fraction of a full one is spread over the other parts: a batch
-# of 16 of a ViT-tiny takes 0.93 times as long in two parts of 8 as in parts of 6, 6 and 4 (measured).
+# A last part smaller than this fraction of a full one is spread over the other parts: 16 examples of a
+# ViT-tiny, of which 7 to 8 fill a part, take 0.93 times as long in two parts of 8 as in 6, 6, 4 (measured).
 PART_OVERFLOW = 0.25
 
 # The taps; bounds on the squared norms of all layers together, [B], or None where not computed; the losses.
@@ -91,12 +92,12 @@ class Gradients:
 class ClippingEngine:
     """Computes clipped gradient sums of a model under a loss that gives one number for each example.
 
-    `isolate=True` runs the whole model and the loss example by example under vmap, which is slower and makes
-    mixing examples impossible. `by_hand=False` leaves every layer to torch (see `fast`). `keep_memory=True`
-    changes a setting of the process's allocator while the model is attached (`heap`). With `sizes`, clipped
-    sums run the code that `torch.compile` made of the model, on parts of a batch that are padded to one of
-    these sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen
-    by it, and must never be chosen by the size of an actual batch.
+    `isolate=True` runs the whole model and the loss example by example, which is slower: under vmap, where
+    examples cannot mix, or in a loop where vmap cannot run them (`vmappable`). `by_hand=False` leaves every
+    layer to torch (`fast`). `keep_memory=True` changes a setting of the process's allocator while the model
+    is attached (`heap`). With `sizes`, clipped sums run the code that `torch.compile` made of the model, on
+    parts of a batch that are padded to one of these sizes. `expected` is the expected size of a batch, which
+    is public: how a norm is bounded is chosen by it, never by the size of an actual batch.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class ClippingEngine:
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
         """Decide which dimensions are the batch (`batching`), once for each mode (training or evaluation) and
-        each shape of an example."""
+        each shape of an example. With `isolate`, or not attached, there is nothing to decide."""
         if self.isolate or not self.is_attached:
             return
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
@@ -236,8 +237,8 @@ class ClippingEngine:
                     decisions = self._survey_layouts(inputs)
                 self._check_folds(inputs, decisions)
                 if any(CONSTANT in layout.inputs + layout.outputs for layout in decisions.values()):
-                    # The result of a layer on a constant meets batches by broadcasting. Run at both sizes, as
-                    # shapes that agree at one of them may do so by coincidence.
+                    # What a layer makes of a tensor that is the same for all examples (`batching.CONSTANT`)
+                    # meets batches by broadcasting. Run at both sizes: at one, shapes may agree by chance.
                     for size in SIZES:
                         self._rehearse(inputs, size)
             self._layouts[key] = decisions
@@ -307,12 +308,12 @@ class ClippingEngine:
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
-            held, sums = self._stack.forward(inputs[0])
+            held, square_sums = self._stack.forward(inputs[0])
             gradient = self._loss_gradient(held[-1], targets)
             if gradient is None:
                 return None
             self._entries = self._entries or sum(h[0].numel() for h in held)
-            taps, total = self._stack.taps(held, sums, gradient)
+            taps, total = self._stack.taps(held, square_sums, gradient)
             return taps, total, torch.empty(0) if sums_only else self.loss(held[-1], targets)
 
     def _loss_gradient(self, outputs: Any, targets: Any) -> Tensor | None:
@@ -343,8 +344,8 @@ class ClippingEngine:
         Guarantee: adding or removing one example moves the sum by at most the clip in l2 norm (up to the
                    rounding of the sum itself).
         Proof:     each summand is a function of its own example (checked by `safety.probe`, or by
-                   construction with `isolate`), and its norm is at most the clip (`clipping.factors`,
-                   `taps`). An example whose gradient is not finite counts as zero.
+                   construction with `isolate` under vmap), and its norm is at most the clip
+                   (`clipping.factors`, `taps`). An example whose gradient is not finite counts as zero.
         Assumes:   the model's code computes each example's output from that example alone.
         """
         out = self.buffer() if into is None else into
@@ -380,8 +381,8 @@ class ClippingEngine:
     def _examples_per_part(self) -> float:
         """Return about how many examples the taps of a part may hold.
 
-        Each part reads all weights once, so that a large model gets larger parts: for 1.5 numbers per weight,
-        but for no more than twice ENTRIES (no measurement of either on record).
+        They may hold ENTRIES numbers. Each part reads all weights once, so that a large model gets larger
+        parts: 1.5 numbers per weight, but at most twice ENTRIES (no measurement of either is on record).
         """
         capacity = min(max(ENTRIES, 3 * self.size // 2), 2 * ENTRIES)
         return max(FEWEST, capacity / self._entries) if self._entries else FEWEST
@@ -392,9 +393,9 @@ class ClippingEngine:
         """Add the same sum as `add_clipped` does, in parts that have one of the public sizes: the last part
         is padded with copies of its own examples, whose factor is zero.
 
-        The model runs as it was compiled, except where a layer is given a constant (a table of positions) or
-        a module has parameters of its own: there tensors hide their batch dimension (`shared.Shared`), which
-        torch's compiler does not support.
+        The model runs as it was compiled, unless any of its layers is given a constant (a table of positions)
+        or any module has the route "shared". Then all of it runs as written: tensors in it hide their batch
+        dimension (`shared.Shared`), which torch's compiler does not support.
         """
         self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
         decisions = self.recorder.layouts.values()
@@ -413,8 +414,8 @@ class ClippingEngine:
         """Add the clipped sum of the first `count` examples, or of all where `count` is None.
 
         Guarantee: nothing is added for an example beyond `count`, whatever its gradient.
-        Proof:     its factor is zero. If any squared norm of the part is not finite, its gradient is replaced
-                   by zeros, too; otherwise its gradient is finite, and zero times that is zero.
+        Proof:     its factor is zero. If any squared norm of the part is not finite, gradients beyond `count`
+                   are replaced by zeros, too; otherwise all are finite, and zero times them is zero.
         """
         gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
         weights, keep = factors(rule, gradients.squares)
@@ -442,7 +443,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:
-    """Return the number of the layer, the module that holds it, of each parameter, by the parameter's id."""
+    """Return for each parameter, by its id, the number of its layer: of the module that holds it, from 0."""
     modules = [name.rpartition(".")[0] for name in parameters]
     numbers = {module: number for number, module in enumerate(dict.fromkeys(modules))}
     return {id(p): numbers[module] for p, module in zip(parameters.values(), modules, strict=True)}

@@ -253,6 +253,7 @@ def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:
     table = {name: pa.array(columns_by_name[name], from_pandas=True) for name in columns.features}
     # `Tabular.read` reads a target, too, which new rows do not have: it is missing in all of them.
     table[columns.target] = pa.nulls(len(table[columns.features[0]]))
+    # The facts below have no unit, as new rows need no column of people.
     facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
     examples = columns.read(Memory(pa.table(table), Public(schema=facts, table=public.table)))
     inputs: Tensor = examples.take(np.arange(examples.size))[0]

@@ -46,7 +46,9 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
 
     `module` is a function of (features, classes), or a torch module whose outputs are one score for each
     class; `hidden` are the sizes of layers of a tanh network. `classes` are declared; a label that is not
-    among them counts as the smallest of them (through a session: as the first in the schema).
+    among them counts as the smallest of them (through a session: as the first in the schema). `n` is the
+    declared number of examples (through a session: by default its size), `lower` and `upper` are the bounds
+    of all features, or of each (through a session: those of the schema).
 
     `delta` is by default the budget's, and 1e-5 without a session. `noise_multiplier`, if given, is used
     instead of epsilon. `clip` is a norm or a clipping rule. `batch` is by default chosen from n and epsilon,
@@ -177,10 +179,10 @@ class SGDLogisticRegression(DPClassifier):
         return self._fold_binary(self.module_.bias.detach().numpy())
 
     @staticmethod
-    def _fold_binary(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _fold_binary(by_class: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return one row for two classes, as scikit-learn does: the second class's row less the first's. For
         more classes return all rows."""
-        return scores[1:] - scores[:1] if len(scores) == 2 else scores
+        return by_class[1:] - by_class[:1] if len(by_class) == 2 else by_class
 
 
 class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]

@@ -96,8 +96,8 @@ _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class PaddedTexts:
     """Wraps a tokenized dataset: its items are (inputs, label), truncated or padded to the public `length`.
 
-    `names` are the inputs to take, `label` is the dataset's name of the label, `pad` the id of the token that
-    texts are padded with.
+    `names` are the inputs to take, `label` is the dataset's name of the label, `task` one of TASKS, and `pad`
+    the id of the token that texts are padded with.
     """
 
     def __init__(
@@ -155,8 +155,9 @@ class TransformersTrainer:
     times `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
     training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
     only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
-    "constant_with_warmup") and `gradient_checkpointing`. Other settings are not read. `max_grad_norm` among
-    them clips the gradient of a whole batch, which protects nobody: `clip` bounds each example's gradient.
+    "constant_with_warmup") and `gradient_checkpointing`. Settings that private training cannot follow are
+    refused (`fp16`, say: `_REFUSED`); all others are not read. `max_grad_norm` among these clips the gradient
+    of a whole batch, which protects nobody: `clip` bounds each example's gradient.
 
     An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
     labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
@@ -200,9 +201,9 @@ class TransformersTrainer:
             _setting(args, "gradient_accumulation_steps", 1)
         )
         steps = int(_setting(args, "max_steps", -1))
-        length: dict[str, Any] = {"batch": batch}
-        length |= {"steps": steps} if steps > 0 else {"epochs": _setting(args, "num_train_epochs", 3)}
-        planned = build_schedule("poisson", size=public.size, **length)
+        run_length: dict[str, Any] = {"batch": batch}
+        run_length |= {"steps": steps} if steps > 0 else {"epochs": _setting(args, "num_train_epochs", 3)}
+        planned = build_schedule("poisson", size=public.size, **run_length)
         self.trainer = Trainer(
             Logits(model, names, **fixed),
             _LOSSES[self.task],
@@ -211,7 +212,7 @@ class TransformersTrainer:
             delta=delta,
             noise_multiplier=noise_multiplier,  # type: ignore[arg-type]
             clip=clip,
-            **length,
+            **run_length,
             optimizer=_optimizer(args),
             learning_rate=_rate(args, planned.steps),
             performance=Performance() if performance is None else performance,
@@ -280,8 +281,8 @@ def _task(model: nn.Module, task: str | None) -> str:
 
 
 def _class_names(model: nn.Module) -> list[str]:
-    """Return the names of the classes of the model and of its first modules: a model that `peft` has wrapped
-    is itself one of those (four are enough for peft's wrappers)."""
+    """Return the names of the classes of the model and of its first modules: in a model that `peft` has
+    wrapped, the original model is one of the first four."""
     return [type(module).__name__ for module in (model, *list(model.modules())[:4])]
 
 
@@ -306,7 +307,7 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
 
 
 def _optimizer(args: Any) -> Adam:
-    """Return Adam with the given settings; refuse settings that private training cannot follow."""
+    """Return AdamW (`optimizers.Adam`) with these settings; refuse what private training cannot follow."""
     for name, why in _REFUSED.items():
         if _setting(args, name, False):
             raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")

@@ -1,9 +1,10 @@
 """Rules for known layers: how each runs, and which taps it leaves in the recorder.
 
-Only the exact classes in `plan.TAPPED_LAYERS` have rules, and only with options that `plan.refusal` does not
-refuse. A rule is a forward pass that computes the layer's output and notes two things in the `Recorder`: the
-gradient edge of the output (`torch.autograd.graph`), and a function `taps`. After the backward pass `taps` is
-called with the gradient g of the output, and returns the taps (`taps`), from which the norms and the sum of
+Only layers whose exact class is in `plan.TAPPED_LAYERS`, or is the Conv1D of `transformers`, have rules, and
+`plan` takes the rule only where it knows all of the layer's options. A rule is a forward pass that computes
+the layer's output and notes two things in the `Recorder`: the gradient edge of the output
+(`torch.autograd.graph`), and a function `taps`. After the backward pass this function is called with the
+gradient g of the output, and returns the layer's taps (module `taps`), from which the norms and the sum of
 per-example gradients are computed. B is the number of examples in the batch, x a layer's input.
 """
 
@@ -75,8 +76,10 @@ class Recorder:
         """Note that `taps` is to be called with the gradients of `outputs` after the backward pass."""
         if any(out._is_view() and not out.is_leaf for out in outputs):
             raise NotBatchFirst(
-                "a layer returns a view, whose gradient would be lost if the model changes it in place."
+                "a layer returns a view, whose gradient would be lost if the model changes it in place. Let "
+                "the layer return a copy: .clone()."
             )
+        # Where an output needs no gradient, it depends on no trainable parameter, and there is no tap.
         if all(out.requires_grad for out in outputs):
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
             # The edges are taken now, as the model may change the outputs in place later.
@@ -97,9 +100,9 @@ class Recorder:
         gradients = iter(torch.autograd.grad(result, edges, start, allow_unused=True))
         collected: list[Tap] = []
         for shapes, taps in notes:
-            own = [next(gradients) for _ in shapes]
-            if any(g is not None for g in own):
-                pairs = zip(own, shapes, strict=True)
+            of_outputs = [next(gradients) for _ in shapes]
+            if any(g is not None for g in of_outputs):
+                pairs = zip(of_outputs, shapes, strict=True)
                 collected += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
         return collected
 
@@ -216,10 +219,11 @@ def embedding_bag(
     offsets: Tensor | None = None,
     per_sample_weights: Tensor | None = None,
 ) -> Tensor:
-    """Add up or average the rows of each bag: one bag per row [B, T], or a flat list of ids cut at `offsets`.
+    """Add up or average the embeddings of each bag of ids: there is one bag per example, in the matrix [B, T]
+    or in a flat list of ids that is cut at `offsets`.
 
-    Row i of the result is bag i. Each id of a flat list is in one bag, so that its gradient is that of its
-    bag's example.
+    Row i of the result belongs to example i. Each id of a flat list is in one bag, so that its gradient is
+    that of its bag's example.
     """
     recorder.first(layer, input if offsets is None else offsets)
     out = F.embedding_bag(
@@ -253,15 +257,15 @@ def embedding_bag(
 
 
 def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the bags of a flat list as rows [B, T], padded with zeros to the longest, and which of these
-    positions are not padding. The first offset is 0, which torch demands, so that every id is in a bag.
+    """Return the bags of a flat list as a matrix [B, T], padded with zeros to the longest, and which of its
+    entries are not padding. The first offset is 0, which torch demands, so that every id is in a bag.
     """
     ends = torch.cat([offsets[1:], offsets.new_tensor([len(flat)])])
     positions = torch.arange(int((ends - offsets).max()) if len(offsets) else 0)
     kept = positions < (ends - offsets).unsqueeze(1)
     indices = torch.where(kept, offsets.unsqueeze(1) + positions, 0)
-    rows = flat[indices] if len(flat) else flat.new_zeros(indices.shape)
-    return torch.where(kept, rows, torch.zeros_like(rows)), kept
+    padded = flat[indices] if len(flat) else flat.new_zeros(indices.shape)
+    return torch.where(kept, padded, torch.zeros_like(padded)), kept
 
 
 def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Losses as vectors, with one number for each example.
 
-Torch's own losses are recognized and computed without a reduction over the batch; *within* an example they
-average or add up as their `reduction` says. A user's function must return one loss per example. A loss that
-divides by a property of the whole batch (a sum of class weights) lets one person move everybody's gradient,
-and is refused.
+Those of torch's losses that are listed here are computed without a reduction over the batch; *within* an
+example they average or add up as their `reduction` says. Any other loss, and a user's function, must return
+one loss per example. A loss that divides by a property of the whole batch (a sum of class weights) lets one
+person move everybody's gradient, and is refused: one of torch's here, a user's by the probe (`safety`).
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
         return _elementwise(loss)
     if getattr(loss, "reduction", "none") != "none":
         raise InvalidInput(
-            f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}); give it "
-            "reduction='none' and return one loss for each example. Nothing was read or trained."
+            f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}). Give a function "
+            "that uses it with reduction='none' and returns one loss for each example. Nothing was read or "
+            "trained."
         )
     return _isolate_loss(loss) if isolate else _check_lengths(loss)
 
@@ -123,8 +124,8 @@ class CrossEntropy:
         return result.masked_fill_(is_ignored, 0).T
 
 
-# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). No measurement
-# on record.
+# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). The number is a
+# choice; no measurement is on record.
 _COLUMNWISE_CLASSES = 64
 _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from .._errors import InvalidInput
 
-# The most characters of a script that is parsed, in memory. Training scripts have thousands: a choice.
+# The most characters of a script that is parsed, since parsing takes memory. The number is a choice, far
+# above the thousands of characters that training scripts have.
 LARGEST = 5_000_000
 NOTHING = "(nothing)"
 
@@ -80,7 +81,7 @@ SIMPLE: dict[str, tuple[str, str]] = {
     "register_grad_sampler": (NOTHING, "a layer of your own runs example by example under vmap"),
     "save_checkpoint": (
         "people.train(trainer, checkpoint='run.ckpt', every=10)",
-        "a checkpoint is signed and bound to its charge",
+        "of a session, people = discreet.open(...); a checkpoint is signed and bound to its charge",
     ),
     "load_checkpoint": ("people.resume(trainer, 'run.ckpt')", "costs nothing, and no step is run twice"),
     "ExponentialNoise": (NOTHING, "one noise multiplier for all steps of a run; it sets the price"),
@@ -140,11 +141,11 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        # by the name that the script uses for something of Opacus: Opacus's own name for it
+        # Opacus's own name of each thing that the script imported from it, by the script's name for it.
         self.names: dict[str, str] = {}
-        # whether there is a plain `import opacus`
+        # Whether there is a plain `import opacus`.
         self.has_opacus = False
-        # by variable: the first expression that is assigned to it
+        # The first expression that is assigned to each variable, by the variable's name.
         self.values: dict[str, ast.expr] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and _is_opacus(node.module):
@@ -220,7 +221,8 @@ class _Reader:
             yield _advice(node, *SIMPLE[imported])
 
     def _is_theirs(self, name: str, holder: str | None) -> bool:
-        """Return whether a call is one of Opacus: of an imported name, or of a method of its objects."""
+        """Return whether a call of `name` is one of Opacus: of an imported name, or of a method of one of its
+        objects. `holder` is Opacus's name of the object whose method is called, None for a plain call."""
         if holder is None:
             return name in self.names.values()
         if name in ("validate", "is_valid"):
@@ -232,7 +234,7 @@ class _Reader:
         yield _advice(
             node,
             "private = trainer(learning.Examples.of(dataset, public), entropy=Entropy()).value",
-            "all steps; people.train(trainer) charges a ledger first",
+            "all steps; a session's train(trainer) charges a ledger first",
         )
         mode = _keyword(node, "grad_sample_mode", None, "")
         if mode:
@@ -276,7 +278,8 @@ class _Reader:
         return _keyword(loader, "batch_size", 1, "...") if isinstance(loader, ast.Call) else "..."
 
     def _optimizer(self, node: ast.Call) -> str:
-        """Return a function that builds the script's optimizer; its first argument was the parameters."""
+        """Return the source of a function that builds the script's optimizer from the parameters, which were
+        its first argument in the script."""
         value = self._value(node, "optimizer")
         if not isinstance(value, ast.Call):
             return "learning.SGD(lr=...)"
@@ -394,7 +397,7 @@ def _calibration(node: ast.Call) -> str:
 
 def _has_step(node: ast.AST) -> bool:
     """Return whether this is `optimizer.step()`, whatever the optimizer is called; a learning-rate scheduler
-    has a `step()`, too, and is known by its name."""
+    has a `step()`, too, and is known by "sched" in its name."""
     if not isinstance(node, ast.Call) or node.args:
         return False
     name, holder = _call_name(node.func)

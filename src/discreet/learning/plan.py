@@ -1,9 +1,11 @@
-"""Which route each part of a model takes: tapped, isolated, or refused.
+"""Which route each module of a model takes: tapped, isolated, shared, or constant; or that it is refused.
 
 Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from the layer's
-inputs and the gradients of its outputs (`taps`). Any other module that holds parameters of its own is
-isolated: it runs under `torch.func.vmap`, each example by itself, so that examples cannot mix. Layers that
-mix examples by design are refused, with the way out.
+inputs and the gradients of its outputs (`taps`). Of the other modules that hold parameters of their own, one
+that also holds layers is shared, if possible: each example gets a copy of these parameters, and the layers
+have routes of their own. The rest are isolated: each runs on one example at a time, under `torch.func.vmap`,
+where examples cannot mix, or in a loop where vmap cannot run it (`vmappable`). A frozen batch normalization
+is constant. Layers that mix examples by design are refused, with the way out.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from .batch_norm import BATCH_NORMS, is_constant
 from .convolution import convolution
 from .recurrent import cell, recurrent
 
+# The rule for per-example gradients of each known class of layers (`layers`); `rule_of` knows one class more.
 TAPPED_LAYERS: dict[type, Callable[..., Any]] = {
     nn.Linear: layers.linear,
     nn.Embedding: layers.embedding,
@@ -126,7 +129,7 @@ def weight_normed_by_hook(model: nn.Module) -> str | None:
 
 
 def _is_ordinary(module: nn.Module) -> bool:
-    """Return whether a module is one of `TAPPED_LAYERS` with the usual forward pass: not replaced on the
+    """Return whether a module has a rule (`rule_of`) and the usual forward pass: not replaced on the
     instance, no parameters computed from others, no option that the rule does not know.
 
     Hooks are allowed: they run before and after the forward pass, as code between layers does.
@@ -146,13 +149,14 @@ def _is_ordinary(module: nn.Module) -> bool:
 
 
 def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
-    """Return the route of each module by its name: "tapped", "isolated" or "shared".
+    """Return the routes by the module's name: "tapped", "isolated", "shared" or "constant". Modules without
+    trainable parameters of their own, and those inside a tapped or isolated module, are not listed.
 
     Every trainable parameter belongs to exactly one of them. A "shared" module has parameters of its own (a
     class token, a table of positions), of which each example gets a copy, and layers with routes of their
     own. With `share=False` such a module is "isolated" with all its layers: the engine asks for it where the
     module's code does something with the copies that `shared` does not know. Frozen batch normalization is
-    "constant".
+    "constant", and is listed also inside an isolated module.
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
     {'0': 'tapped', '1': 'isolated'}
@@ -231,7 +235,10 @@ def _isolated_routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_shareable(module: nn.Module) -> bool:
-    """Return whether a module has parameters of its own beside layers that can have routes of their own."""
+    """Return whether a module has parameters of its own beside layers that can have routes of their own.
+
+    Modules of torch's own classes, parametrized ones, and those with lists or dicts of parameters are not.
+    """
     if parametrize.is_parametrized(module) or type(module).__module__.startswith("torch.nn."):
         return False
     if any(isinstance(child, nn.ParameterList | nn.ParameterDict) for child in module.children()):

@@ -5,8 +5,11 @@ products is the gradient of the gates' inputs, which the taps of the recurrent w
 RNN and an LSTM one recorded tensor, `gates`, serves both. In a GRU the reset gate multiplies a product with
 W_hh, so these products are recorded by themselves.
 
-In shapes T is the steps, B the examples, k the inputs' width and h the states' width; i, f, g, o are the
-gates of an LSTM, and r, z, n those of a GRU, as torch's documentation names them.
+In shapes T is the number of steps, B that of examples, k the width of the inputs and H that of the states,
+which are the outputs in one direction (with a `proj_size` the cell of an LSTM is wider). In the loops over
+steps, h is the state, c the cell of an LSTM, i, f, g, o its gates and r, z, n those of a GRU, as torch's
+documentation names them; elsewhere g is the gradient of a recorded tensor. Variables called `steps` hold the
+output of each step.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
     x, lengths = pad_packed_sequence(input)
     if x.shape[1] != recorder.batch:
         raise NotBatchFirst(
-            f"{type(layer).__name__} was given a packed sequence of other than one sequence for each example."
+            f"{type(layer).__name__} was given another number of packed sequences than there are examples. "
+            f"Pack one sequence for each example."
         )
     steps, last_states = _layers(layer, recorder, x, hx, lengths, PACKED_LENGTH)
     order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
@@ -65,7 +69,8 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 def _layers(
     layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None, positions: int | None
 ) -> tuple[Tensor, Any]:
-    """Run all layers in all directions on x [T, B, k], and return outputs [T, B, h] and last states.
+    """Run all layers in all directions on x [T, B, k], and return outputs ([T, B, H], or [T, B, 2 H] where
+    there are two directions) and last states.
 
     `lengths` [B] are those of packed sequences, None for padded ones; for `positions` see `taps.ProductTap`.
     """
@@ -96,12 +101,12 @@ def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _last_steps(steps: Tensor, lengths: Tensor) -> Tensor:
-    """Return [B, h]: of each sequence its last step."""
+    """Return [B, H]: of each sequence its last step."""
     return steps[lengths - 1, torch.arange(steps.shape[1])]
 
 
 def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
-    """Return the initial states, those that were passed or zeros, each [layers and directions, B, h]."""
+    """Return the initial states, those that were passed or zeros, each [layers and directions, B, H]."""
     if hx is not None:
         return tuple(hx) if lstm else (hx,)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
@@ -121,7 +126,7 @@ def _direction(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run one layer in one direction, and return the outputs [T, B, h] and the last state.
+    """Run one layer in one direction, and return the outputs [T, B, H] and the last state.
 
     `state` is (h,), or (h, c) with the cell of an LSTM. `learned` holds a target for each of the five
     parameters in `names`, None for one that is missing or frozen.
@@ -133,10 +138,11 @@ def _direction(
     learned = targets(layer, *names)
     x = _reversed(x, lengths) if direction else x
     gru = isinstance(layer, nn.GRU)
+    # In a GRU, b_hh belongs to the products with W_hh, of which the reset gate multiplies a part.
     bias = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = owned(F.linear(x, w_ih, bias))
     if learned[1] is not None and not gates.requires_grad:
-        # only the recurrent weight learns: its tap needs the gradient of the gates
+        # Only the recurrent weight learns: its tap needs the gradient of the gates.
         gates.requires_grad_()
     if gru:
         steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned, lengths, positions)
@@ -183,7 +189,7 @@ def _biases(target: Target | None, g: Tensor) -> list[Tap]:
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of a plain recurrent layer, and return the outputs [T, B, h] and the last state."""
+    """Run the steps of a plain recurrent layer, and return the outputs [T, B, H] and the last state."""
     steps, recurrent_weight = [], w_hh.t()
     for gate in gates.unbind(0):
         h = activation(torch.addmm(gate, h, recurrent_weight))
@@ -201,7 +207,7 @@ def _lstm(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of an LSTM, by hand where `fast` takes it, and return the outputs [T, B, h] and the last
+    """Run the steps of an LSTM, by hand where `fast` takes it, and return the outputs [T, B, H] and the last
     states.
 
     `w_hr` projects the outputs of each step, if the layer has a `proj_size`.
@@ -242,7 +248,7 @@ def _gru(
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run the steps of a GRU, whose recurrent products are recorded step by step, and return the outputs
-    [T, B, h] and the last state."""
+    [T, B, H] and the last state."""
     steps, recurrent_terms, states_before = [], [], []
     for gate in gates.unbind(0):
         inner = F.linear(h, w_hh, b_hh)

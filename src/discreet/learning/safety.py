@@ -7,7 +7,7 @@ gradient is longer than its measured bound (both in `single_examples`). Then it 
 values and to NaN, and checks that the gradients and losses of all others stay the same. It sees no data.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
-proof.
+proof, where `torch.func.vmap` can run the model (`vmappable`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def probe(
 ) -> None:
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
-    `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
+    `inputs` and `targets` are batches of made-up examples (see `made_up`), of at least three, better of five
+    or more; the model is left as it was.
     `batch` is the size that training expects: gradients are compared at this size, too, or at that of the
     parts in which such a batch is run. `own` says that the user gave the examples, with `synthetic=`.
     """
@@ -123,7 +124,7 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
     them: the first dimension is replaced).
 
     Floats are uniform in [0, 1]; whole numbers are 0 and 1, which every model knows as words and as classes.
-    A mask is true at some positions of each example, and not at all.
+    A mask of two or more positions is true at some positions of each example and false at others.
     """
 
     def one(tensor: Tensor) -> Tensor:
@@ -131,10 +132,11 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
         if tensor.dtype.is_floating_point:
             return torch.rand(shape, dtype=tensor.dtype)
         flips = torch.randint(0, 2, shape)
+        # The first two examples differ, so that `_changed` can replace one by another.
         flips[0], flips[1] = 0, 1
         if tensor.dtype is torch.bool and flips[0].numel() > 1:
             # A mask that is true everywhere, or nowhere, is not valid for every model: a softmax over no
-            # positions is NaN.
+            # positions is NaN. So its first two positions are false and true.
             flips.view(batch, -1)[:, 0], flips.view(batch, -1)[:, 1] = 0, 1
         return flips.to(tensor.dtype)
 
@@ -165,8 +167,8 @@ def _check_count(targets: Any) -> None:
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
     """Set the mode in which gradients are compared, within this context: training mode, as the model will be
-    run, with dropout off and random numbers replaced by their medians; evaluation mode if the model is still
-    random then."""
+    run, with dropout off; if the model is still random, random numbers are replaced by their medians; if it
+    is random even then, evaluation mode. `probe` puts back the mode of each module."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     with_dropout = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
@@ -251,7 +253,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
 def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:
     """Return whether the weighted sum of gradients differs by more than rounding; `weights` is 0 for the
     example that was changed."""
-    # Not 0, with which two sums of zeros could not be compared.
+    # Above 0, so that tiny differences between sums that should be zero count as rounding.
     scale, worst = 1e-12, 0.0
     for one, other in zip(before.parts(weights), after.parts(weights), strict=True):
         if one.numel():
@@ -340,8 +342,8 @@ def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prin
     if moved:
         raise NotPrivate(
             f"the forward pass changes the buffer {moved[0]!r}: what it keeps of private examples is "
-            f"never noised. No data was read. "
-            f"Turn that off."
+            f"never noised. No data was read. Turn that off (track_running_stats=False, say), or compute it "
+            f"before training from public examples."
         )
     changed = [
         name for name, sum_of_bits in _fingerprints(engine.model).items() if prints[name] != sum_of_bits
@@ -349,5 +351,5 @@ def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prin
     if changed:
         raise NotPrivate(
             f"the forward pass changes the parameter {changed[0]!r} in place: what it writes there of "
-            f"private examples is never noised. No data was read. Change weights between runs."
+            f"private examples is never noised. No data was read. Let forward() leave parameters as they are."
         )

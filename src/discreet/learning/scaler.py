@@ -114,8 +114,9 @@ def _floats(values: Any) -> Array:
 class PrivateScaler:
     """Releases means and standard deviations of bounded columns with rho-zCDP in total.
 
-    Each value is rounded to a multiple of its column's width divided by `cells` (4096 by default, a choice).
-    The error of the release is that of the rounded values' mean and deviation.
+    Each value is rounded to the nearest end of `cells` equal cells between its column's bounds (4096 by
+    default, a choice). The `error` of the release is its distance from the mean and the deviation of the
+    rounded values: the effect of rounding is not counted.
 
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
                squares; two where the count is public), whose rho add up to at most `rho`.
@@ -176,6 +177,7 @@ class PrivateScaler:
         total_share = sum(SHARES) - (SHARES[0] if is_count_public else 0)
         noises: list[IntegerGaussian | None] = [None] if is_count_public else []
         for (low, high), share in list(zip(self._scale(column).ranges(), SHARES, strict=True))[len(noises) :]:
+            # `row_contribution` is 0 for a sum that no row can move, and noise needs a positive sensitivity.
             contribution = max(1, row_contribution(relation, low, high, nullable=nullable))
             noises.append(
                 IntegerGaussian.for_rho(
@@ -194,7 +196,7 @@ class PrivateScaler:
         check_source(self.public, source)
         moments_by_column = [self._measure(source, name, entropy) for name in self.columns]
         scales = [self._scale(name) for name in self.columns]
-        estimates = [_estimates(n, s) for n, s in zip(moments_by_column, scales, strict=True)]
+        estimates = [_estimates(noisy, scale) for noisy, scale in zip(moments_by_column, scales, strict=True)]
         value = Scaling(
             columns=self.columns,
             means=tuple(mean for mean, _ in estimates),
@@ -206,8 +208,8 @@ class PrivateScaler:
         def error(confidence: float) -> dict[str, tuple[float, float]]:
             column_confidence = 1 - (1 - confidence) / len(self.columns)
             return {
-                name: _errors(n, s, column_confidence)
-                for name, n, s in zip(self.columns, moments_by_column, scales, strict=True)
+                name: _errors(noisy, scale, column_confidence)
+                for name, noisy, scale in zip(self.columns, moments_by_column, scales, strict=True)
             }
 
         return release(value, event=self.event, entropy=entropy, error=error)

@@ -30,8 +30,8 @@ from .correlated import IDENTITY, Strategy, sensitivity
 from .discrete import GradientGrid
 
 Indices = npt.NDArray[np.int64]
-# About how many indices one call of the sampler draws, for several steps at once where batches are small: few
-# calls, and little memory. More is no faster for batches of hundreds.
+# About how many indices one call of the sampler draws, for several steps at once where batches are small, so
+# that there are few calls. More would take memory, and is no faster for batches of hundreds.
 _MEMBERS = 1 << 13
 
 
@@ -45,8 +45,8 @@ class Schedule:
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: GradientGrid | None = None) -> Event:
         """Return the price of the whole run.
 
-        `noise_multiplier` is the deviation of the noise divided by the clip; with a `grid`, of exact noise
-        divided by the grid's sensitivity.
+        `noise_multiplier` is the standard deviation of the independent noise divided by the clip and by
+        `growth`; with a `grid`, that of exact noise divided by the grid's sensitivity.
         """
         raise NotImplementedError
 
@@ -60,7 +60,8 @@ class Schedule:
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         """Yield the indices of the examples in each step's batch.
 
-        `size` is the private number of examples; it is used for nothing else.
+        `size` is the number of examples in the data, which is private unless the schedule declares its own
+        `size`; it is used for nothing else.
         """
         raise NotImplementedError
 
@@ -198,8 +199,8 @@ class TruncatedPoisson(Schedule):
     """Draws by Poisson sampling from exactly `size` examples; where more than `limit` are drawn, a random
     `limit` of them are kept.
 
-    For the relation `zero_out`. As batches have a largest size, so has the memory that they take; its cost
-    is the probability that any batch is above it.
+    For the relation `zero_out`. The limit bounds the memory that a batch takes; the price of the limit is
+    an addition to delta, in proportion to the probability that any batch is above it.
 
     Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` except with probability at most
                p = steps * P[Binomial(size, rate) > limit], which adds (1 + e^epsilon) p to delta.
@@ -249,7 +250,8 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
     _require.integer(size=size, steps=steps, at_least=1)
 
     def fits(limit: int) -> bool:
-        # e^700 is near the largest float. Beyond it the limit may cost more; the event counts what it costs.
+        # e^700 is near the largest float. For a larger epsilon the limit that is found may cost more than
+        # `delta`; the schedule's event counts what it costs.
         return (1 + math.exp(min(epsilon, 700.0))) * steps * overflow(size, rate, limit) <= delta
 
     # Binary search: `high` always fits, as no batch is above `size`, and `low` never does.

@@ -26,22 +26,23 @@ from .taps import Tap, Target
 # The second batch size at which gradients are compared: code may do one thing at one size, and another thing
 # at another.
 SMALL_BATCH = 3
-# The largest difference that counts as rounding, relative to the largest entry: float32 sums for an example
-# alone and in a batch may be taken in another order.
+# The largest difference that counts as rounding, relative to the largest entry of what is compared: float32
+# sums for an example alone and in a batch may be taken in another order.
 TOLERANCE = 1e-4
 # The same if the model computes in half precision inside: bfloat16 has eight bits, and some layers lose more.
 HALF_TOLERANCE = 2.0**-4
-# How often gradients are compared before they count as different, and by which share of themselves weights
-# are perturbed in between (not tuned).
+# How often gradients are compared before they count as different, and by which share of themselves the
+# model's parameters are perturbed in between (both are choices, not tuned).
 TRIES, PERTURBATION = 3, 2.0**-10
 # The largest batch that is compared, so that training starts soon (a choice, not measured). Code that mixes
 # examples only in larger batches is not found (docs/promise.md).
 LARGEST = 512
-# By this share a squared norm may be above its bound, because it is computed from float32 sums, which were
-# rounded.
+# By this share a squared norm that is computed here may be above its bound, because the float32 sums that it
+# is computed from were rounded.
 ROUNDING = 1e-5
-# A larger batch that is compared with single examples. It is even, so that code which folds examples in
-# pairs, and fails at the odd sizes, runs at this one. A choice, not measured.
+# A larger batch that is compared with single examples. It is even, while SMALL_BATCH and the usual number of
+# made-up examples (five) are odd: so code that pairs examples only at even sizes is run. The number was
+# chosen without a measurement.
 LARGER_BATCH = 12
 MADE_UP_EXAMPLES = "If those are not valid for this model, give your own with synthetic=(inputs, targets)."
 OWN_EXAMPLES = "They are those of synthetic=: give values that are valid for this model."
@@ -147,13 +148,15 @@ def check_alone(
     """Refuse a model in which an example's gradient in a batch, by the engine, is not that of the example
     alone, by torch itself.
 
+    `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
+
     Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, this decides
-    whether it is on or off: once in a hundred times for a small transformer. With slightly other weights this
-    difference goes away, and one that comes from mixing stays.
+    whether it is on or off: once in a hundred times for a small transformer. With slightly other parameters
+    this difference goes away, and one that comes from mixing stays.
     """
     if not differs(engine, inputs, targets, batch):
         return
-    weights_before = [p.detach().clone() for p in engine.model.parameters()]
+    parameters_before = [p.detach().clone() for p in engine.model.parameters()]
     try:
         for _ in range(TRIES - 1):
             with torch.no_grad():
@@ -165,7 +168,7 @@ def check_alone(
         raise _difference(engine, inputs, targets, batch, own)
     finally:
         with torch.no_grad():
-            for p, before in zip(engine.model.parameters(), weights_before, strict=True):
+            for p, before in zip(engine.model.parameters(), parameters_before, strict=True):
                 p.copy_(before)
 
 
@@ -198,11 +201,7 @@ def _difference(
         together = losses_of(engine, *pick((inputs, targets), positions))
         mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
     if mixes:
-        way_out = (
-            ""
-            if engine.isolate
-            else ", or run each example alone with isolate=True, where that is impossible"
-        )
+        way_out = "" if engine.isolate else ", or give isolate=True, which runs each example alone"
         return NotPrivate(
             "the gradient of an example in a batch is not that of the same example alone: the model "
             "or the loss mixes examples "
@@ -244,11 +243,11 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     """
     count = len(tree_leaves(targets)[0])
     weights = random_weights(count, engine.dtype)
-    total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
+    norm_bounds = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
     # The engine now knows how much memory an example takes: of a large model fewer examples are compared.
     count = run_together(engine, count, batch)
     inputs, targets = pick((inputs, targets), torch.arange(count))
-    total, weights = total[:count], weights[:count]
+    norm_bounds, weights = norm_bounds[:count], weights[:count]
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
     del parts
@@ -269,7 +268,7 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     measured_batch = measure(engine, inputs, targets)
     if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
         return True
-    _check_lengths(measured_batch, total, reference)
+    _check_lengths(measured_batch, norm_bounds, reference)
     del measured_batch
     for size in _larger_sizes(engine, count, batch):
         # The freed blocks of a smaller batch are too small for a larger one: memory would hold both.
@@ -288,8 +287,9 @@ def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
-    """Return the batch sizes above `count` at which gradients are compared: `LARGER_BATCH`, or the first
-    above `count`, and the expected batch. Where training would run such a batch in parts, the parts' size."""
+    """Return the batch sizes above `count`, up to LARGEST, at which gradients are compared: LARGER_BATCH (or
+    count + 1 if that is more) and the expected `batch`. For a batch that training would run in parts, the
+    size is that of the parts."""
     sizes = {engine.part_size(max(LARGER_BATCH, count + 1)), engine.part_size(batch or 1)}
     return sorted(size for size in sizes if count < size <= LARGEST)
 
@@ -315,7 +315,8 @@ def _sums_differ(
     """Return whether the weighted sum of measured gradients is not that of single examples; raise NotPrivate
     if a gradient is longer than its measured bound.
 
-    `scale` is the largest entry of the sum over `count` examples.
+    `scale` is the largest entry of the sum over all examples that are compared; a batch of more than these,
+    in which they are repeated, may have larger sums. `inputs` show whether half precision is used.
     """
     size, count = len(weights), len(reference.squared_norms)
     differences = [
@@ -335,27 +336,27 @@ def _sums_differ(
 
 
 def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGradients) -> None:
-    """Raise NotPrivate if a gradient is longer than its bound in `squares` ([B, layers] or [B, 1]).
+    """Raise NotPrivate if a gradient's squared norm is above its bound in `squares`: [B, layers] or [B, 1].
 
     The examples of `reference` may be repeated in the batch. They are made up, so the error tells nothing
     about a person.
     """
     count = len(reference.squared_norms)
     layers = range(max(measured.engine.layers.values()) + 1)
-    lengths = [[own.get(layer, 0.0) for layer in layers] for own in reference.squared_norms]
-    true = torch.tensor(lengths, dtype=torch.float64)[torch.arange(len(squares)) % count]
-    for i in _too_short(squares, true).nonzero().flatten().tolist():
+    by_example = [[norms.get(layer, 0.0) for layer in layers] for norms in reference.squared_norms]
+    true = torch.tensor(by_example, dtype=torch.float64)[torch.arange(len(squares)) % count]
+    for i in _above_bound(squares, true).nonzero().flatten().tolist():
         _check_own_length(measured, i, squares[i : i + 1], reference.squared_norms[i % count])
 
 
-def _too_short(squares: Tensor, true: Tensor) -> Tensor:
+def _above_bound(squares: Tensor, true: Tensor) -> Tensor:
     """Return for each example whether a squared norm in `true` is above its bound in `squares`, of a layer or
     of all layers together."""
     pairs = [(squares.sum(1, keepdim=True), true.sum(1, keepdim=True))]
     if squares.shape[1] > 1:
         pairs.append((squares, true))
-    short = [(bound.isfinite() & (bound < norm * (1 - ROUNDING))).any(1) for bound, norm in pairs]
-    return torch.stack(short).any(0)
+    above = [(bound.isfinite() & (bound < norm * (1 - ROUNDING))).any(1) for bound, norm in pairs]
+    return torch.stack(above).any(0)
 
 
 def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[int, float]) -> None:
@@ -366,13 +367,13 @@ def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[in
     the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
     """
     weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
-    weights[i], own = 1, dict.fromkeys(true, 0.0)
+    weights[i], by_layer = 1, dict.fromkeys(true, 0.0)
     for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
         layer = measured.engine.layers[id(p)]
-        own[layer] = own.get(layer, 0.0) + squared_norm(part)
-    layers = range(max(own) + 1)
-    built = torch.tensor([[own.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
-    if bool(_too_short(squares, built).any()):
+        by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(part)
+    layers = range(max(by_layer) + 1)
+    built = torch.tensor([[by_layer.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
+    if bool(_above_bound(squares, built).any()):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "
             "not be clipped enough: a weight is used in "

@@ -25,17 +25,17 @@ from torch import Tensor
 
 from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, not_zero, outer_bound, squares
 
-# The cost of an entry of a built gradient, in multiplications: it is written once and read twice (measured).
+# The measured cost of an entry of a built gradient, in multiplications: it is written once and read twice.
 ENTRY_COST = 16
-# The cost of a pair of positions beside that of its two inner products. No measurement on record.
+# The cost of a pair of positions beside that of its two inner products. No measurement is on record.
 PAIR_COST = 100
-# The most entries of one example's gradient that is built: 64 megabytes. The limit is for each example, as
-# the number of examples is private; large models run four examples together.
+# The most entries of one example's gradient that is built: 64 megabytes in float32. The limit is per example,
+# as the number of examples is private; large models run four examples together (`engine.FEWEST`).
 MAX_ENTRIES = 1 << 24
 # Entries that are still in a core's own cache when they have been built (measured).
 CACHED_ENTRIES = 1 << 18
 # Tokens of a text are compared in pairs up to this length, and sorted beyond, as the cost of pairs grows with
-# the square of the length. No measurement on record.
+# the square of the length. A choice; no measurement is on record.
 MAX_PAIRED_TOKENS = 128
 # Pairs of positions that are compared at a time, unless one example has more: 64 megabytes.
 PAIRS_AT_ONCE = 1 << 24
@@ -46,7 +46,7 @@ Key = tuple[int, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Target:
-    """Says where a tap's sum goes: to a parameter, or to some rows of one."""
+    """Says where a tap's sum goes: to a parameter, or to its rows from rows[0] to rows[1] - 1."""
 
     parameter: torch.nn.Parameter
     rows: tuple[int, int] | None = None
@@ -69,8 +69,8 @@ class Target:
 
 
 def worth_building(positions: int, k: int, p: int) -> bool:
-    """Return whether gradients [B, p, k] are built: whether this is cheaper than the ghost norm, which needs
-    the inner products of all pairs of T `positions`, and they are no larger than the x and g they replace.
+    """Return whether gradients [B, p, k] are built: if that is cheaper than the ghost norm, which needs inner
+    products of all pairs of T `positions`, and they exceed neither MAX_ENTRIES nor the x and g they replace.
 
     Larger ones would be fresh memory at every step, which costs more than it saves (measured, a vision
     transformer). The answer must not depend on the other examples of the batch: the two bounds on the norm
@@ -109,7 +109,7 @@ class Tap:
 
 
 def flat_rows(rows: Tensor) -> Tensor:
-    """Return [B, ...] as [B, entries]; a parameter without dimensions has one entry."""
+    """Return gradients [B, ...] as [B, entries]; a parameter without dimensions has one entry."""
     return rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
 
 
@@ -176,14 +176,12 @@ class Outer(Tap):
 @dataclass
 class Pieces(Tap):
     """Holds the gradients of y_t = W x_t, built a few examples at a time, with their norms computed while
-    they are in the cache.
-
-    Small allocations also fragment memory less.
-    """
+    they are in the cache. Small allocations also fragment memory less."""
 
     target: Target
-    rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
-    # Per piece: squared norms [a few], or, where BLOCK divides p k, the norms of blocks [a few, p k / BLOCK].
+    grads: list[Tensor] = field(default_factory=list)  # [a few, p k] each
+    # Per piece: where BLOCK divides p k, norms of blocks of BLOCK entries as computed, [a few, p k / BLOCK],
+    # which `square` enlarges; otherwise bounds on squared norms, [a few], which `square` returns.
     norms: list[Tensor] = field(default_factory=list)
 
     def take(self, x: Tensor, g: Tensor) -> Pieces:
@@ -193,9 +191,9 @@ class Pieces(Tap):
         for some_g, some_x in zip(
             torch.split(g.transpose(1, 2), examples), torch.split(x, examples), strict=True
         ):
-            rows = torch.bmm(some_g, some_x).flatten(1)
-            self.rows.append(rows)
-            blocks = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
+            built = torch.bmm(some_g, some_x).flatten(1)
+            self.grads.append(built)
+            blocks = built if size % BLOCK else built.view(len(built), -1, BLOCK)
             self.norms.append(squares(blocks) if size % BLOCK else torch.linalg.vector_norm(blocks, dim=-1))
         return self
 
@@ -204,16 +202,16 @@ class Pieces(Tap):
         return norms if norms.dim() == 1 else _enlarged(norms, BLOCK).double().square_().sum(1)
 
     def built(self) -> Tensor:
-        return torch.cat(self.rows)
+        return torch.cat(self.grads)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         out = self.target.of(sums).view(-1)
-        for rows, some in zip(self.rows, torch.split(weights, [len(r) for r in self.rows]), strict=True):
-            out.addmv_(rows.T, some)
+        for piece, some in zip(self.grads, torch.split(weights, [len(g) for g in self.grads]), strict=True):
+            out.addmv_(piece.T, some)
 
     def zero_out(self, keep: Tensor) -> None:
-        kept = torch.split(keep, [len(r) for r in self.rows])
-        self.rows = [_zeroed(rows, some) for rows, some in zip(self.rows, kept, strict=True)]
+        kept = torch.split(keep, [len(piece) for piece in self.grads])
+        self.grads = [_zeroed(piece, some) for piece, some in zip(self.grads, kept, strict=True)]
 
 
 @dataclass
@@ -232,7 +230,7 @@ class ProductTap(Tap):
     bias: Target | None = None
     positions: int | None = None
     pieces: Pieces | None = field(default=None, init=False)
-    bias_rows: Tensor | None = field(default=None, init=False)  # [B, p], where `pieces` are built
+    bias_gradients: Tensor | None = field(default=None, init=False)  # [B, p], where `pieces` are built
 
     def square(self) -> Tensor:
         bounds = self._square()
@@ -257,8 +255,8 @@ class ProductTap(Tap):
         self.pieces = Pieces(self.target).take(x, g)
         if self.bias is None:
             return self.pieces.square()
-        self.bias_rows = g.sum(1)
-        return self.pieces.square().add_(squares(self.bias_rows))
+        self.bias_gradients = g.sum(1)
+        return self.pieces.square().add_(squares(self.bias_gradients))
 
     def _ghost(self) -> Tensor:
         """Return `ghost_bound` of all examples, a few at a time where they have very many positions."""
@@ -276,23 +274,23 @@ class ProductTap(Tap):
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         if self.pieces is not None:
             self.pieces.add(weights, sums)
-            if self.bias is not None and self.bias_rows is not None:
-                self.bias.of(sums).addmv_(self.bias_rows.T, weights)
+            if self.bias is not None and self.bias_gradients is not None:
+                self.bias.of(sums).addmv_(self.bias_gradients.T, weights)
             return
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by_example = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by_example, g) if x.shape[2] < g.shape[2] else (x, g * by_example)
         if self.bias is not None:
-            # Where g is multiplied by the weights already, they are ones.
-            by_row = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
-            self._add_rows(self.bias.of(sums), g, by_row)
+            # Where g was multiplied by the weights above, each position counts once.
+            scales = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
+            self._add_positions(self.bias.of(sums), g, scales)
         if g.stride(0) < g.stride(1):
             # In memory positions come first, then examples: contracted in that order, nothing is copied.
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
     @staticmethod
-    def _add_rows(out: Tensor, g: Tensor, weights: Tensor) -> None:
+    def _add_positions(out: Tensor, g: Tensor, weights: Tensor) -> None:
         """Add the sum over examples b and positions t of weights[b, t] g[b, t]."""
         if g.stride(0) < g.stride(1):
             g, weights = g.transpose(0, 1), weights.transpose(0, 1)
@@ -301,7 +299,7 @@ class ProductTap(Tap):
     def zero_out(self, keep: Tensor) -> None:
         if self.pieces is not None:
             self.pieces.zero_out(keep)
-            self.bias_rows = None if self.bias_rows is None else _zeroed(self.bias_rows, keep)
+            self.bias_gradients = None if self.bias_gradients is None else _zeroed(self.bias_gradients, keep)
             self.release_inputs()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
@@ -351,21 +349,23 @@ class Lookup(Tap):
         return self._widened(torch.cat(totals))
 
     def _sorted(self) -> Tensor:
-        """Return the same bound as `_pairs`: gradients of the same row are added up first, in float64."""
+        """Return such a bound as `_pairs`; the gradients of one row are added up first, in float64."""
         batch, _, d = self.g.shape
         size = self.target.parameter.shape[0]
         unique, group = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
         sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
             0, group.flatten(), self.g.reshape(-1, d).double()
         )
-        # A row that only padding looks up counts for nothing.
+        # A row that only padding looks up counts for nothing: `squares` of zeros is slightly above 0.
         own = squares(sums).mul_(not_zero(sums, 1))
         return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, own))
 
     def _widened(self, total: Tensor) -> Tensor:
-        """Return an upper bound on the true squared norm, from `total`, a squared norm with float32 rounding.
+        """Return an upper bound on the true squared norm from `total`, the computed one:
+        (sqrt(total + 2 growth(d) N² + 2 d TINY n²) + 4 UNIT N)², where N is the sum of |g_t| over the n
+        positions t with a g_t that is not zero; the number of others may depend on other examples.
 
-        Positions where g is zero count for nothing: their number may depend on other examples.
+        The terms allow for rounding and underflow in `_pairs`, and for the rounding of scaled g_t in `add`.
         """
         d, own = self.g.shape[2], not_zero(self.g, 2)
         norms = squares(self.g).sqrt_().mul_(own).sum(1)
@@ -427,18 +427,18 @@ class Tied(Tap):
 def entries(tap: Tap) -> int:
     """Return about how many numbers a tap keeps in memory: the engine limits its batches by it.
 
-    An expanded view counts as the storage behind it. Built gradients (`Pieces`) count half, since they
-    replace the x and g that are counted beside them.
+    An expanded view counts as the storage behind it. Built gradients (`Pieces`) count half, since the x and g
+    that are counted beside them are freed by `release_inputs`.
     """
     if isinstance(tap, Pieces):
-        return sum(rows.numel() for rows in tap.rows) // 2
+        return sum(piece.numel() for piece in tap.grads) // 2
     tensors = [v for v in vars(tap).values() if isinstance(v, Tensor)]
-    own = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
-    return own + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
+    here = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
+    return here + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
 
 
 def without_bias(tap: Tap) -> list[Tap]:
-    """Return a layer's weight and its bias as taps of their own."""
+    """Return the tap of a layer's weight and that of its bias, or the tap itself where it covers no bias."""
     if not isinstance(tap, Outer | ProductTap) or tap.bias is None:
         return [tap]
     weight = (

@@ -7,8 +7,7 @@
     model = trainer(data, entropy=Entropy()).value
 
 Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and
-moves the weights (Abadi et al. 2016, arXiv:1607.00133). The number of steps is fixed; after the last one
-there is nothing left to run.
+moves the weights (Abadi et al. 2016, arXiv:1607.00133). The number of steps is fixed in advance.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from .summands import Summands
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Reports how far training is, while it runs. Not the loss, not the size of a batch."""
+    """Reports how far training is, while it runs. It holds no loss and no batch size: these are private."""
 
     step: int
     steps: int
@@ -81,12 +80,13 @@ class Trainer:
 
     `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins",
     "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
-    `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where
+    `noise="discrete"` draws exact noise on a grid. `augment` makes several variants of each example. Where
     `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's gradient is the
     "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
     `local`, a `LocalSGD`, it is how far the model moves when the person trains it: federated averaging,
-    where `optimizer` is the server's. `average` is the decay of an average of the weights over the steps.
-
+    where `optimizer` is the server's; `learning_rate(step)` is a factor on its learning rate. `average` is
+    the decay of an average of the weights over the steps. `columns` says how a table is read as examples;
+    `synthetic` is (inputs, targets) of made-up examples to try the model on, in place of `made_up`'s.
     `performance` has the options for time and memory; two may be given here: `microbatch=`, `isolate=`.
 
     Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model,
@@ -170,8 +170,8 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of the independent noise on the sum of clipped gradients; if the clip
-        adapts, that of the first step."""
+        """Return the standard deviation of a step's fresh noise on the sum of clipped gradients; a `strategy`
+        adds noise of earlier steps to it. If the clip adapts, it is that of the first step."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -228,8 +228,8 @@ class Trainer:
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
-        """Return epsilon after so many steps, or whole passes, of a schedule whose price grows with them; for
-        other schedules, that of the whole run."""
+        """Return epsilon after this many steps where the price is one event repeated for each step, or for
+        each pass of several steps (a pass that has begun counts whole); otherwise that of the whole run."""
         if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
             return acc.epsilon(self.event, delta=delta)
         steps_per_event = self.schedule.steps // self.event.times
@@ -262,7 +262,7 @@ class Trainer:
 
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
-        of the source is read."""
+        of the source is read. Examples of `synthetic` were tried when the trainer was made."""
         if isinstance(source, ExampleSource):
             self.schedule.check_size(source.size)
         if self.synthetic is None:
@@ -337,7 +337,7 @@ class TrainingRun:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of the noise on the sum of clipped gradients."""
+        """Return `Trainer.deviation`."""
         return self._trainer.deviation
 
     def __enter__(self) -> TrainingRun:
@@ -364,7 +364,7 @@ class TrainingRun:
             self._accumulate(next(self._batches))
             self._summands.close(self._gradient)
         except BaseException:
-            # Also if interrupted: sums, counts and buffers of half a step must not reach another step.
+            # Also if interrupted, the run is done: sums and buffers of half a step must not reach another.
             self.steps_taken, self._failed = self._trainer.schedule.steps, True
             raise
         self._descend()
@@ -377,7 +377,7 @@ class TrainingRun:
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:
-                # Less decay in the first steps, s / (s + 9) in step s: a usual choice, not measured.
+                # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not measured.
                 decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
                 self._averaged.lerp_(self._values, 1 - decay)
 
