@@ -9,9 +9,10 @@ a *total* account counts every release once. The running totals are entries of t
 others.
 
 Words used below: a *rule* is the filter of a budget; an *item* is an event as it is charged, either the event
-itself or the event capped (`accounting.lanes.Capped`); the *split of delta* is how a filter divides the
-budget's delta between the releases' own deltas and its Rényi lanes, which the first charge of an account
-fixes (docs/filters.md, "Capped prices").
+itself or the event capped (`accounting.lanes.Capped`); a filter's *lanes* are the sums that it keeps, of the
+pure epsilon and of the Rényi divergence at some orders; the *split of delta* is how it divides the budget's
+delta between the releases' own deltas and its Rényi lanes (docs/filters.md, "Capped prices"). The first
+charge of an account fixes the split; but under a budget per period it is always the one a filter starts with.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Account:
 
         A filter's limit is larger than its budget by a relative rounding margin (`BudgetFilter.slack`), so
         that releases whose prices add up to exactly the budget are admitted; without rounding down, that
-        margin would be shown as a rest.
+        margin would be shown as budget that is left.
         """
         return _legible(float(self.rule.total) - self.used, float(self.rule.total))
 
@@ -92,16 +93,16 @@ class Accounts:
             rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
-        undivided = self._load_state(_UNDIVIDED)
+        undivided = self._load_spent(_UNDIVIDED)
         accounts = [
-            Account(f"{prefix}period {p}", self.rule, undivided.plus(self._load_state((PERIOD, p))))
+            Account(f"{prefix}period {p}", self.rule, undivided.plus(self._load_spent((PERIOD, p))))
             for p in periods or self._charged_periods()
         ]
         if not periods:
             accounts.append(Account(f"{prefix}any other period", self.rule, undivided))
         if per.limit is not None:
             rule = per.limit.filter(self.public.neighbors)
-            accounts.append(Account(f"{prefix}all periods together", rule, self._load_state(_TOTAL)))
+            accounts.append(Account(f"{prefix}all periods together", rule, self._load_spent(_TOTAL)))
         return accounts
 
     def preview(
@@ -126,7 +127,8 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
-        """Return the fields of the charge's entry that hold caps and totals.
+        """Return the fields of the charge's entry that hold its caps and, without a budget per period, the
+        new total; the totals of a budget per period are entries of their own (`post`).
 
         Raises BudgetExceeded, and nothing is written, if one account does not admit the event. `elsewhere`
         says that the release was made outside of this ledger and is only entered here: even as the first
@@ -148,21 +150,21 @@ class Accounts:
         """Return what an account has spent after a charge; raises BudgetExceeded if its budget is too small
         for it."""
         # Decided by `owner` and not by `account.of`: an analyst may be called "dataset".
-        name, own = account.of, f"{account.of}'s own budget"
+        name, label = account.of, f"{account.of}'s own budget"
         if self.owner is None and self.budget.per is None:
-            name, own = "the dataset", "the dataset's budget"
+            name, label = "the dataset", "the dataset's budget"
         pure = self.budget.delta == 0 and self.budget.rho is None
         needed = normal(item).delta if isinstance(item, Event) and pure else 0.0
         if needed > 0:
             raise BudgetExceeded(
-                f"{name} has no delta, and this needs {needed:g} of it, as groups do that are not declared. "
-                f"Nothing was charged or released. The steward can give one, Budget(epsilon=..., delta=...), "
-                f"or declare the categories."
+                f"the budget of {name} has no delta, and this needs a delta of {needed:g}, as for example "
+                f"groups do whose categories are not declared. Nothing was charged or released. The steward "
+                f"can give one, Budget(epsilon=..., delta=...), or declare the categories."
             )
         try:
             return account.rule.charge(account.spent, item)
         except BudgetExceeded as refused:
-            raise BudgetExceeded(f"{name if self.budget.per is not None else own}: {refused}") from None
+            raise BudgetExceeded(f"{name if self.budget.per is not None else label}: {refused}") from None
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
         """Return the fields that every charge repeats: `after`, the new total, and the own delta of the
@@ -173,6 +175,7 @@ class Accounts:
             first = None if elsewhere else _registry.to_json(after.delta)
         else:
             first = last.body.get(name)
+        # One entry can hold both: the dataset's total in "spent", that of the analyst in "own".
         total = {"spent" if self.owner is None else "own": _registry.to_json(after)}
         return total if first is None else total | {name: first}
 
@@ -180,7 +183,7 @@ class Accounts:
         """Write the new totals of a budget per period, in the transaction in which `admit` has admitted the
         event and `charge` was written."""
         for name, price in self._prices(event, charge.body, periods).items():
-            self._write(writer, name, self._load_state(name).plus(price), charge.seq)
+            self._write(writer, name, self._load_spent(name).plus(price), charge.seq)
 
     def recount(self, writer: Writer, policy: Entry) -> None:
         """Compute all totals anew from the list of charges, after a change of budgets."""
@@ -190,6 +193,7 @@ class Accounts:
     def check(self) -> None:
         """Raise BudgetExceeded if more was spent than this budget allows."""
         if self.budget.per is None:
+            # `BudgetFilter.replay`, which this calls, raises.
             self._replay()
             return
         replayed = self._replay_totals()
@@ -224,7 +228,7 @@ class Accounts:
         replayed = self._replay_totals()
         names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _UNDIVIDED}
         wrong = sorted(
-            n for n in names if not replayed.get(n, self._rule(n).start()).agrees_with(self._load_state(n))
+            n for n in names if not replayed.get(n, self._rule(n).start()).agrees_with(self._load_spent(n))
         )
         return [
             f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to"
@@ -244,8 +248,8 @@ class Accounts:
 
     @property
     def _splits(self) -> bool:
-        """Whether a first charge has fixed the split of delta; in ledgers of versions that had one fixed
-        split none has."""
+        """Whether the first charge has fixed the split of delta. It has not if it was of a release that was
+        made elsewhere, or was made by an older version of discreet, which always split delta in one way."""
         last = charges.last_charge(self.ledger, self.owner)
         return last is not None and charges.first_name(self.owner) in last.body
 
@@ -268,9 +272,11 @@ class Accounts:
             fresh = not elsewhere and charges.last_charge(self.ledger, self.owner) is None
             return [_choice(accounts[0], event, requested_price, fresh=fresh)]
         of_periods, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
-        seen = self._event_within_period(event, periods)
+        within = self._event_within_period(event, periods)
+        # All periods are charged one item; its cap is chosen for the period that has spent most. The
+        # requested price is one of `event` itself, and no hint for a group of two.
         fullest = max(of_periods, key=lambda account: account.used)
-        item = caps.choose(fullest.rule, fullest.spent, seen, requested_price if seen is event else None)
+        item = caps.choose(fullest.rule, fullest.spent, within, requested_price if within is event else None)
         return [(account, item) for account in of_periods] + [
             _choice(account, event, requested_price) for account in total
         ]
@@ -299,16 +305,16 @@ class Accounts:
             prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
 
-    def _capped_price(self, seen: Event, body: dict[str, Any]) -> Item:
-        """Return the item that was charged: `seen` with the cap that `body` states, or `seen` without a cap
-        where that cap is not true of it any more.
+    def _capped_price(self, within: Event, body: dict[str, Any]) -> Item:
+        """Return the item that was charged: the event `within` a period (`_event_within_period`) with the cap
+        that `body` states, or without a cap where that cap is not true of it any more.
 
-        A cap is certified for the event that was priced at the time of the charge. If the steward has since
-        changed how the table is cut into periods, a release of one period counts as one of the whole table,
-        and its event is a group of two (`_event_within_period`), for which the cap may be too small.
+        That the cap bounds the price was checked for the event that was priced at the time of the charge. If
+        the steward has since changed how the table is cut into periods, a release of one period counts as one
+        of the whole table, and its event is a group of two, for which the cap may be too small.
         """
-        item = charges.priced(seen, body, charges.cap_name(self.owner))
-        return seen if isinstance(item, Capped) and not item.holds else item
+        item = charges.priced(within, body, charges.cap_name(self.owner))
+        return within if isinstance(item, Capped) and not item.holds else item
 
     def _rule(self, name: Name) -> BudgetFilter:
         """Return the filter of one account: that of the limit on all periods for the total, else that of the
@@ -327,7 +333,7 @@ class Accounts:
                 totals[name] = totals.get(name, self._rule(name).start()).plus(price)
         return totals
 
-    def _load_state(self, name: Name) -> Spent:
+    def _load_spent(self, name: Name) -> Spent:
         """Return what one account of a budget per period has spent, as the newest entry about it says."""
         last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
         # A change of budgets is followed by new totals of all accounts that are not zero (`recount`): an
@@ -352,6 +358,8 @@ class Accounts:
         return canonical([self.owner, *name])
 
     def _write(self, writer: Writer, name: Name, spent: Spent, charge: int) -> None:
+        """Append the new total of an account; `charge` is the number of the charge, or of the change of
+        budgets, that it follows from."""
         body = {"charge": charge, "of": self.owner, "account": list(name), "spent": _registry.to_json(spent)}
         writer.append(KIND, body, topic=self._topic(name))
 

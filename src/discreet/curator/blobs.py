@@ -23,7 +23,8 @@ from .tickets import locked_file, unlocked, unused
 
 # The name of a blob: 128 random bits.
 _BLOB_NAME = re.compile("[0-9a-f]{32}")
-# Bytes of a row. PostgreSQL limits a value to a gigabyte, and sends it in one piece; 8 MiB is not measured.
+# Most bytes of a blob that one row holds. PostgreSQL limits a value to a gigabyte, and sends it in one piece;
+# 8 MiB is a choice, not measured.
 _PART = 8 << 20
 
 # The rights that a role of the database needs on the table of blobs.
@@ -65,18 +66,18 @@ class FileBlobs:
                 self.folder.mkdir(mode=0o700, exist_ok=True)
                 if self.durable:
                     sync_folder(self.folder.parent)
-        handle, path = self._new_file()
+        held, path = self._new_file()
         try:
             try:
                 with self._translated_errors():
-                    _write(handle.lock, data, self.folder, durable=self.durable)
+                    _write(held.lock, data, self.folder, durable=self.durable)
             except BaseException:
                 # No entry will name the file, and its bytes would keep a full disk full.
                 self.remove(path.name)
                 raise
             yield path.name
         finally:
-            unlocked(handle)
+            unlocked(held)
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -115,11 +116,12 @@ class FileBlobs:
         before it was locked."""
         while True:
             path = self.folder / secrets.token_hex(16)
-            handle = locked_file(str(path))
-            if handle is not None:
-                return handle, path
+            held = locked_file(str(path))
+            if held is not None:
+                return held, path
 
     def _path(self, name: str) -> Path:
+        # Only the last part of the name, so that no name leads out of the folder.
         return self.folder / Path(name).name
 
 
@@ -129,7 +131,7 @@ class DatabaseBlobs:
     which the server releases when the writer is gone.
 
     A ledger that an older version made has its blobs in `files` on one machine. That machine still reads them
-    there, and copies them to the database when it next opens the ledger (`adopt`).
+    there, and moves them to the database when it next opens the ledger (`adopt`).
     """
 
     store: PostgresStore
@@ -138,8 +140,8 @@ class DatabaseBlobs:
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
         name = secrets.token_hex(16)
-        with self.store.holding(f"blob {name}") as held:
-            assert held, "nobody else has locked this name, which has 128 random bits"
+        with self.store.holding(f"blob {name}") as was_free:
+            assert was_free, "nobody else has locked this name, which has 128 random bits"
             self._insert(name, data)
             yield name
 
@@ -155,6 +157,7 @@ class DatabaseBlobs:
 
     def names(self) -> list[str]:
         with self.store.blobs() as db:
+            # Every blob has a part 0, an empty one too.
             rows = db.execute("SELECT name FROM blob WHERE part = 0").fetchall()
         return [*(row[0] for row in rows), *self.files.names()]
 
@@ -165,8 +168,8 @@ class DatabaseBlobs:
         """Move a blob from a file on this machine to the database, unless somebody holds its lock."""
         data = self.files.read(name)
         if data is not None:
-            with self.store.holding(f"blob {name}") as held:
-                if held:
+            with self.store.holding(f"blob {name}") as was_free:
+                if was_free:
                     self._insert(name, data)
                     self.files.remove(name)
 
@@ -186,6 +189,7 @@ class DatabaseBlobs:
         """Insert a blob as rows of at most `_PART` bytes, in one transaction; an empty blob has one row."""
         parts = [data[start : start + _PART] for start in range(0, max(1, len(data)), _PART)]
         with self.store.blobs() as db:
+            # After a crash, `adopt` may find rows that it has inserted before; they hold the same bytes.
             for part, piece in enumerate(parts):
                 db.execute("INSERT INTO blob VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (name, part, piece))
 
@@ -202,6 +206,7 @@ def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
         if durable:
             os.fsync(file.fileno())
     if durable:
+        # Not `locks.sync_folder`, which ignores errors.
         directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)

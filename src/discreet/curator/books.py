@@ -1,7 +1,7 @@
-"""Reading and checking a ledger: what was spent, under which rule, and whether running totals and references
-agree with the charges.
+"""Reading and checking a ledger: what was spent, under which rule (the filter of a budget), and whether
+running totals and references agree with the charges.
 
-Needs the ledger only, no data and no key.
+All of this needs the ledger only, no data and no key.
 """
 
 from __future__ import annotations
@@ -71,21 +71,22 @@ def _policy(text: str) -> Policy:
 def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     """Return the filter of a budget under the ledger's neighbor relation.
 
-    If no budget is given, that is the dataset's, with the split of delta that its first charge has fixed.
+    If no budget is given, it is the filter of the dataset's budget, and divides delta between the releases'
+    own deltas and its Rényi orders as the first charge has fixed it (docs/filters.md, "Capped prices").
     """
     rule = (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
     last = None if budget is not None else last_charge(ledger)
     return rule if last is None else split_by_first(rule, last.body)
 
 
-# How often a ledger that somebody writes to is checked again before its problems are reported. Not measured:
-# a false report needs a new entry during each of the ten checks.
+# How often a ledger that somebody writes to is checked before its problems are reported. Ten is a choice, not
+# measured: a false report needs a new entry during each of the ten checks.
 _LOOKS = 10
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-    """Return what is wrong with a ledger, in words: its schema and chain, what entries point to, the totals
-    of charges, the steps of runs.
+    """Return what is wrong with a ledger, in words: its schema and chain; if these are right, what entries
+    point to, the totals of charges, the steps of runs, the order of tickets and the versions of blobs.
 
     `anchor` is a head of the chain that was kept elsewhere, `key` the public key that the verifier trusts.
     Never raises because of what the entries hold: whoever signs with a key of their own can write any body.
@@ -120,7 +121,8 @@ def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[
         except Exception as error:
             # A body of an unexpected form can raise anything where it is read.
             problems.append(
-                f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds"
+                f"the books cannot be read ({type(error).__name__}): the body of an entry does not have the "
+                f"form that its kind has"
             )
     return problems
 
@@ -189,10 +191,12 @@ def owners(ledger: Ledger) -> list[Accounts]:
 
 
 def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
-    """Return a bound on the epsilon of all charges together so far, each priced as its event, without caps.
+    """Return a bound on the epsilon of all charges together so far. Each is priced as its event, even where
+    the filter has charged a capped price (`accounting.lanes`).
 
     The bound is valid at any time, also if one stops asking because of what it says (docs/filters.md, Theorem
-    4). `delta` is the odometer's own delta; by default that of the budget, or 1e-9 for a budget without one.
+    4). `delta` is the odometer's own delta; by default that of the budget, or 1e-9, a choice, for a budget
+    without one.
     """
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
     return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))
@@ -205,6 +209,7 @@ def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
     totals: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):
         times, spent = totals.get(body["analyst"], (0, rule.start()))
+        # With the cap under which the dataset (None) was charged, not that of the analyst's own account.
         item = priced(event, body, cap_name(None))
         totals[body["analyst"]] = times + 1, spent.plus(rule.price(item))
     return {who: (times, rule.used(spent)) for who, (times, spent) in totals.items()}

@@ -50,13 +50,12 @@ class BudgetedDataset:
         self.periods: tuple[str, ...] = ()
         # How the table was cut into periods when this view was made (`Period.cut`).
         self._period_cut: list[str | None] | None = None
-        table = books.public_of(ledger)
-        if _identity(table) != _identity(source.public):
+        recorded = books.public_of(ledger)
+        if _identity(recorded) != _identity(source.public):
             raise LedgerError(
-                f"{ledger.path} belongs to table {table.table!r} with another unit or relation. "
-                f"Nothing was read. "
-                f"All versions of a table share one ledger, but the protected unit and the relation "
-                f"stay what they are."
+                f"{ledger.path} belongs to table {recorded.table!r}, and this is another table, or has "
+                f"another protected unit or neighbor relation. Nothing was read. All versions of a table "
+                f"share one ledger; its name, its unit and its relation stay what they are."
             )
         self._entropy = Entropy()
         # The keyed fingerprint of data in memory, once it was computed (`Curator._question`).
@@ -156,9 +155,8 @@ class BudgetedDataset:
         per = policy.budget.per
         if self.periods and (per is None or per.cut != self._period_cut):
             raise InvalidInput(
-                "the budgets were changed since these periods were chosen, and the table is cut into "
-                "periods in another way now. Nothing was "
-                "charged or read. Choose periods again: during(...)."
+                "the budgets were changed since these periods were chosen, and the table is cut into periods "
+                "in another way now. Nothing was charged or read. Choose periods again: during(...)."
             )
         return policy
 
@@ -175,8 +173,8 @@ class BudgetedDataset:
 
     @property
     def spent(self) -> Spent:
-        """What the dataset has spent, in the lanes of its filter; with a budget per period, what the period
-        that has spent most has spent."""
+        """What the dataset has spent, in the lanes of its filter (`accounting.lanes`); with a budget per
+        period, what the period that has spent most has spent."""
         return self.account().spent
 
     @property
@@ -299,6 +297,7 @@ class BudgetedDataset:
 
         `facts` are further fields of the entry; those that are empty, None or False are left out.
         """
+        # Refused in a process that `multiprocessing` started and that runs the script of its parent again.
         limits.check_script()
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
@@ -307,9 +306,9 @@ class BudgetedDataset:
                 "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read "
                 "or released."
             )
-        price = event.to_json()
-        limits.check_description(price)
-        body: dict[str, Any] = {"event": price, "analyst": analyst}
+        described = event.to_json()
+        limits.check_description(described)
+        body: dict[str, Any] = {"event": described, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # The policy is read once: nobody else can change it while this transaction is open.
         policy = self._latest = self._in_force(writer)
@@ -343,8 +342,8 @@ class BudgetedDataset:
         """Write the entry of a charge, and all running totals; raises BudgetExceeded, with nothing written,
         if one of the `owners` does not admit the event.
 
-        The order is fixed: all accounts admit the event before the first line is written, and the totals
-        point to the charge.
+        The order is fixed: all accounts admit the event before the first entry is written, and the entries
+        of the totals (`Accounts.post`) point to that of the charge.
         """
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:

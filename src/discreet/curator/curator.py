@@ -1,9 +1,9 @@
 """The curator: holds one dataset and its ledger, and releases what the budget allows.
 
 `ask` shows the order that everything here keeps: the filter admits the event, the charge is committed to
-disk, the mechanism runs, the release is stored and returned. A question that was asked before is answered
-from the store, at no cost to the dataset. The curator knows no SQL and no models: it runs any mechanism that
-has a price.
+disk, the mechanism runs, the release is stored in the ledger and returned. A question that was asked before
+is answered with the stored release, at no cost to the dataset, unless new noise is asked for. The curator
+knows no SQL and no models: it runs any mechanism that has a price.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Curator(BudgetedDataset):
         Proof:     the charge passes the filter (docs/filters.md, Theorem 1) inside one exclusive transaction,
                    and is on disk before data is read; a stored release is post-processing of what was paid
                    for.
-        Assumes:   the mechanism's event is its true price: it comes from the closed registry, or is the
-                   steward's trusted code.
+        Assumes:   the mechanism's event is its true price: the mechanism is of a class of discreet that
+                   `_registry` lists, or is the steward's trusted code.
 
         `text` is the question as the analyst wrote it, for the record. `fresh=True` pays for new noise even
         where a release is stored already.
@@ -59,12 +59,14 @@ class Curator(BudgetedDataset):
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = description_of(mechanism)
         limits.check(mechanism, described, text)
+        # The `key` of a mechanism is the same for all ways to write one question; its description is not.
         key = None if described is None else self._question(getattr(mechanism, "key", described))
         requested_price = requested_price_of(mechanism)
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
-                # Without the fingerprint of the data: the charge of the same question does not hold it.
+                # Refuses if the answer to the same question is still withheld (`withholding`). The key is
+                # computed without the fingerprint of the data, which charges do not hold.
                 wanted = question_key(getattr(mechanism, "key", described))
                 self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
             stored = None if key is None or fresh else writer.last("release", key)
@@ -90,6 +92,7 @@ class Curator(BudgetedDataset):
         described = description_of(interactive)
         limits.check(interactive, described)
         requested_price = requested_price_of(interactive)
+        # A mechanism with this attribute keeps blobs: refused before the charge if they cannot be stored.
         if getattr(interactive, "blob_size", None) is not None:
             self.vault.blobs.check()
         self._prepare(interactive.event, analyst, requested_price)
@@ -125,8 +128,9 @@ class Curator(BudgetedDataset):
         With a public number of steps (`segments.train`), a `checkpoint` file is written after `every` steps,
         and the function `progress` is called after each step; `segments.resume` continues an interrupted run.
         With a secret number of steps (`sealed_runs.run`), the state is kept in the vault, and `number`, the
-        number of its charge, continues an interrupted run; `pace`, seconds per step, or `seconds` for the
-        whole run hide its running time.
+        number of its charge, continues an interrupted run. To hide its running time, give `pace`, the least
+        seconds of each round, or `seconds`, before which nothing of any step is written (0: what the server
+        has set in `sealed_for`, if anything).
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
@@ -163,6 +167,7 @@ class Curator(BudgetedDataset):
         _require.integer(number=number)
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
+        # A mechanism without a description can only be one that was charged as trusted code.
         is_untrusted = described is None and not charge.body.get("trusted")
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
@@ -170,7 +175,8 @@ class Curator(BudgetedDataset):
         same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
         if not same or is_untrusted or other_periods:
             raise InvalidInput(
-                f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
+                f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
+                f"for these periods. Nothing was charged."
             )
         if analyst not in (None, STEWARD, charge.body.get("analyst")):
             raise InvalidInput(
@@ -218,10 +224,10 @@ class Curator(BudgetedDataset):
             # No version of the table is declared, so it may have changed since: a random key finds no stored
             # release.
             return question_key([described, secrets.token_hex(16)])
-        key = self.ledger.key
+        ledger_key = self.ledger.key
         outdated = self._fingerprint is None or getattr(self._full_source, "changes", False)
-        if outdated and key is not None and hasattr(self._full_source, "_fingerprint"):
-            self._fingerprint = self._full_source._fingerprint(key.fingerprints()).hex()
+        if outdated and ledger_key is not None and hasattr(self._full_source, "_fingerprint"):
+            self._fingerprint = self._full_source._fingerprint(ledger_key.fingerprints()).hex()
         return question_key([described, self._fingerprint] if self._fingerprint else described)
 
     def _serve(
@@ -230,6 +236,7 @@ class Curator(BudgetedDataset):
         """Return a stored release again. An analyst who has not been given it before is charged for it on
         their own account; the dataset is not."""
         policy = self._in_force(writer)
+        # Refuses an analyst whom the policy does not name.
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
             entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
@@ -238,13 +245,14 @@ class Curator(BudgetedDataset):
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             body |= {} if text is None else {"text": text}
+            # Without the first, the dataset's.
             own = self._accounts_for(writer, analyst, policy)[1:]
             self._write_charge(
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        # With the text of this question: the stored answer quotes the one that was asked first, which may be
-        # written in another way.
+        # The value gets the text of this question: as it is stored, it quotes the question that was asked
+        # first, which may be written in another way.
         if hasattr(mechanism, "restated"):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
@@ -274,9 +282,8 @@ class Curator(BudgetedDataset):
     def failure(self, charge: Entry) -> ReleaseFailed:
         """Return the error for a mechanism that failed: it says nothing of why."""
         return ReleaseFailed(
-            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The "
-            f"charge stays, because how it "
-            f"failed may depend on the data; nothing was released."
+            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge "
+            f"stays, because how it failed may depend on the data; nothing was released."
         )
 
 

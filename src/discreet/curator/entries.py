@@ -113,8 +113,8 @@ def chain(previous: bytes, entry: Entry) -> bytes:
 
 
 def chained(previous: bytes, row: Row) -> bytes:
-    """Return the same hash as `chain`, from a row: over the text of the body as it is stored, without parsing
-    it."""
+    """Return the hash that an entry must have, from its row: over the text of the body as it is stored,
+    without parsing it. It is the same as that of `chain` if that text is in the canonical form."""
     seq, time, kind, body, _, _, sealed, topic = row
     head, tail = canonical([previous.hex(), seq, time, kind, topic]), canonical([seal_of(sealed)])
     # The JSON list of `chain`: head without its closing bracket, the body, tail without its opening bracket.
@@ -149,8 +149,8 @@ def entry_of(row: Row) -> Entry:
 
 
 def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
-    """Yield each row as an entry, or as `Unreadable` if it is none or its body's text is not in the canonical
-    form."""
+    """Yield each row as an entry, or as `Unreadable` if it is no entry, or the text of its body is not in the
+    canonical form."""
     for row in rows:
         try:
             entry = entry_of(row)
@@ -186,6 +186,7 @@ def verify(
             if entry.hash != anchor.hash:
                 problems.append(f"entry {entry.seq} is not the one that was anchored: history was rewritten")
         previous, last = entry.hash, entry.seq if isinstance(entry.seq, int) else last
+    # Without an anchor, `anchor_found` is True from the start.
     if not anchor_found:
         problems.append(
             f"the anchored entry {anchor.seq if anchor else 0} is gone: the ledger was rolled back "
@@ -204,7 +205,7 @@ def _link(previous: Any, entry: Entry, signer: bytes) -> list[str]:
 
 
 def _hex(text: Any) -> bytes:
-    """Return the bytes of a hexadecimal text; no bytes, which are nobody's key, for any other."""
+    """Return the bytes of a hexadecimal text; for any other text b"", which is nobody's key."""
     try:
         return bytes.fromhex(str(text))
     except ValueError:

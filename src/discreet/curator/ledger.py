@@ -58,8 +58,8 @@ def computing(ledger: Ledger) -> Iterator[None]:
 class Ledger:
     """One dataset's ledger. Opened without a key it can be read and verified, not written.
 
-    With a key, entries are verified before they are read: every hash since the last check, and the signature
-    of the newest entry, which covers all before it.
+    With a key, entries are verified before they are returned: every hash since the last check, and the
+    signature of the newest entry, which covers all before it.
     """
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
@@ -111,8 +111,8 @@ class Ledger:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
         if self._writer is not None or os.path.realpath(self.path) in _computing():
             raise LedgerError(
-                f"{self.path} is being written, or asked, by this very thread: a mechanism may not "
-                f"ask. Nothing was charged."
+                f"{self.path} is being written, or asked, by this very thread: while a mechanism runs, it "
+                f"may not ask the ledger that it was charged in. Nothing was charged."
             )
         with self._store.writing() as transaction:
             self._history.refresh(self._store, transaction.db)
@@ -124,8 +124,8 @@ class Ledger:
         self._history.adopt(writer)
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
-        """Yield the entries above the number `after`, in order, of one `kind` if given; without a lock
-        between two of them."""
+        """Yield the entries above the number `after`, in order, of one `kind` if given. No lock is held
+        while the caller works with an entry, so that entries written meanwhile are yielded too."""
         for row in self._rows(after):
             if kind in (None, row[2]):
                 yield entry_of(row)
@@ -194,8 +194,7 @@ class Ledger:
             after = rows[-1][0]
 
     def _page(self, first: int, strict: bool) -> list[Row]:
-        """Return at most `store.PAGE` rows from a number on, through this thread's transaction if it has
-        one."""
+        """Return at most `store.PAGE` rows from a number on, by this thread's transaction if it has one."""
         writer = self._writer
         if writer is not None:
             return writer.page(first)
@@ -243,10 +242,10 @@ class History:
     The signature of the newest hash covers all before it, so that verifying one signature is enough. The
     history outlives transactions: a ledger that goes back behind the verified head is refused, no number is
     used twice, and no row is used that differs from the one that was verified. Without a public key nothing
-    is verified here; `verify` does that.
+    is verified here (`verify` does that); `head` and `newest` are then those of the rows that were read.
 
     `newest` maps (kind, topic) to the number of the newest such entry; (kind, None) is that of any topic.
-    `_hashes` holds the 32-byte hashes of all verified entries, the one of entry n at 32 n.
+    `_hashes` holds the 32-byte hashes of all verified entries: `GENESIS` first, then that of entry n at 32 n.
     """
 
     def __init__(self, public: bytes | None) -> None:
@@ -262,7 +261,7 @@ class History:
         is wrong."""
         with self._lock:
             self._require_continued(store, db)
-            head, new = self.head, list[Row]()
+            head, new = self.head, list[Any]()
             while rows := store.read_rows(db, head.seq + 1):
                 for row in rows:
                     self._require_next(head, row)
@@ -274,7 +273,8 @@ class History:
             self._remember(new, head)
 
     def adopt(self, writer: Writer) -> None:
-        """Remember the entries that this process has just committed and read back: they need no check."""
+        """Remember the entries that this process has just committed and read back, which need no check;
+        unless another thread has verified them by `refresh` since."""
         with self._lock:
             if writer.appended and writer.appended[0].seq == self.head.seq + 1:
                 self._remember(
@@ -292,7 +292,7 @@ class History:
                 raise _tampered_error(row[0])
         return row
 
-    def _remember(self, new: list[Row], head: Anchor) -> None:
+    def _remember(self, new: list[Any], head: Anchor) -> None:
         """Add verified entries, given as (kind, topic, seq, hash), and the new head."""
         for kind, topic, seq, digest in new:
             self.newest[kind, None] = self.newest[kind, topic] = seq
@@ -308,8 +308,8 @@ class History:
         if not rows or rows[0][0] != self.head.seq or rows[0][4] != self.head.hash:
             raise Tampered(
                 f"{store.path} went back behind entry {self.head.seq}, which was seen before: it was "
-                f"replaced by another copy, or changed. "
-                f"Nothing was charged or released. Run `discreet ledger verify` with an anchor."
+                f"replaced by another copy, or changed. Nothing was charged or released. Run "
+                f"`discreet ledger verify` with an anchor."
             )
 
     def _require_next(self, head: Anchor, row: Row) -> None:
@@ -391,8 +391,8 @@ class LedgerReader:
 
 
 class Writer:
-    """Reads and writes the ledger in one transaction; it also reads the entries that it has itself
-    appended."""
+    """Reads and writes the ledger in one transaction, and reads also what it has itself appended. `_before`
+    has the same connection: its `entry` and `page` return that too, its `last` and `topics` do not."""
 
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
@@ -407,7 +407,7 @@ class Writer:
 
         `last` finds it by its `topic`: an analyst, or the key of a question.
         """
-        # Twice, because the keys of a dict that are not texts become texts, which sort in another order.
+        # Twice: JSON makes texts of keys that are numbers, and texts sort in another order ("10" before "9").
         text = canonical(json.loads(canonical(body)))
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         seq = self.head.seq + 1

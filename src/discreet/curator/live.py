@@ -5,7 +5,7 @@ A question gets a ticket in the ledger and is answered when its turn comes, whil
 The new state and the answer are committed in one transaction before the answer is returned. So a crash can
 neither make noise be drawn again for an answer that was shown, nor let anybody choose between two answers.
 Two askers of one mechanism take turns; those of other mechanisms do not wait. If somebody puts an old copy of
-the file back, with an older state, an anchor shows it.
+the ledger's file back, with an older state, an anchor (an entry's number and hash, kept elsewhere) shows it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .questions import description_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
-# Questions to one live mechanism that may fail after data was read, before it halts. Whether a question fails
-# is not covered by the price, so that the number of failures needs a public limit. Ten is a choice, not
-# measured. A mechanism that is fed for years may set another limit in its attribute `failures`.
+# Questions to one live mechanism that may fail after data was (or, if the asker is gone, may have been) read,
+# before it halts. Whether a question fails is not covered by the price, so that failures need a public limit.
+# Ten is a choice, not measured. A mechanism that is fed for years may set its own in an attribute `failures`.
 FAILURES = 10
 # Stands in the ledger for a question that has no description; never changes.
 TRUSTED = "trusted code"
-# The kind of entry that says that a version of the table was fed.
+# The kind of entry that says that a version of the table was fed; stored, and never changed.
 FED = "fed"
 
 # Bytes that every padded state has at least (a choice, not measured), and the bytes that are reserved for
@@ -97,9 +97,10 @@ class InteractiveHandle(_require.NearestNames):
         halted, nothing changes.
 
         A question that is refused before any data would be read changes nothing either. A question that fails
-        afterwards, or runs out of time, is entered in the ledger and counts as asked, because its failure may
-        depend on the data; after `FAILURES` such questions the mechanism halts for good. If the asker gives
-        up while the question waits for its turn, the question stays asked: the next asker answers it first.
+        afterwards, or is interrupted, is entered in the ledger and counts as asked, because its failure may
+        depend on the data; after `FAILURES` such questions (or as many as the mechanism's own attribute
+        `failures` says) the mechanism halts for good. If the asker gives up while the question waits for its
+        turn, the question stays asked: the next asker answers it first.
 
         Guarantee: the answers shown are those of one run of the mechanism on the questions in the order of
                    their tickets, whatever processes die and however long each question takes.
@@ -122,8 +123,8 @@ class InteractiveHandle(_require.NearestNames):
 
     def released(self) -> tuple[list[Any], int]:
         """Return the values of all answers since the start, in order, and how many questions failed after
-        data was read. Both are read from the ledger, so that answers before a restart, or to others, are
-        included."""
+        data was, or may have been, read. Both are taken from the ledger, so that answers before a restart, or
+        to others, are included."""
         entries = [
             entry.body
             for entry in self.ledger.entries(kind=STATE, after=self.number)
@@ -219,13 +220,14 @@ class InteractiveHandle(_require.NearestNames):
     def _compute_and_commit(
         self, now: Turn, question: Any, asker: Asker, *, lost: bool = False
     ) -> tuple[Release | None, BaseException | None]:
-        """Compute the answer to the ticket whose turn it is, and commit it. Returns the release and no error,
-        or no release and the error that may be shown.
+        """Compute the answer to the ticket whose turn it is, and commit it. Returns the release (None if the
+        mechanism was fed and releases nothing) and no error, or no release and the error that may be shown.
 
         If the question is refused because of earlier answers, the state stays the same, under its next
         version number. `lost` says that the question was built again from the description in its ticket,
         because its asker is gone. If such a question is refused though it was accepted from its asker, the
-        description is incomplete, and the question counts as failed.
+        description is incomplete, and the question counts as failed. It does not if the mechanism has halted
+        since, or if it is a `Feed`, whose version may have been fed since.
         """
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
             raise _taken_over()
@@ -244,6 +246,7 @@ class InteractiveHandle(_require.NearestNames):
                 shown |= {} if release is None else {"value": values.encode(release.value)}
             except BaseException as problem:
                 error, release, drawer = self._withhold(problem), None, None
+                # The old state is decrypted again: the mechanism may have changed `state`.
                 shown["failed"], state, failures = True, _count_failure(self._open_state(now)), failures + 1
         elif lost and not isinstance(error, Halted) and not isinstance(question, Feed):
             shown["failed"], state, failures = True, _count_failure(state), failures + 1
@@ -261,7 +264,7 @@ class InteractiveHandle(_require.NearestNames):
         return release, error
 
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
-        """Commit that the question whose turn it is has failed."""
+        """Commit that the question whose turn it is, and whose asker is gone, has failed."""
         assert now.ticket is not None
         shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
         self._commit(writer, _count_failure(self._open_state(now)), now.version + 1, shown)
@@ -282,8 +285,8 @@ class InteractiveHandle(_require.NearestNames):
         limit = getattr(self.mechanism, "failures", FAILURES)
         if now.failures >= limit:
             raise Halted(
-                f"{limit} questions to this failed after data was read, so it has halted for "
-                f"good. Nothing was read or released."
+                f"{limit} questions to this mechanism failed after data was read, or may have been read, so "
+                f"it has halted for good. Nothing was read or released."
             )
         if (
             isinstance(question, Feed)
@@ -301,11 +304,10 @@ class InteractiveHandle(_require.NearestNames):
         same epsilon between its parts in another way."""
         if events.from_json(charge.body["event"]) != self.mechanism.event:
             raise InvalidInput(
-                f"entry {self.number} of the ledger was charged another price than this version of "
-                f"discreet would run "
-                f"{type(self.mechanism).__name__} at: its noise would not be what was paid for. "
-                f"Nothing was charged or answered. Its "
-                f"answers so far stay in the ledger; start a new one to go on."
+                f"entry {self.number} of the ledger was charged another price than this version of discreet "
+                f"would run {type(self.mechanism).__name__} at: its noise would not be what was paid for. "
+                f"Nothing was charged or answered. Its answers so far stay in the ledger; start a new one to "
+                f"go on."
             )
 
     def _rehearse(self, state: Any, question: Any) -> None:
@@ -338,7 +340,7 @@ class InteractiveHandle(_require.NearestNames):
     def _run(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None
     ) -> tuple[Any, Release | None]:
-        """Call the mechanism: its `feed` for new rows, its `answer` for a question."""
+        """Call the mechanism: its `feed` for a `Feed`, its `answer` for any other question."""
         options = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
         mechanism: Any = self.mechanism
         after, release = (
@@ -357,8 +359,8 @@ class InteractiveHandle(_require.NearestNames):
         if not isinstance(error, Exception) or isinstance(error, LedgerError):
             return error
         return ReleaseFailed(
-            "the question failed, and why is withheld, as it may speak of the data. It counts as "
-            "asked (see the ledger). Nothing was released."
+            "the question failed, and why is withheld, as it may speak of the data. It counts as asked (see "
+            "the ledger). Nothing was released."
         )
 
     def _drawer(self) -> Drawer | None:
@@ -370,7 +372,7 @@ class InteractiveHandle(_require.NearestNames):
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
         """Append the new state, sealed, with its public fields (`shown`), and the entries of its blobs."""
-        # `writer` exists, so that the ledger has its key.
+        # Only a ledger with its key gives a `writer`.
         assert self.ledger.key is not None
         sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
@@ -390,8 +392,8 @@ def _pad_state(state: Any) -> bytes:
 
     Encryption hides the text and not its length: a noisy threshold has more digits the larger its noise is,
     and an exact sum the larger it is. So the length is computed from the structure of the state alone, with
-    the same number of bytes for every number (`_padded_length`), and rounded up to a power of two. Only a
-    number of more than 32 characters, which no state has at a sensible price, takes the next multiple of 32.
+    32 bytes for every number or text (`_padded_length`), and rounded up to a power of two. Only a number of
+    more than 32 characters, which no state has at a sensible price, takes the next multiple of 32.
     """
     text = canonical(state).encode()
     length = max(_LEAST_BYTES, len(text), _padded_length(state))
@@ -442,7 +444,6 @@ def _question_of(ticket: Entry) -> Any:
 def _taken_over() -> LedgerError:
     """Return the error for a question that another process has taken over from this one."""
     return LedgerError(
-        "another process has taken this question over, though this one is still there: its sign of "
-        "life beside the ledger was removed, or "
-        "this is a fork of the one that asked. Nothing was released here."
+        "another process has taken this question over, though this one is still there: its sign of life "
+        "beside the ledger was removed, or this is a fork of the one that asked. Nothing was released here."
     )

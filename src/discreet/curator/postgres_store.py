@@ -2,7 +2,8 @@
 
 Each machine has a small local file that says where the entries are, the *pointer*, and beside it its own copy
 of the key. The key is never in the database. Sealed (encrypted) blobs are (`blobs`), and so are the signs of
-life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds.
+life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds. A *layout*
+is what tables and triggers the ledger's schema has (`postgres_layout`): 1, without blobs, or 2, with them.
 
 Before it begins a transaction, a writer takes the ledger's advisory lock, which excludes all other writers,
 so that its snapshot holds the newest entry; the transaction is SERIALIZABLE besides. A process that dies, or
@@ -46,8 +47,8 @@ _WRITER_LOCK = 0x64697363
 
 
 def split(ledger: str) -> tuple[str, str]:
-    """Return the address of the database and the name of the ledger in it:
-    "postgresql://user@host/books::visits"."""
+    """Return the address of the database and the name of the ledger in it, from a text such as
+    "postgresql://user@host/books::visits"; without "::" the name is "discreet"."""
     # An IPv6 address, which stands in brackets, may have "::" in it: only the text after the bracket is
     # split.
     before, bracket, after = ledger.rpartition("]")
@@ -55,8 +56,8 @@ def split(ledger: str) -> tuple[str, str]:
     address = before + bracket + address
     if not _NAME.fullmatch(name or "discreet"):
         raise InvalidInput(
-            f"{name!r} cannot name a ledger in a database: small letters, digits and _, such as 'visits'. "
-            f"Nothing was opened."
+            f"{name!r} cannot name a ledger in a database: a name has 1 to 51 small letters, digits and _, "
+            f"and does not begin with a digit, such as 'visits'. Nothing was opened."
         )
     return address, name or "discreet"
 
@@ -114,6 +115,7 @@ class PostgresStore:
                 f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing was "
                 f"changed."
             )
+        # The statements that make layout 1, and those that make layout 2 of it.
         text = (FIRST + SECOND).format(schema=self.name, comment=COMMENT)
         with self._connected() as db:
             try:
@@ -156,7 +158,7 @@ class PostgresStore:
             sync_folder(self.path.parent)
 
     def exists(self) -> bool:
-        """Return whether the database has a ledger of this name."""
+        """Return whether the database has a schema of this name; `check` refuses one that is no ledger."""
         with self._connected() as db:
             return bool(db.execute("SELECT to_regnamespace(%s) IS NOT NULL", (self.name,)).fetchone()[0])
 
@@ -173,7 +175,8 @@ class PostgresStore:
                 db.execute(f"DROP SCHEMA {self.name} CASCADE")
 
     def check(self) -> None:
-        """Refuse a schema that is not a ledger of this format, or of a newer layout."""
+        """Refuse a schema that is not a ledger of this format, or whose layout is newer than `LAYOUT`, the
+        newest that this version of discreet knows."""
         with self.reading(strict=False) as db:
             comment = db.execute(
                 "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
@@ -191,10 +194,11 @@ class PostgresStore:
             )
 
     def migrate(self) -> None:
-        """Migrate a schema of an older version to this layout, in one transaction.
+        """Migrate a schema of layout 1, which an older version made, to layout 2, in one transaction.
 
-        Refused where it is not exactly what that version made. A role that may not change the schema leaves
-        it as it is: entries are read and written as before, and blobs are refused.
+        A schema that is not exactly of layout 1 is left as it is; `compare` refuses one of no known layout. A
+        role that may not change the schema leaves it as it is, too: entries are read and written as before,
+        and blobs are refused.
         """
         psycopg = driver()
         with self.reading(strict=False) as db:
@@ -260,12 +264,13 @@ class PostgresStore:
             db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
             layout = layout_of(db, self.name)
             if layout is None:
+                # This raises.
                 self.compare(db)
             if layout == 1:
                 raise LedgerError(
                     f"the ledger of {self.path} in the database is of an older layout, which keeps no blobs. "
-                    f"Nothing was stored or released. Open it once as the owner of its schema, who may bring "
-                    f"it to this one."
+                    f"Nothing was stored or released. Open it once as the owner of its schema, which "
+                    f"migrates it."
                 )
             yield db
             db.execute("COMMIT")
@@ -288,7 +293,8 @@ class PostgresStore:
             return held if taken else None
 
     def give_up(self, held: HeldLock) -> None:
-        """Release a lock, and close its connection; a forked child leaves its parent's alone."""
+        """Release all advisory locks of a connection, and close it; a forked child leaves its parent's
+        alone."""
         if held.own:
             unregister(held)
             # Explicitly, because the server notices some time later that a connection was closed, and would
@@ -402,8 +408,8 @@ def _reason(error: Any) -> str:
 
 
 def attach(path: Path, remote: str) -> bool:
-    """Write a pointer at `path` to a ledger that another machine has made in the database; return False if
-    there is none.
+    """Write a pointer at `path` to a ledger that another machine has made in the database; return False, and
+    write nothing, if the database has no such ledger. A pointer to it that is there already stays.
 
     The key must lie beside `path` already: it is copied from the machine that made the ledger.
     """

@@ -49,9 +49,9 @@ def run(
     """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, continue a
     run that was interrupted.
 
-    Guarantee: the entries of the ledger and the files of the vault, except for their times, look the same for
-               every number of steps up to the cap; every step in the result was run once, from the state that
-               the step before has left.
+    Guarantee: unless a step fails, the entries of the ledger and the files of the vault, except for their
+               times, look the same for every number of steps up to the cap; every step in the result was run
+               once, from the state that the step before has left.
     Proof:     the number of rounds and the size of blobs are `length` and `blob_size`; a blob is encrypted. A
                round is committed by the entry of its blob. A round that a crash lost was not committed, and
                nobody saw it.
@@ -59,62 +59,62 @@ def run(
                **Running time is not hidden** by default: whoever can watch the machine, or the times of the
                entries, sees when steps end. With `pace`, every round lasts at least that many seconds: if no
                step takes longer, the times tell nothing. With `seconds`, for a run that can be watched from
-               outside (on a server), nothing of any step is written before that public time has passed, and
-               nothing at all if the steps take longer or fail after it. The times of entries then tell
-               nothing, and a run that did not finish in time tells only that.
+               outside (on a server), nothing of any step is written before that many seconds have passed
+               since the call, and nothing at all if the steps take longer or fail after that. The times of
+               entries then tell nothing, and a run that did not finish in time tells only that.
     """
     _check_run(curator, mechanism, pace)
     _require.non_negative(seconds=seconds)
-    # The time before which nothing of a step is written, on the monotonic clock.
-    public_time = time.monotonic() + seconds if seconds else None
+    # A moment on the monotonic clock: all steps must end before it, and nothing of them is written before it.
+    deadline = time.monotonic() + seconds if seconds else None
     charge = (
         _charge_new_run(curator, mechanism, analyst, text)
         if number is None
         else _find_charge(curator, mechanism, number, analyst)
     )
     with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
-        state = _state(curator, mechanism, charge, public_time)
-        if public_time is not None:
-            _take_all(curator, mechanism, charge, state, public_time)
+        secret_run = _load_run(curator, mechanism, charge, deadline)
+        if deadline is not None:
+            _take_all(curator, mechanism, charge, secret_run, deadline)
         # Version 0 of the blob is the state before the first round.
         while (rounds := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
             with _guard(curator, charge):
-                if not state.done:
-                    with computing(curator.ledger), state:
-                        state.step()
-                raw = _dump(mechanism, state)
+                if not secret_run.done:
+                    with computing(curator.ledger), secret_run:
+                        secret_run.step()
+                raw = _dump(mechanism, secret_run)
             time.sleep(max(0.0, begun + pace - time.monotonic()))
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
             assert curator.vault.version(charge.seq, NAME) == rounds + 1
-        return _load_release(curator, charge, state)
+        return _enter_release(curator, charge, secret_run)
 
 
 def _take_all(
-    curator: Curator, mechanism: SecretlyStepped, charge: Entry, state: SecretRun, public_time: float
+    curator: Curator, mechanism: SecretlyStepped, charge: Entry, secret_run: SecretRun, deadline: float
 ) -> None:
-    """Take all steps in memory, and return at the public time, whatever the number of steps; the rounds after
-    this only seal the state.
+    """Take all steps in memory, and return at the deadline, whatever the number of steps; the rounds after
+    this only seal the state. Raises if the steps end after the deadline.
 
     Steps that a crash loses before that are run again from the state that was sealed last, to the same number
     of steps, which is part of that state.
     """
-    remaining = mechanism.length - curator.vault.version(charge.seq, NAME)
-    with _guard(curator, charge, public_time):
-        while not state.done and remaining > 0 and time.monotonic() < public_time:
-            with computing(curator.ledger), state:
-                state.step()
-            remaining -= 1
+    rounds_left = mechanism.length - curator.vault.version(charge.seq, NAME)
+    with _guard(curator, charge, deadline):
+        while not secret_run.done and rounds_left > 0 and time.monotonic() < deadline:
+            with computing(curator.ledger), secret_run:
+                secret_run.step()
+            rounds_left -= 1
         # Raises if the state is too large, before anything is written.
-        _dump(mechanism, state)
-    if time.monotonic() >= public_time:
+        _dump(mechanism, secret_run)
+    if time.monotonic() >= deadline:
         raise curator.failure(charge)
-    _wait_until(public_time)
+    _wait_until(deadline)
 
 
-def _wait_until(public_time: float) -> None:
-    """Wait until a time on the monotonic clock."""
-    time.sleep(max(0.0, public_time - time.monotonic()))
+def _wait_until(deadline: float) -> None:
+    """Wait until the deadline, a moment on the monotonic clock."""
+    time.sleep(max(0.0, deadline - time.monotonic()))
 
 
 def _charge_new_run(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
@@ -122,6 +122,7 @@ def _charge_new_run(curator: Curator, mechanism: SecretlyStepped, analyst: str, 
     requested_price = requested_price_of(mechanism)
     curator._prepare(mechanism.event, analyst, requested_price)
     with curator.ledger.writing() as writer:
+        # "trusted": the entry holds no description from which the mechanism could be built.
         facts = {"text": text, "trusted": True, "rounds": mechanism.length, "size": mechanism.blob_size}
         return curator._charge(
             writer, mechanism.event, analyst, requested_price, **facts, identity=identity_of(mechanism)
@@ -146,7 +147,8 @@ def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, anal
     if not same_facts or not same_identity or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"entry {number} of the ledger is not the start of this run: it goes on with exactly what it was "
-            f"begun with (candidates, their parameters, trials, price). Nothing was charged or run."
+            f"begun with (candidates, their parameters, trials, price, analyst, periods). Nothing was "
+            f"charged or run."
         )
     if curator.ledger.last("failed", str(number)) is not None:
         raise InvalidInput(
@@ -155,29 +157,30 @@ def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, anal
     return charge
 
 
-def _state(
-    curator: Curator, mechanism: SecretlyStepped, charge: Entry, public_time: float | None
+def _load_run(
+    curator: Curator, mechanism: SecretlyStepped, charge: Entry, deadline: float | None
 ) -> SecretRun:
-    """Return the state to continue from: the newest one in the vault, or for a new run its initial state,
-    which is stored first."""
+    """Return the run in the state to continue from: the newest one in the vault, or for a new run its initial
+    state, which is stored first."""
     if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
-        with _guard(curator, charge, public_time):
+        with _guard(curator, charge, deadline):
             with computing(curator.ledger):
-                state = mechanism.start(curator.source, entropy=curator._entropy)
-            raw = _dump(mechanism, state)
+                secret_run = mechanism.start(curator.source, entropy=curator._entropy)
+            raw = _dump(mechanism, secret_run)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
-        return state
+        return secret_run
     raw, rounds = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
-    with _guard(curator, charge, public_time), computing(curator.ledger):
+    with _guard(curator, charge, deadline), computing(curator.ledger):
         return mechanism.restore(curator.source, raw, rounds, entropy=curator._entropy)
 
 
-def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
+def _enter_release(curator: Curator, charge: Entry, secret_run: SecretRun) -> Release:
     """Return the release of a finished run, and enter in the ledger that it was released."""
+    # The texts of the errors raised here are for readers of the code: `_guard` replaces the errors.
     with _guard(curator, charge):
-        if not state.done:
+        if not secret_run.done:
             raise ValueError("more steps than the public cap")
-        release = state.release()
+        release = secret_run.release()
         if not isinstance(release, Release) or not release.private:
             raise TypeError("a run gives a private Release")
     with curator.ledger.writing() as writer:
@@ -188,31 +191,32 @@ def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 
 @contextmanager
-def _guard(curator: Curator, charge: Entry, public_time: float | None = None) -> Iterator[None]:
+def _guard(curator: Curator, charge: Entry, deadline: float | None = None) -> Iterator[None]:
     """Raise an error that does not say why, if the computation in the block fails, and enter that the run has
     failed: why and when it failed may depend on the data, and on the number of steps.
 
-    With a `public_time` the failure is entered at that time. After it, nothing is entered: a run that fails
+    With a `deadline` the failure is entered at that moment. After it, nothing is entered: a run that fails
     late looks like one that takes too long.
     """
     try:
         yield
     except LedgerError:
+        # It speaks of the ledger, not of the data.
         raise
     except Exception:
-        if public_time is not None:
-            if time.monotonic() >= public_time:
+        if deadline is not None:
+            if time.monotonic() >= deadline:
                 raise curator.failure(charge) from None
-            _wait_until(public_time)
+            _wait_until(deadline)
         with curator.ledger.writing() as writer:
             body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
             writer.append("failed", body, topic=str(charge.seq))
         raise curator.failure(charge) from None
 
 
-def _dump(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
-    """Return the bytes of a state; raises ValueError if they are more than the public size."""
-    raw = state.dump()
+def _dump(mechanism: SecretlyStepped, secret_run: SecretRun) -> bytes:
+    """Return the bytes of a run's state; raises ValueError if they are more than the public size."""
+    raw = secret_run.dump()
     if len(raw) > mechanism.blob_size:
         raise ValueError("the state is larger than the public size of its blobs")
     return raw
@@ -222,8 +226,8 @@ def _check_run(curator: Curator, mechanism: Any, pace: Any) -> None:
     """Refuse, before anything is charged, a mechanism that cannot run in a secret number of steps."""
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
-            f"{type(mechanism).__name__} does not run in a secret number of steps: it has no "
-            f"`blob_size`. Nothing was charged or read."
+            f"{type(mechanism).__name__} does not run in a secret number of steps: it lacks an attribute of "
+            f"SecretlyStepped, such as `blob_size`. Nothing was charged or read."
         )
     _require.non_negative(pace=pace)
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)

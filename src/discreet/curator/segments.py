@@ -6,7 +6,7 @@ last step, by compare-and-swap in one exclusive transaction; the entry of that m
 If two processes continue from one checkpoint, one of them gets the claim, and the other is refused. A segment
 that was claimed and never saved, because of a crash, is forfeited: its steps count as taken. Checkpoints are
 signed with the ledger's key and name the claim under which they were made; only the newest is accepted.
-Nothing here knows about models: a run is any object with `step` and `dump` (`protocols.Run`).
+Nothing here knows about models: a run is any object with the methods of `mechanisms.protocols.Run`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def train(
         _require_multiple(every, mechanism.period)
     curator._prepare(mechanism.event, analyst, requested_price_of(mechanism))
     with curator.ledger.writing() as writer:
+        # "trusted": the entry holds no description from which the mechanism could be built. "during" is
+        # only a record: `resume` compares "periods", which `_charge` adds.
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
         charge = curator._charge(
             writer,
@@ -127,8 +129,8 @@ def resume(
     analyst: str = STEWARD,
     progress: Watch | None = None,
 ) -> Release:
-    """Continue a run from its newest checkpoint, with the steps that are left; `every` as it was, unless it
-    is given.
+    """Continue a run from its newest checkpoint, with the steps that are left, in segments of `every` steps;
+    by default as many as before.
 
     Costs nothing: the whole run was paid for at its start.
     """
@@ -142,7 +144,7 @@ def resume(
             f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
             f"the synthesis."
         )
-    # Charges of versions before there were identities have none to compare.
+    # Charges that older versions of discreet made have no identity (`identities`) to compare.
     if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
@@ -156,10 +158,10 @@ def resume(
         )
     work = ChargedRun(curator, mechanism, charge, path)
     steps_taken, head = work.accept(header)
-    size = header["every"] if every is None else every
-    _require_multiple(size, mechanism.period)
+    segment = header["every"] if every is None else every
+    _require_multiple(segment, mechanism.period)
     run = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
-    return work.go_on(run, head, size, progress)
+    return work.go_on(run, head, segment, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +200,8 @@ class ChargedRun:
             return writer.append(SEGMENT, body, topic=self.topic)
 
     def save(self, raw: bytes, claim: Entry, every: int) -> None:
-        """Replace the checkpoint file by that of a claimed segment, in one transaction with the entry that
-        makes it the newest.
+        """Replace the checkpoint file by that of a claimed segment (or, before the first, of the charge), in
+        one transaction with the entry that makes it the newest.
 
         After a crash before the entry is committed, the new file may be in place without its entry. It names
         the newest claim, and `accept` takes it for that.
@@ -221,7 +223,8 @@ class ChargedRun:
             raise LedgerError(
                 f"the checkpoint {self.path} cannot be written ({error.strerror}). Nothing was released; the "
                 f"run (entry {self.charge.seq} of the ledger) stays paid for, and its steps since the "
-                f"checkpoint before count as taken. Make room, and resume it from there."
+                f"checkpoint before count as taken. Make room, or mend what else is the cause, and "
+                f"resume it from that checkpoint if there is one."
             ) from None
 
     def accept(self, header: dict[str, Any]) -> tuple[int, Entry]:
@@ -232,9 +235,8 @@ class ChargedRun:
             newest = self.charge.seq if saved is None else int(saved.body["claim"])
             if header["claim"] not in (head.seq, newest):
                 raise LedgerError(
-                    f"{self.path} is older than the newest checkpoint of its run (entry "
-                    f"{self.charge.seq} of the ledger). Nothing was trained. "
-                    f"Going on from it is refused; use the newest file."
+                    f"{self.path} is older than the newest checkpoint of its run (entry {self.charge.seq} of "
+                    f"the ledger). Nothing was trained. Going on from it is refused; use the newest file."
                 )
             # The file was saved, and the process crashed before the entry was committed: it is entered now.
             if header["claim"] == head.seq != newest:
@@ -262,11 +264,12 @@ class ChargedRun:
         """
         length = int(self.charge.body["steps"])
         while run.steps_taken < length:
-            last = min(run.steps_taken + every, length)
-            head = self.claim(head, last)
+            end = min(run.steps_taken + every, length)
+            head = self.claim(head, end)
             try:
+                # Only in this block is the run ready for steps: that of a trainer changes the model for it.
                 with run:
-                    while run.steps_taken < last:
+                    while run.steps_taken < end:
                         run.step()
                         if progress is not None:
                             _call_progress(progress, run.progress)
@@ -280,10 +283,12 @@ class ChargedRun:
         try:
             release = checked_release(run.release())
         except NotPrivate:
+            # Its randomness was seeded, which does not depend on the data.
             raise
         except Exception as error:
             raise self._forfeit() from (error if self._by_steward else None)
         with self.ledger.writing() as writer:
+            # A run that is resumed after its last step is released again, and entered once.
             if writer.last("release", self.topic) is None:
                 body = {"charge": self.charge.seq, "analyst": self.charge.body["analyst"]}
                 writer.append("release", body, topic=self.topic)
@@ -310,9 +315,8 @@ class ChargedRun:
         """Refuse to continue if another process has moved the counter since the entry `seen`."""
         if self.head(writer).seq != seen.seq:
             raise LedgerError(
-                f"another process has gone on with this run (entry {self.charge.seq} of the ledger) "
-                f"in the meantime. Nothing of this segment was "
-                f"saved or released."
+                f"another process has gone on with this run (entry {self.charge.seq} of the ledger) in the "
+                f"meantime. Nothing of this segment was saved or released."
             )
 
     def _record(self, writer: Writer, claim: Entry) -> None:
@@ -361,8 +365,8 @@ def _require_new_file(path: Path) -> Path:
     """Return the path of a new checkpoint; refuse one that exists."""
     if path.exists():
         raise InvalidInput(
-            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing "
-            f"was charged. Resume it, or give another name."
+            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing was "
+            f"charged. Resume it, or give another name."
         )
     if not path.parent.is_dir():
         raise InvalidInput(
@@ -372,14 +376,12 @@ def _require_new_file(path: Path) -> Path:
 
 
 def _require_multiple(every: Any, period: int) -> None:
-    """Require that the steps of a segment are a multiple of `period`: a run may be cut after every `period`
-    steps only."""
+    """Require that `every` is a multiple of `period`: a run may be cut after multiples of it only."""
     _require.integer(every=every, at_least=1)
     if every % period:
         raise InvalidInput(
-            f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, "
-            f"who takes part in which step would have to "
-            f"be stored. Nothing was charged or trained."
+            f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, who "
+            f"takes part in which step would have to be stored. Nothing was charged or trained."
         )
 
 
@@ -388,15 +390,15 @@ def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
     the signature, and `raw`, the state of the run."""
     # The run was charged, for which the ledger needs its key.
     assert ledger.key is not None
-    head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
-    size = len(head).to_bytes(4, "little")
-    return _MAGIC + size + head + ledger.key.sign(_message(head, raw)) + raw
+    encoded = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
+    size = len(encoded).to_bytes(4, "little")
+    return _MAGIC + size + encoded + ledger.key.sign(_message(encoded, raw)) + raw
 
 
-def _message(head: bytes, raw: bytes) -> bytes:
-    """Return the bytes that are signed. They are more than the 32 bytes of an entry's hash, which the same
-    key signs, so that neither signature can be used for the other."""
-    return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
+def _message(encoded: bytes, raw: bytes) -> bytes:
+    """Return the bytes that are signed: 86 bytes, made of those of the header and of the state. The same key
+    signs the 32-byte hashes of entries; the lengths differ, so that no signature can serve for the other."""
+    return _MAGIC + hashlib.sha256(encoded).digest() + hashlib.sha256(raw).digest()
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
@@ -415,19 +417,18 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
     end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     if not data.startswith(_MAGIC) or len(data) < end + _SIGNATURE:
         raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut. Nothing was trained.")
-    head, signature, raw = data[start:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
-    if ledger.key is None or not signed_by(ledger.key.public, _message(head, raw), signature):
+    encoded, signature, raw = data[start:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
+    if ledger.key is None or not signed_by(ledger.key.public, _message(encoded, raw), signature):
         raise LedgerError(
             f"{path} was changed, or belongs to another ledger than {ledger.path}. Nothing was trained."
         )
-    header: dict[str, Any] = json.loads(head)
+    header: dict[str, Any] = json.loads(encoded)
     with suppress(LedgerError):
         if header["hash"] == ledger.entry(header["claim"]).hash.hex():
             return header, raw
     raise LedgerError(
-        f"{path} was made under an entry that {ledger.path} does not have: the ledger was rolled "
-        f"back, or rewritten. Nothing was trained. Run "
-        f"`discreet ledger verify` with an anchor."
+        f"{path} was made under an entry that {ledger.path} does not have: the ledger was rolled back, or "
+        f"rewritten. Nothing was trained. Run `discreet ledger verify` with an anchor."
     )
 
 

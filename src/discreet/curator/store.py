@@ -6,7 +6,7 @@ programs that open the ledger wait; otherwise they could take the journal of a r
 that a crash has left, and roll it back. What a transaction wrote is read back through a new connection before
 it counts as written.
 
-The order of a transaction: lock, connect, compare the schema, BEGIN IMMEDIATE, work, read each row back,
+The order of a transaction: lock, connect, BEGIN IMMEDIATE, compare the schema, work, read each row back,
 COMMIT, close, connect anew, read the rows once more, close, unlock.
 """
 
@@ -37,7 +37,8 @@ from .locks import (
 
 # The format of the file, in its header; it is raised when older versions can no longer read the file.
 FORMAT = 1
-# Rows that are read at a time, so that no lock is held while the caller works with them. Not measured.
+# Rows that are read at a time, so that no lock is held while the caller works with them. 1000 is a choice,
+# not measured.
 PAGE = 1000
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
@@ -58,12 +59,12 @@ CREATE INDEX entry_topic ON entry (kind, topic, seq);
 """
 
 
-def _schema(db: sqlite3.Connection) -> tuple[Row, ...]:
+def _schema(db: sqlite3.Connection) -> tuple[Any, ...]:
     """Return all tables, triggers and indices of a file, with the text of their statements."""
     return tuple(sorted(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"), key=repr))
 
 
-def _expected() -> tuple[Row, ...]:
+def _expected() -> tuple[Any, ...]:
     """Return the schema that `_TABLES` makes."""
     db = sqlite3.connect(":memory:")
     try:
@@ -100,8 +101,10 @@ class LedgerStore(Protocol):
     """Keeps the entries of a ledger, in a file (`Store`) or a database (`PostgresStore`).
 
     While a transaction (`writing`) is open, no other process or machine has one. It reads everything that was
-    committed before it; when it ends, its rows are on disk and were read back. A reader (`reading`) sees all
-    rows of a transaction or none. tests/contracts/test_ledger_store.py tests this of both stores.
+    committed before it; when it ends, its rows were read back, and are on disk (with `durable=False`: are
+    committed, and may not be on disk yet). A reader (`reading`) sees all rows of a transaction or none.
+    `check` refuses what is no ledger; `migrate` changes what an older version made to the newest layout.
+    tests/contracts/test_ledger_store.py tests this of both stores.
     """
 
     path: Path
@@ -189,9 +192,8 @@ class Store:
             raise LedgerError(f"there is no ledger at {self.path}.")
         if self.path.stat().st_nlink > 1:
             raise LedgerError(
-                f"{self.path} has several names (hard links), and whoever uses another one would not "
-                f"be waited for. Nothing was changed. "
-                f"Keep one name, and make the others symbolic links."
+                f"{self.path} has several names (hard links), and whoever uses another one would not be "
+                f"waited for. Nothing was changed. Keep one name, and make the others symbolic links."
             )
         try:
             with self.reading(strict=False) as db:
@@ -199,6 +201,7 @@ class Store:
                     db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
                 )
         except Tampered:
+            # The file is not one of SQLite at all.
             marks = (0, 0)
         if marks != (_APPLICATION, FORMAT):
             raise LedgerError(
@@ -245,9 +248,9 @@ class Store:
         charges again."""
         if _schema(db) != SCHEMA:
             raise Tampered(
-                f"the schema of {self.path} is not that of a ledger: something was planted there, or "
-                f"taken away. Nothing was charged or "
-                f"released. Run `discreet ledger verify`, and go back to a copy that is whole."
+                f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
+                f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
+                f"that is whole."
             )
 
     def _require_committed(self, held: HeldLock, rows: list[Row]) -> None:
@@ -255,9 +258,8 @@ class Store:
         ones."""
         if rows and self.read_rows(self._connect(held, write=False), rows[0][0], limit=-1) != rows:
             raise Tampered(
-                f"what was committed to {self.path} is not in the file: it was moved, replaced, or "
-                f"another program wrote to it. Nothing was "
-                f"released. Run `discreet ledger verify`."
+                f"what was committed to {self.path} is not in the file: it was moved, replaced, or another "
+                f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
             )
 
     def read_rows(self, db: sqlite3.Connection, first: int, limit: int = PAGE) -> list[Row]:
@@ -281,7 +283,8 @@ class Store:
         opened for writing.
         """
         name = quote(os.fspath(self.path.absolute()))
-        # If its bytes are locked already (`locks.lock_bytes`), SQLite's own locks on them would be refused.
+        # If the bytes that SQLite locks in the file are locked already (`locks.lock_bytes`), SQLite's own
+        # locks would be refused; they are turned off.
         locks = "" if held.locked_bytes is None else "&nolock=1"
         db = sqlite3.connect(
             f"file:{name}?mode=rw{locks}",
@@ -321,8 +324,9 @@ class Store:
 
     @contextmanager
     def _held(self, *, exclusive: bool) -> Iterator[HeldLock]:
-        """Hold both locks of the ledger while the block runs; then close the connection that was opened under
-        them, and release the locks."""
+        """Hold both locks of the ledger while the block runs, that of the file beside it (`lock_path`) and
+        that of the bytes which SQLite itself locks (`locks.lock_bytes`); then close the connection that was
+        opened under them, and release the locks."""
         held = register(HeldLock(lock_file(self.path, self.lock_path, exclusive=exclusive)))
         try:
             held.locked_bytes = lock_bytes(self.path, exclusive=exclusive)

@@ -123,6 +123,7 @@ def problems(entries: Iterable[Entry]) -> list[str]:
             charge, number = int(entry.body["charge"]), int(entry.body["version"])
             state, attempt = states.get(charge, -1), attempts(entry)
             issued = attempt == 1 and number == max(state, newest.get(charge, 0)) + 1
+            # A ticket without an earlier attempt was not taken over: the default makes this comparison false.
             taken_over = attempt == tries.get((charge, number), attempt) + 1 and number == state + 1
             if not (issued or taken_over):
                 wrong.append(f"entry {entry.seq} is a ticket out of turn")
@@ -162,7 +163,7 @@ class Asker:
         if held is not None and self._store is not None:
             self._store.give_up(held)
             return
-        # A forked child has closed its copy already, and the file is its parent's.
+        # A forked child has closed its copy of the descriptor (`locks`), and the file is its parent's.
         if held is None or held.lock is None or not held.own:
             return
         with suppress(OSError):
@@ -196,8 +197,8 @@ def unlocked(held: HeldLock) -> None:
 
 @contextmanager
 def alone(ledger: Path, name: str) -> Iterator[None]:
-    """Hold the exclusive lock called `name`, such as that of one run, while the block runs; refuse if another
-    process holds it already."""
+    """Hold the exclusive lock called `name`, that of one run, while the block runs; refuse if another process
+    or thread holds it already. For a ledger in a file, nothing is locked where there is no `flock`."""
     store = _database(ledger)
     if store is not None:
         with store.holding(f"alone {name}") as free:
@@ -225,8 +226,11 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
 
 
 def _busy() -> LedgerError:
-    """Return the error for a lock that another process holds."""
-    return LedgerError("another process is at this run. Nothing was run or released here.")
+    """Return the error for the lock of a run that somebody else holds."""
+    return LedgerError(
+        "another process is at this run, or another thread. Nothing was run or released here. Wait until it "
+        "ends."
+    )
 
 
 def _database(ledger: Path) -> PostgresStore | None:

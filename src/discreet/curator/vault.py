@@ -1,12 +1,13 @@
 """The vault: secret blobs that belong to a charge, each sealed (encrypted) in a file of its own beside the
-ledger, or in the database that has the ledger's entries (`blobs`).
+ledger, or in the database that has the ledger's entries (`blobs`). What is said of a file below holds for
+the rows of a blob in the database too.
 
-A blob holds a state that is too large for an entry, and as secret as the data: a checkpoint, the models of
-teachers, the state of correlated noise. A signed entry of the ledger names the newest version of each blob,
-with the digest of its file, so that an older file that somebody put back is refused: an older state would
-draw noise again. A file is written and on disk before its entry is; a file that no entry names is removed
-when the ledger is next opened. Names, versions and sizes are public: where a size could tell something, the
-blob is padded to a public `size`.
+A blob holds a state that is too large for an entry, and as secret as the data: a checkpoint, the teacher
+models of PATE, the state of correlated noise. A signed entry of the ledger names the newest version of each
+blob, with the digest of its file, so that an older file that somebody put back is refused: an older state
+would draw noise again. A file is written and on disk before its entry is; a file that no entry names is
+removed when the ledger is next opened. Names, versions and sizes are public: where a size could tell
+something, the blob is padded to a public `size`.
 
 The order of `put` is fixed: lock a new file, write it, sync it; in one short transaction compare the version
 and append the entry; then remove the old file.
@@ -31,9 +32,10 @@ from .postgres_store import PostgresStore
 
 # The kind of entry that names the newest version of a blob; stored, and never changed.
 BLOB = "blob"
-# Most bytes of a blob. It is encrypted in memory, in one piece. Not measured.
+# Most bytes of a blob with its padding, which is encrypted in memory in one piece. 1 GiB is a choice, not
+# measured.
 LARGEST = 1 << 30
-# Most blobs of one charge. Not measured.
+# Most names of blobs of one charge, those of deleted blobs included. 1000 is a choice, not measured.
 MAX_BLOBS = 1000
 # Bytes of the length that stands before the data of every blob.
 _LENGTH = 8
@@ -66,7 +68,10 @@ class Staged:
             (topic for topic in writer.topics(BLOB) if topic.startswith(f"{charge}:")) if last is None else ()
         )
         if sum(1 for _ in names) >= MAX_BLOBS:
-            raise InvalidInput(f"a charge has at most {MAX_BLOBS} blobs. Nothing was stored.")
+            raise InvalidInput(
+                f"a charge has at most {MAX_BLOBS} names of blobs, those of deleted ones included. Nothing "
+                f"was stored. Use a name again."
+            )
         return writer.append(BLOB, self.body, topic=_topic(charge, name))
 
 
@@ -75,8 +80,8 @@ class Vault:
     """The blobs of a ledger.
 
     Guarantee: `get` returns the data that were `put` last under this name of this charge, or raises; whoever
-               has the files and the ledger without the key learns the name, the number of versions and the
-               size of each blob, and nothing else.
+               has the files and the ledger without the key learns of each blob its charge, its name, the
+               times of its versions and its size with the padding, and nothing of the data in it.
     Proof:     a blob is encrypted with AES-256-GCM under a key derived from the ledger's, and bound to
                ledger, charge, name and version; the digest of the whole file is in the entry, which the
                chain's signature covers.
@@ -111,8 +116,8 @@ class Vault:
 
     @contextmanager
     def staged(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Iterator[Staged]:
-        """Write a blob to disk, and yield it, to be committed in the block; if it was not, it is removed
-        again."""
+        """Write a blob to disk, and yield it, to be committed in the block. Afterwards, the version before is
+        removed; if the new one was not committed, the new one."""
         plain = _pad(name, data, size)
         _require.integer(charge=charge, at_least=1)
         if self.ledger.key is None:
@@ -165,8 +170,9 @@ class Vault:
         self._remove(last)
 
     def sweep(self) -> None:
-        """Remove the blobs that no entry names and that nobody is writing: those of killed processes, and old
-        versions. In a database, files of older versions of discreet are moved there first."""
+        """Remove the files that no newest entry of a blob names and that nobody is writing: killed processes
+        have left them. If the entries are in a database, blobs that an older version of discreet left in
+        files are moved there first."""
         blobs = self.blobs
         if isinstance(blobs, DatabaseBlobs):
             for file in self.ledger.look(_files) & {*blobs.files.names()}:
@@ -204,9 +210,9 @@ class Vault:
         charge, name, version = (entry.body[part] for part in ("charge", "name", "version"))
         if hashlib.sha256(sealed).hexdigest() != entry.body["digest"]:
             raise LedgerError(
-                f"the file of the blob {name!r} of charge {charge} is not the newest, or was "
-                f"changed. Nothing was read or released. An "
-                f"older state would draw noise again; go back to a copy of ledger and vault that is whole."
+                f"the file of the blob {name!r} of charge {charge} is not the newest, or was changed. "
+                f"Nothing was read or released. An older state would draw noise again; go back to a copy of "
+                f"ledger and vault that is whole."
             )
         if self.ledger.key is None:
             raise LedgerError(f"{self.ledger.path} was opened for reading only: its blobs are sealed.")
@@ -240,7 +246,7 @@ class Drawer:
     def put(self, name: str, data: bytes) -> None:
         """Keep a blob until the state is committed; all blobs of a mechanism are padded to its public
         `blob_size`."""
-        # Refuses a blob that does not fit.
+        # Called to refuse a blob that does not fit; `staged` pads the data.
         _pad(name, data, self.size)
         self._new[name] = data
 
