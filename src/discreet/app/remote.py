@@ -367,6 +367,7 @@ class RemoteSession(RemoteReader):
         from ..synthetic.counting import rows_per_unit as bounded_rows
 
         public = self.public
+        # how many rows of one unit count: the given number, checked, or the declared one
         limit = bounded_rows(public, rows_per_unit)
         distance = CopyDistance(
             public=public, fitted=copy.fitted, epsilon=epsilon, rows=copy.rows, seed=copy.seed,

@@ -28,7 +28,8 @@ from .forms import EventOptions
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
 NOISE = Annotated[
-    str | None, typer.Option(help="Noise deviation (Gaussian) or scale (Laplace) over the sensitivity.")
+    str | None,
+    typer.Option(help="Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
 ]
 SCALE = Annotated[str | None, typer.Option(help="Scale of discrete Laplace noise.")]
 VARIANCE = Annotated[str | None, typer.Option(help="Variance of discrete Gaussian noise.")]
@@ -192,7 +193,7 @@ def _event_options(options: dict[str, Any]) -> EventOptions:
 
 def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.Event:
     """Return the event of a plain form (`kind`), or of the JSON file `source`: exactly one of the two is
-    given."""
+    given. Of the options, only --times is read for a file."""
     if (kind is None) == (source is None):
         raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
@@ -203,7 +204,8 @@ def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.E
 
 
 def _lower(event: acc.Event, delta: float) -> float | None:
-    """Return a lower bound on the event's epsilon at `delta`; None where no accountant has one."""
+    """Return a lower bound on the event's epsilon at `delta`; None at a delta of 0 or 1, and where no
+    accountant has one."""
     if not 0 < delta < 1:
         return None
     try:

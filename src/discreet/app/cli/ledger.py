@@ -50,6 +50,7 @@ def _ledger_of(path: Path) -> Path:
     ledger_path = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if ledger_path.is_file():
         return ledger_path
+    # The endings of data files: the ledger should lie beside the file, and does not.
     if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
         if not Path(name).exists():
             raise InvalidInput(
@@ -170,8 +171,8 @@ def export(
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
     force: bool = outputs.FORCE,
 ) -> None:
-    """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. They hold
-    no secret state."""
+    """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
+    secret state of live mechanisms is left out."""
     outputs.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
@@ -255,7 +256,7 @@ def _entered_price(
 def budget(
     path: Path = LEDGER,
     epsilon: float = typer.Option(
-        None, "--epsilon", "-e", help="Also: how many more queries of this price each would buy."
+        None, "--epsilon", "-e", help="Also show how many more queries of this price each budget would buy."
     ),
     analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has and has spent."),
     as_json: bool = JSON,
@@ -274,7 +275,7 @@ def budget(
     shows_all = analyst is None
     askers = books.spent_for(opened_ledger) if shows_all else {}
     total = _odometer(opened_ledger) if shows_all else None
-    # Facts about the whole ledger are in the first row; without them where only one analyst is shown.
+    # The first row also has facts about the whole ledger; they are empty where only one analyst is shown.
     rows[0]["asked"] = {name: {"times": times, "alone": cost} for name, (times, cost) in askers.items()}
     rows[0]["odometer"] = None if total is None else total._asdict()
     if as_json:

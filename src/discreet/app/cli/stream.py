@@ -36,13 +36,12 @@ stream = typer.Typer(
 NUMBER = typer.Option(
     None, "--stream", help="Which stream, by the number of its charge. By default the newest."
 )
-
-
 EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together.")
 HORIZON = typer.Option(
     None,
     "--horizon",
-    help="How many ticks there are at most. Without it the stream has no end; for units of one row only.",
+    help="How many ticks there are at most; by default those of the clock. Without both there is no end, "
+    "which is possible only where each row is a unit.",
 )
 CLOCK = typer.Option(
     None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
@@ -128,7 +127,9 @@ def learn(
     radius: float = typer.Option(1.0, "--radius", help="Radius of the L2 ball that contains the decisions."),
     batch: float = typer.Option(1.0, "--batch", help="How many units a round has, as you declare it."),
     ridge: float = typer.Option(0.0, "--ridge", help="L2 penalty: adds ridge/2 * |w|² to the loss."),
-    horizon: int = typer.Option(None, "--horizon", help="How many rounds there are at most."),
+    horizon: int = typer.Option(
+        None, "--horizon", help="How many rounds there are at most; by default the clock's."
+    ),
     clock: str = typer.Option(None, "--clock", help="The column of days whose rows are a round each."),
     participations: int = typer.Option(
         None, "--participations", help="In how many rounds one person counts, where people have many rows."

@@ -22,6 +22,7 @@ from .rendering import Asker, form_of, render
 from .store import Person
 
 router = APIRouter()
+# The audiences of an explanation, as `bodies.ExplainBody` admits them.
 AUDIENCES = ("public", "policy", "engineer")
 # The most rows of an answer from a copy that a page shows. The number is a convention, not measured.
 SHOWN = 500
@@ -217,6 +218,7 @@ async def copy_file(request: Request, name: str, number: int, form: str, person:
 async def ask_copy(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
     """Answer SQL from the rows of a copy; free."""
     text = (await form_of(request)).get("sql", "").strip()
+    # 20,000 is the limit of `bodies.SQL`, too.
     if not text or len(text) > 20_000:
         raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
     facts = await analysis_api.of_copies(request, name, person, "ask_copy", number=number, sql=text)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 # An amount: a float, or an exact fraction such as {"fraction": "1/3"}.
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
+# The name of a person (`store.add_person` checks the same) or of a dataset.
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 # Names of the periods that a question is about, where a budget is per period.
 Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None
@@ -282,7 +283,7 @@ class PersonBody(Body):
 
 
 class TokenBody(Body):
-    """How many days a token lasts; null is the server's default."""
+    """How many days a token lasts; null is the server's default. The limit is that of `store.issue_token`."""
 
     days: Annotated[float, Field(gt=0, le=3660)] | None = None
 

@@ -48,7 +48,7 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     # the lines of the form's text field, one for each analyst
     lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
     names = {who for who, _ in store_of(request).people()}
-    # analysts of the policy who are not people of this server yet
+    # analysts of the policy who are not people of this server yet, for the steward, who can add them
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
         request, "books.html", lines=lines, was=policy_fingerprint(policy), strangers=strangers,
