@@ -262,7 +262,9 @@ def _randomizer(
         ), None
     labels = [label.strip() for label in str(categories).split(",")]
     if len(set(labels)) < len(labels) or "" in labels:
-        raise InvalidInput("--categories must differ from each other and not be empty. Nothing was drawn.")
+        raise InvalidInput(
+            "the categories must differ from each other, and none may be empty. Nothing was drawn."
+        )
     return local.best(epsilon=_number(epsilon), domain=len(labels), people=people, bits=bits), labels
 
 

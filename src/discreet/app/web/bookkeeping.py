@@ -137,7 +137,8 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
     analyst, is_analyst = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
     own_numbers = desk.numbers(request["dataset"], analyst)
-    # Entries of the ledger by their own numbers; `served` by the number of the release that was served.
+    # Entries of the ledger by their own numbers; `served` by the number of the release that was served. A
+    # release whose value is not stored in its entry cannot be shown.
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
     served: dict[int, Any] = {}
@@ -207,6 +208,7 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_va
 
 def _kind(value: Any) -> str:
     """Return what a stored value is: "table", "copy" (a synthetic copy) or "value" (anything else)."""
+    # A tuple with one item, written as {"tuple": [item]}, is what its item is.
     items = value.get("tuple") if isinstance(value, dict) else None
     item = items[0] if isinstance(items, list) and len(items) == 1 else value
     tag = item.get("type") if isinstance(item, dict) else None

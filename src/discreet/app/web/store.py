@@ -2,9 +2,9 @@
 of stewards.
 
 It holds no data and no budget: those are in tables and ledgers. Of jobs it keeps the results, which are
-private releases. Of a token, a cookie or a password it keeps only a digest. A grant lets an analyst see a
-dataset; whether and how much they may spend is decided by the policy in the ledger, which is read again at
-every charge.
+private releases. Of a token, a cookie or a password it keeps only a digest; CSRF tokens are kept as they are.
+A grant lets an analyst see a dataset; whether and how much they may spend is decided by the policy in the
+ledger, which is read again at every charge.
 """
 
 from __future__ import annotations

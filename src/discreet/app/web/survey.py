@@ -124,8 +124,8 @@ def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
     the randomizer is chosen."""
     if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
         raise InvalidInput(
-            f"question {i + 1} needs text and epsilon, and categories or between; it knows "
-            f"{', '.join(sorted(_KEYS))}. Nothing was served."
+            f"question {i + 1} needs text and epsilon, and categories or between; its keys are "
+            f"among {', '.join(sorted(_KEYS))}. Nothing was served."
         )
     categories, between = facts.get("categories"), facts.get("between")
     if (categories is None) == (between is None):
@@ -310,7 +310,9 @@ def _guard(app: FastAPI, names: set[str]) -> None:
     @app.middleware("http")
     async def around(request: Request, call_next: Any) -> Response:
         if host_name(request) not in names:
-            response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
+            response: Response = JSONResponse(
+                body_of("InvalidInput", "this server is not known by that name (--name)."), 400
+            )
         else:
             response = await call_next(request)
         for header, value in HEADERS.items():
