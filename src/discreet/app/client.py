@@ -26,6 +26,7 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtr
 if TYPE_CHECKING:
     from .remote import RemoteSession
 
+# The host names of this machine, to which the token may be sent without TLS.
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 # The largest reply that is read, in bytes (512 MiB, not measured): the tables of a synthetic copy are the
 # largest replies.
@@ -186,8 +187,8 @@ def dataset_path(name: str) -> str:
 
 
 class Reply(dict[str, Any]):
-    """The JSON object that a server sent; a key that is missing raises a `ServerError`, as the server is at
-    fault."""
+    """The JSON object that a server sent; to read a key that is missing raises a `ServerError`, as the server
+    is at fault."""
 
     def __missing__(self, key: str) -> Any:
         raise ServerError(f"the server's answer has no {key!r}: is it a discreet server of this version?")
@@ -264,8 +265,8 @@ class Job:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return the job as the server describes it now: its "state", its "result" once it has ended, and its
-        progress."""
+        """The job as the server describes it now: "state" (such as "waiting", "running" or "done"), "result"
+        once it has ended, and its progress."""
         return self.server.call("GET", f"/jobs/{self.id}")
 
     def cancel(self) -> bool:
@@ -274,8 +275,8 @@ class Job:
         return bool(self.server.call("DELETE", f"/jobs/{self.id}")["cancelled"])
 
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Return the result once the job is done; `progress` is called about once per second with its
-        state."""
+        """Wait until the job is done, and return its result; raise an error if it has failed, or was
+        cancelled or interrupted. `progress` is called about once per second with the job's `state`."""
         while True:
             facts = self.state
             if facts["state"] == "done":

@@ -37,8 +37,8 @@ Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
 def load_pyplot() -> Any:
-    """Import matplotlib with a backend that needs no display; an error names the extra where it is
-    missing."""
+    """Import matplotlib with a backend that needs no display. Where matplotlib is missing, the error names
+    the extra to install."""
     try:
         import matplotlib
     except ImportError:
@@ -80,7 +80,7 @@ def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
 def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
-    # least distance of two labels, as a share of the height of the axes (not measured)
+    # the least distance of two labels, as a share of the height of the axes; a convention, not measured
     gap = 0.06
     heights = [height for height, _, _ in ends]
     # upwards: push each label above the one below it; then downwards: pull all below the top of the axes
@@ -102,15 +102,15 @@ def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
 
 
 def plain_ticks(axis: Any, low: float, high: float) -> None:
-    """Set ticks 1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say
-    too little."""
+    """Set ticks such as 1, 2, 5, 10, 20 on a logarithmic axis from `low` to `high`, if it has at most three
+    decades, where powers of ten alone would say too little; a longer axis stays as it is."""
     from matplotlib.ticker import NullLocator
 
     if high / low > 1e3:
         return
-    steps = (1, 2, 5) if high / low > 5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    multiples = (1, 2, 5) if high / low > 5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [step * 10.0**k for k in decades for step in steps if low <= step * 10.0**k <= high]
+    ticks = [m * 10.0**k for k in decades for m in multiples if low <= m * 10.0**k <= high]
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_minor_locator(NullLocator())
 
@@ -186,8 +186,9 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
     For the figure only, not a valid bound: to charge, use the `advanced` accountant.
 
     One Gaussian step is (e, d)-DP with e = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
-    A step on a sample is taken as (rate e, rate d)-DP; its first part is `each`. The factor `rate` on e is
-    right only for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem.
+    A step on a sample is taken as (rate e, rate d)-DP; `each` is rate e. The factor `rate` on e is right only
+    for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem, in which
+    each^2 stands for each (e^each - 1).
     """
     step_delta = delta / (2 * steps * rate)
     each = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
@@ -199,15 +200,18 @@ def published_moments(
 ) -> list[float]:
     """Return the epsilon of the moments accountant of Abadi et al. 2016 after each of `counts` steps.
 
-    `logs` has the log moment of one step for each order k; it is computed once for all counts.
+    After n steps it is the least (n log - ln(delta)) / k over the orders k, where log is the log moment of
+    one step at order k, the larger one of adding and of removing a unit. The moments are computed once for
+    all counts.
     """
     logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
     return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
 
 
 def draw_abadi(axes: Axes, epochs: int = 400) -> None:
-    """Draw three bounds on epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016;
-    `epochs` is at least 100, where the values are written beside the lines."""
+    """Draw three lines of epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016; the one
+    of strong composition is not a valid bound (`strong_composition`). `epochs` is at least 100: the values at
+    100 epochs are written beside the lines."""
     rate, noise, delta = 0.01, 4.0, 1e-5
     step_event = acc.Gaussian(noise_multiplier=noise).sampled(rate)
     steps_per_epoch = round(1 / rate)
@@ -217,7 +221,7 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
     published = published_moments(rate, noise, counts, delta)
     axes.plot(epochs_shown, strong, color=COLORS["advanced"], linewidth=1.8)
     axes.plot(epochs_shown, published, color=COLORS["rdp"], linewidth=1.8)
-    # fewer points: each is one run of the privacy loss distribution
+    # fewer points than on the other lines: each takes one computation of a privacy loss distribution
     sparse = [epoch for epoch in epochs_shown if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
     exact = [acc.epsilon(step_event.repeated(epoch * steps_per_epoch), delta=delta) for epoch in sparse]
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
@@ -232,18 +236,18 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
         ("privacy loss distribution", ACCENT, sparse, exact),
     ]
     for label, _, x, y in lines:
-        middle = y[list(x).index(100)]
+        at_100 = y[list(x).index(100)]
         below = label == lines[-1][0]
         axes.annotate(
-            f"{middle:.2f}",
-            (100, middle),
+            f"{at_100:.2f}",
+            (100, at_100),
             (6, -10) if below else (-4, 6),
             textcoords="offset points",
             ha="left" if below else "right",
             fontsize=9,
             color=INK,
         )
-        axes.plot([100], [middle], "o", color=INK, markersize=4, label=label)
+        axes.plot([100], [at_100], "o", color=INK, markersize=4, label=label)
     label_ends(axes, lines)
 
 
@@ -260,7 +264,9 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     """Draw, against the order, the Rényi divergence and the epsilon at `delta` that this order proves; the
     order with the least epsilon is marked."""
     form = normal(event)
-    # the event may have a delta of its own; only the rest is there for the conversion from Rényi divergence
+    # The event may have a delta of its own; only the rest is there for the conversion from Rényi divergence.
+    # It is taken at epsilon 0, where it is largest: for an event with a `distance` (`accounting.normal`),
+    # which costs more delta at larger epsilons, the line is a little too low.
     remaining_delta = form.remaining_delta(delta, 0.0)
     best = rdp.best(event, delta)
     # 41 orders, evenly spaced in log(order - 1) around the best order; for pure privacy, whose best order is
@@ -274,6 +280,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
         for a, r in zip(orders, divergence, strict=True)
     ]
     finite = [(a, r, e) for a, r, e in zip(orders, divergence, epsilons, strict=True) if math.isfinite(r)]
+    # the divergences are the lower line, the epsilons the upper one; only epsilons up to `high` are shown
     x, lower, upper = (list(column) for column in zip(*finite, strict=True))
     low, high = max(min(v for v in lower if v > 0) * 0.8, best.value * 1e-2), best.value * 12
     shown = [a for a, epsilon in zip(x, upper, strict=True) if epsilon <= high]
@@ -330,8 +337,9 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
-    """Return the least delta at this epsilon that any accountant proves; with `exact` also by the privacy
-    loss distribution, which takes long at small epsilons. Where none has a theorem it is 1."""
+    """Return the least delta at this epsilon that one of the accountants rdp, zcdp and gdp proves, or, with
+    `exact`, the privacy loss distribution (pld), which takes long at small epsilons. Where none of them has a
+    theorem it is 1."""
     deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:
@@ -342,8 +350,12 @@ def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
 
 
 def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
-    """Draw the largest true-positive rate that an attacker can reach at each false-positive rate, and mark
-    the largest difference of the two, the advantage."""
+    """Draw an upper bound (`reach`) on an attacker's true-positive rate at each false-positive rate, and mark
+    the largest difference of the two, the advantage.
+
+    In the code the false-positive rates are `alphas`, the true-positive rates `powers`, as in hypothesis
+    testing.
+    """
     alphas = [0.0, *(10 ** (k / 12) for k in range(-60, -8)), *(k / 50 for k in range(9, 50)), 1.0]
     powers = reach(event, alphas)
     axes.fill_between(alphas, powers, 1, color=PALE, alpha=0.35, linewidth=0)
@@ -377,8 +389,8 @@ def tradeoff(event: acc.Event, *, path: Path) -> Path:
 def draw_profile(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = ("pld", "rdp", "zcdp", "gdp")
 ) -> None:
-    """Draw delta against epsilon, one curve per accountant: all pairs (epsilon, delta) that the event
-    satisfies.
+    """Draw delta against epsilon, one curve per accountant: the pairs (epsilon, delta) that it proves for the
+    event. An accountant without a theorem for the event has no curve.
 
     The deltas range from a thousandth of `delta` to 0.1, evenly spaced on a logarithmic scale.
     """
@@ -406,9 +418,9 @@ def draw_profile(
         f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
     )
     style_axes(axes, "Privacy profile", "epsilon", "delta")
-    for row, (label, color, _, _) in enumerate(lines):
+    for k, (label, color, _, _) in enumerate(lines):
         axes.text(
-            0.985, 0.95 - 0.065 * row, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
+            0.985, 0.95 - 0.065 * k, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
         )
 
 
@@ -421,7 +433,9 @@ def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw four plots in one figure: epsilon over steps, Rényi budget curve, trade-off curve, privacy
     profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
-        raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
+        raise InvalidInput(
+            f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite. Give another delta."
+        )
     figure, axes = load_pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     draw_steps(axes[0, 0], event, delta)

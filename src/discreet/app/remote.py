@@ -1,5 +1,9 @@
-"""A session over HTTP: the methods of `Session` with the same signatures, for arguments that have a JSON
-description (`_registry`)."""
+"""A session over HTTP: the methods of `Session`, for arguments that have a JSON description (`_registry`).
+
+Options have the names that they have in `Session`. What only works in the steward's process, such as `train`,
+`online`, or a checkpoint, is refused with a message that says so. `synthesize`, and `fit` with `seconds`, run
+as a job on the server, which shows the result after that time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,8 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RemoteSession(RemoteReader):
-    """One dataset on a server, as the token's holder sees it, with the methods of `Session`."""
+    """One dataset on a server, as the token's holder sees it, with the methods of `Session`; some of them are
+    refused."""
 
     def during(self, *periods: str) -> RemoteSession:
         """Return a session whose questions are about the rows of these periods only."""
@@ -53,12 +58,14 @@ class RemoteSession(RemoteReader):
         other: bool = False,
     ) -> QueryPreview:
         """Return the price and the error that a question would have, or several counting questions answered
-        together; free. Options as in `Session.preview`."""
+        together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta` and
+        `rows`, and the other options are not read for them."""
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
             if within is not None:
                 raise InvalidInput(
-                    "a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged."
+                    "a list of questions is previewed as a workload, which has the options epsilon, delta, "
+                    "rho and rows. Nothing was charged. Leave within= out."
                 )
             return preview_of(self.call("POST", "/workload/preview", queries=list(text), **sent(terms)))
         terms |= {"within": within, "confidence": confidence, "noise": noise, "groups": groups}
@@ -173,8 +180,10 @@ class RemoteSession(RemoteReader):
         """Let an interactive mechanism go on with the server's newest version of the table. Free.
 
         `live` is the handle that `watch` or `start` returned; in a new process, where that handle is lost,
-        the mechanism itself, with the `number` of its charge.
+        the mechanism itself, with the `number` of its charge. The result has the handle to go on with, and
+        the release that feeding caused, or None.
         """
+        # The attribute `live` of a `RemoteWatch` is its handle.
         handle = live if isinstance(live, RemoteHandle) else getattr(live, "live", None)
         if isinstance(handle, RemoteHandle) and number is None:
             number = handle.number
@@ -208,9 +217,11 @@ class RemoteSession(RemoteReader):
     ) -> RemoteWatch:
         """Start asking which of many counts are above a threshold; options as in `Session.watch`.
 
-        With `number`, go on with a watch that was started before, by the number of its charge.
+        With `number`, go on with a watch that was started before, by the number of its charge; the server
+        knows its terms, so the other arguments are not read.
         """
         if number is not None:
+            # None: the description of the mechanism is on the server only.
             return RemoteWatch(RemoteHandle(self, number, None))
         terms: dict[str, Any] = {
             "epsilon": epsilon,
@@ -280,6 +291,7 @@ class RemoteSession(RemoteReader):
         """
         from .web.estimators import describe_estimator
 
+        # 100 is the default of `every`.
         if checkpoint is not None or every != 100 or text is not None or number is not None:
             raise InvalidInput(
                 "checkpoint=, every=, text= and number= are for sessions in the steward's process. Nothing "
@@ -294,7 +306,8 @@ class RemoteSession(RemoteReader):
         return model_of(self._job("fit", body, seconds).wait(progress))
 
     def _job(self, work: str, body: Mapping[str, Any], seconds: float) -> Job:
-        """Start a job of `seconds` on the server; `work` is "fit" or "synthesize"."""
+        """Start a job of `seconds` on the server; `work` is "fit" or "synthesize", `body` its options, to
+        which `_body` adds the periods of this session."""
         sent_body = {"seconds": seconds, work: self._body(body)}
         return Job(self.server, self.server.call("POST", f"{dataset_path(self.name)}/jobs", sent_body)["id"])
 
@@ -321,8 +334,10 @@ class RemoteSession(RemoteReader):
         seconds: float = 60.0,
     ) -> SyntheticCopy:
         """Make a synthetic copy as a job on the server, which returns it after `seconds` and not before, so
-        that the time tells nothing about the data. Asking again with the same options is free.
+        that the time tells nothing about the data. Asking again with the same options is free, unless `fresh`
+        asks for another copy.
 
+        `rows` is the number of rows of the copy, `rows_per_unit` how many rows of a unit of the data count.
         The server sends the fitted distribution that was released. Rows are drawn in this process, and
         `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
         """
@@ -346,11 +361,13 @@ class RemoteSession(RemoteReader):
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
     ) -> Release:
-        """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's."""
+        """Ask, for a price, how far the two-way tables (counts by two columns) of a synthetic copy are from
+        those of the data."""
         from ..synthetic import CopyDistance
         from ..synthetic.counting import rows_per_unit as bounded_rows
 
         public = self.public
+        # how many rows of one unit count: the given number, checked, or the declared one
         limit = bounded_rows(public, rows_per_unit)
         distance = CopyDistance(
             public=public, fitted=copy.fitted, epsilon=epsilon, rows=copy.rows, seed=copy.seed,
@@ -375,7 +392,10 @@ class RemoteSession(RemoteReader):
         )
 
     def train(self, trainer: Any, **_: Any) -> Any:
-        """Refuse: a trainer holds a torch module, which has no description."""
+        """Refuse: a trainer holds a torch module, which has no description.
+
+        Here and below, `described` raises the error.
+        """
         return described(trainer)
 
     def resume(self, trainer: Any, checkpoint: Any, **_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Turns options, given as texts or numbers, into sessions and budgets, and results into JSON.
+"""Functions that turn options, given as texts or numbers, into sessions and budgets, and results into JSON.
 
 The command line and the server both use it, so that they agree. Nothing here prints, or parses a command
 line.
@@ -51,7 +51,8 @@ def refuse_password(data: str) -> None:
     """Refuse the address of a database that has a password in it, before any message could repeat the
     address.
 
-    The same as in `tables.engines.postgres_connection`, but without a driver, and before the address is used.
+    `tables.engines.postgres_connection` refuses it too, but only when the address is used, and with a driver
+    installed.
     """
     # as a Path, an address has one slash after its scheme
     address = re.match(r"postgres(?:ql)?:/+(?P<authority>[^/?]*)", data)
@@ -87,18 +88,21 @@ def open_session(
 ) -> sessions.Session:
     """Open the session of `data`, whose schema file and ledger exist already, as `analyst` sees it.
 
-    `periods` restrict it to rows of these periods; `seconds` is the time limit of the engine.
+    `schema` and `ledger` are paths, by default `beside` the data. `periods` restrict the session to rows of
+    these periods; `seconds` is the time limit of the engine, `engine` its name as `session.open` takes it.
     """
     refuse_password(data)
-    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    start = f"discreet init {shlex.quote(data)}" + (
+    schema_path, ledger_path = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
+    command = f"discreet init {shlex.quote(data)}" + (
         "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     )
-    for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
+    for needed, make in ((schema_path, command), (ledger_path, f"{command} --epsilon 1")):
         if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
             _require_data(data)
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    steward_session = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
+    steward_session = sessions.open(
+        data_of(data), schema=schema_path, ledger=ledger_path, seconds=seconds, engine=engine
+    )
     session = steward_session if analyst == STEWARD else steward_session.as_analyst(analyst)
     return session.during(*periods) if periods else session
 
@@ -123,6 +127,7 @@ def create_session(
     options: dict[str, Any] = {"schema": schema, "seconds": seconds}
     if books is None:
         return sessions.open(data_of(data), ledger=ledger, budget=budget, analysts=analysts, **options)
+    # `attach` returns False if the database does not have that ledger yet.
     if not postgres_store.attach(ledger, books):
         # opens and checks the table; its ledger is temporary and never charged
         trial = sessions.open(data_of(data), ledger=sessions.TRIAL, budget=budget, **options)
@@ -132,7 +137,8 @@ def create_session(
 
 
 def ledger_name(dataset: str) -> str:
-    """Return the name of a dataset's ledger in a database: small letters, digits and _.
+    """Return the name of a dataset's ledger in a database: small letters, digits and _, at most 50
+    characters. Datasets whose names differ in other characters only have the same one.
 
     >>> ledger_name("Health.2026")
     'd_health_2026'
@@ -169,6 +175,7 @@ def cost_json(cost: Cost) -> dict[str, Any]:
 
 def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
     """Return the preview of a query as JSON, with what it would do to the budget."""
+    # Without the event, which `asdict` would take apart: its own JSON is added below.
     body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
     return body | {
         "event": query_preview.query.event.to_json(),
@@ -197,8 +204,9 @@ def fit_json(
 ) -> dict[str, Any]:
     """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
 
-    `columns` has shares by column and kind; `people` and `groups` say how many people are over the limits on
-    rows and groups, `not_utf8` how many lines are not UTF-8, and `noted` whether the ledger records the look.
+    `columns` has, for each column, the shares of cells that are missing, unreadable and outside; `people` and
+    `groups` say how many people are over the limits on rows and groups, `not_utf8` how many lines are not
+    UTF-8, and `noted` whether the ledger records the look.
     """
     shares = {name: dict(kinds) for name, kinds in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
@@ -208,7 +216,8 @@ def fit_json(
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:
     """Return the periods that the options --per COLUMN:EVERY and --total describe; None without --per.
 
-    `total` is the epsilon, at `delta`, of all periods together, or "unlimited".
+    `total` is the epsilon, at `delta`, of all periods together, or "unlimited"; None where units are rows,
+    which are in one period each.
     """
     if per is None:
         if total is not None:

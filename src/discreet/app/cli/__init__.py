@@ -1,9 +1,11 @@
 """The command `discreet`: a thin layer over the library, one line per error, exit codes for scripts.
 
-Exit codes. 0: done. 1: a check failed, such as `ledger verify`. 2: the input was refused (nothing was
-released). 3: an optional package is missing. 4: the budget does not suffice (nothing was released). 5: it
-failed after it was charged (nothing was released). With --json an error is JSON too: {"error": {"kind",
-"message", "code"}} on standard output.
+The exit codes are these. 0: the command has done its work. 1: a check failed, such as `ledger verify`, or the
+reader of the output closed the pipe. 2: the input was refused, and nothing was released; or Python raised an
+error such as a full disk, after which the ledger shows what was charged. 3: an optional package is missing.
+4: the budget does not suffice (nothing was released). 5: the command failed after it was charged (nothing was
+released). With --json an error of discreet is JSON too: {"error": {"kind", "message", "code"}} on standard
+output; an option that the parser refuses is reported in words, with code 2.
 
 The module of a command is imported when the command is run, so that `discreet --help` does not wait for the
 import of a database engine.
@@ -259,7 +261,7 @@ _UNEXPECTED = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError
 
 
 def _run() -> None:
-    """Run the command; exceptions of Python that extreme input causes become an `InvalidInput`."""
+    """Run the command; the exceptions of Python in `_UNEXPECTED` become an `InvalidInput`."""
     try:
         app()
     except DiscreetError:
@@ -280,6 +282,7 @@ def _run() -> None:
         ) from None
 
 
+# The exit codes of errors; that of any other `DiscreetError` is 2.
 _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
 
 
@@ -287,7 +290,8 @@ def main() -> None:
     """Run the command; an error of discreet is printed as a message without a traceback, a warning as one
     line.
 
-    The exit code is that of the module's docstring.
+    `in_shell_words` writes a keyword of the library, such as epsilon=0.1, as an option of the command line,
+    --epsilon 0.1. The docstring of the module lists the exit codes.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

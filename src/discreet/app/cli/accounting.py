@@ -28,7 +28,8 @@ from .forms import EventOptions
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
 NOISE = Annotated[
-    str | None, typer.Option(help="Noise deviation (Gaussian) or scale (Laplace) over the sensitivity.")
+    str | None,
+    typer.Option(help="Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
 ]
 SCALE = Annotated[str | None, typer.Option(help="Scale of discrete Laplace noise.")]
 VARIANCE = Annotated[str | None, typer.Option(help="Variance of discrete Gaussian noise.")]
@@ -39,7 +40,7 @@ EACH = Annotated[
     str | None, typer.Option(help="Epsilon of one release (pure, randomized-response, exponential).")
 ]
 CATEGORIES = Annotated[int, typer.Option(help="Number of possible answers of randomized response.")]
-TIMES = Annotated[int | None, typer.Option(help="How often; for dpsgd the number of steps.")]
+TIMES = Annotated[int | None, typer.Option(help="How often it is released; for dpsgd the number of steps.")]
 RATE = Annotated[
     str | None, typer.Option(help="Every unit is in a sample with this probability (Poisson sampling).")
 ]
@@ -64,6 +65,7 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of senten
 
 def epsilon(
     kind: KIND = None,
+    # For typer, `...` says that the option must be given.
     delta: DELTA = ...,  # type: ignore[assignment]
     noise_multiplier: NOISE = None,
     scale: SCALE = None,
@@ -91,9 +93,12 @@ def epsilon(
     """
     options = _event_options(locals())
     plot = outputs.picture(plot)
+    # `data`: the picture is never written over the file that describes the event.
     outputs.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
     priced_event = _event(kind, event, options)
     value = acc.epsilon(priced_event, delta=delta, accountant=accountant)
+    # The lower bound shows how tight the epsilon is; beside a looser accountant that was asked for, it is
+    # left out.
     lower = _lower(priced_event, delta) if accountant in ("tightest", "pld") else None
     table = acc.compare(priced_event, delta=delta) if compare else None
     if plot is not None:
@@ -152,6 +157,7 @@ def calibrate(
     """
     if kind is None:
         raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
+    # `settle` refuses options that the kind does not take, and turns those of dpsgd into a rate and steps.
     options = forms.settle(kind, _event_options(locals()))
     option = _solved_option(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
@@ -187,7 +193,7 @@ def _event_options(options: dict[str, Any]) -> EventOptions:
 
 def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.Event:
     """Return the event of a plain form (`kind`), or of the JSON file `source`: exactly one of the two is
-    given."""
+    given. Of the options, only --times is read for a file."""
     if (kind is None) == (source is None):
         raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
@@ -198,7 +204,8 @@ def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.E
 
 
 def _lower(event: acc.Event, delta: float) -> float | None:
-    """Return a lower bound on the event's epsilon at `delta`; None where no accountant has one."""
+    """Return a lower bound on the event's epsilon at `delta`; None at a delta of 0 or 1, and where no
+    accountant has one."""
     if not 0 < delta < 1:
         return None
     try:
@@ -208,7 +215,7 @@ def _lower(event: acc.Event, delta: float) -> float | None:
 
 
 def _epsilon_in_words(value: float, delta: float, accountant: str, lower: float | None) -> str:
-    """Return what an epsilon means, in one sentence; bounds are rounded up."""
+    """Return what an epsilon means in words; epsilon is rounded up, the lower bound `lower` down."""
     by = "" if accountant == "tightest" else f" by the {accountant} accountant"
     if math.isinf(value):
         return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
@@ -229,7 +236,9 @@ def _epsilon_in_words(value: float, delta: float, accountant: str, lower: float 
 
 
 def _factor(epsilon: float) -> str:
-    """Return e^epsilon with three digits, rounded up; close to 1, with three digits of what is above 1.
+    """Return e^epsilon with three digits, rounded up (by the format of `UpperAmount`).
+
+    Below epsilon 1, the three digits are those of e^epsilon - 1; from epsilon 20 on, those of the exponent.
 
     >>> _factor(0.001), _factor(1.0), _factor(1e-9)
     ('1.00101', '2.72', '(1 + 1.01e-09)')
@@ -243,7 +252,8 @@ def _factor(epsilon: float) -> str:
 
 
 def _table(comparison: acc.Comparison) -> Table:
-    """Return the epsilon of every accountant, the tightest first."""
+    """Return a table with the epsilon of every accountant, the tightest first; those without a theorem for
+    the event come last."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("accountant")
     table.add_column("epsilon", justify="right")
@@ -265,7 +275,8 @@ def _number(value: float | None) -> str:
 
 
 def _print_json(**fields: Any) -> None:
-    """Print fields as one JSON object; exact numbers and events as their descriptions."""
+    """Print fields as one JSON object; exact numbers are written as their descriptions. A dict, such
+    as the description of an event, is written as it is."""
     encoded = {
         key: _registry.to_json(value) if not isinstance(value, dict) else value
         for key, value in fields.items()
@@ -274,7 +285,8 @@ def _print_json(**fields: Any) -> None:
 
 
 def _solved_option(kind: str, find: str) -> str:
-    """Return the name of the option that --find asks for; for noise it depends on the kind of event."""
+    """Return the name of the option that --find asks for; for noise it depends on the kind of event. "steps"
+    is taken as another word for "times"."""
     names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
         raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
@@ -303,6 +315,7 @@ def _solve(kind: str, options: EventOptions, option: str, accountant: str, targe
         return int(solution)
     if by_odds:
         return _six_digits(solution / (1 + solution), up=False)
+    # `grows`: whether a larger value of the option is more private.
     return _six_digits(float(solution), up=forms.kind(kind).grows)
 
 
@@ -327,6 +340,7 @@ def _achieved(event: acc.Event, target: dict[str, float | None], accountant: str
         delta = target["delta"]
         return {"epsilon": acc.epsilon(event, delta=delta, accountant=accountant), "delta": delta}
     if target["advantage"] is not None:
+        # An attacker's largest advantage is the total variation distance, which is delta at epsilon 0.
         return {"advantage": acc.delta(event, epsilon=0.0, accountant=accountant)}
     fpr = target["fpr"]
     assert fpr is not None
@@ -345,9 +359,9 @@ def _solution_in_words(option: str, achieved: dict[str, float]) -> str:
     return f"is {superlative} within the target; it gives {facts}."
 
 
-def _batch_of(kind: str, options: EventOptions, option: str, rate: float) -> str:
-    """Return the expected batch size of a sampling rate in parentheses; empty where it is not about
-    DP-SGD."""
+def _batch_of(kind: str, options: EventOptions, option: str, solution: float) -> str:
+    """Return the expected batch size, in parentheses, of a solution that is a sampling rate of DP-SGD on a
+    known number of units; for any other solution an empty text."""
     if kind == "dpsgd" and option == "rate" and options.n is not None:
-        return f"(an expected batch of {math.floor(rate * options.n)} of {options.n}) "
+        return f"(an expected batch of {math.floor(solution * options.n)} of {options.n}) "
     return ""

@@ -26,7 +26,7 @@ class SurveyGroup(TyperGroup):
     """Runs `survey FILE` for `discreet collect FILE` where the file ends in .toml."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name."""
+        """Return the command that the arguments name; `survey` if the first of them is a .toml file."""
         return super().resolve_command(ctx, ["survey", *args] if args[0].endswith(".toml") else args)
 
 
@@ -133,8 +133,8 @@ def estimate(
     """Estimate shares (or a mean) from reports. It costs nothing: the reports are private already."""
     from ... import local
 
-    randomizer, labels, rows = _read_reports(reports)
-    release = randomizer.estimate(rows)
+    randomizer, labels, report_list = _read_reports(reports)
+    release = randomizer.estimate(report_list)
     error = release.error(confidence)
     if labels is None:
         values, names = [_mean(release.value, reports)], ["mean"]
@@ -143,7 +143,7 @@ def estimate(
         values, names = [float(v) for v in shares], labels
     if as_json:
         answer = {
-            "reports": len(rows),
+            "reports": len(report_list),
             "epsilon": float(randomizer.epsilon),
             "error": float(error),
             "confidence": confidence,
@@ -193,6 +193,7 @@ def compare(
     from ...sampling import Entropy
     from .. import local_plots
 
+    # `picture` returns None only for None; `or out` is for the type checker.
     out = outputs.picture(out) or out
     outputs.check(out, force=force, makes_folder=True)
     counts = (100, 1000, 10_000, 100_000)
@@ -241,7 +242,8 @@ def _randomizer(
     """Return the randomizer that the options describe, and its categories, or None in their place for
     numbers.
 
-    For categories it is the frequency oracle with the least error for so many `people`.
+    For categories it is the frequency oracle with the least error for so many `people`, among those whose
+    reports have at most so many `bits`. For numbers both are not used.
     """
     from ... import local
 
@@ -260,7 +262,9 @@ def _randomizer(
         ), None
     labels = [label.strip() for label in str(categories).split(",")]
     if len(set(labels)) < len(labels) or "" in labels:
-        raise InvalidInput("--categories must differ from each other and not be empty. Nothing was drawn.")
+        raise InvalidInput(
+            "the categories must differ from each other, and none may be empty. Nothing was drawn."
+        )
     return local.best(epsilon=_number(epsilon), domain=len(labels), people=people, bits=bits), labels
 
 
@@ -275,7 +279,7 @@ def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
         try:
             return np.array([float(line) for line in lines])
         except ValueError:
-            raise InvalidInput("some lines are no numbers. Nothing was drawn.") from None
+            raise InvalidInput("some lines are no numbers. Nothing was drawn. Correct the file.") from None
     index_of = {label: i for i, label in enumerate(labels)}
     codes = [index_of.get(line.strip(), -1) for line in lines]
     if -1 in codes:
@@ -287,13 +291,14 @@ def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
 
 
 def _mean(value: Any, path: Path) -> float:
-    """Return the estimate of a mean; other estimates need categories, which the first line of the file
-    lacks."""
+    """Return the estimate of a mean. Called where the first line of the file names no categories: an estimate
+    that is not one number is refused."""
     try:
         return float(value)
     except TypeError:
         raise InvalidInput(
-            f"the first line of {str(path)!r} has a randomizer without its categories."
+            f"the randomizer in the first line of {str(path)!r} has no categories, and its estimate is not "
+            f"one number. Nothing was estimated. This command estimates a mean, or the shares of categories."
         ) from None
 
 
@@ -310,7 +315,7 @@ def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
     from ..._registry import from_json
 
     try:
-        header, *rows = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
+        header, *report_list = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
         randomizer, labels = from_json(header["randomizer"]), header["categories"]
     except (ValueError, TypeError, KeyError, RecursionError, DescriptionError):
         raise InvalidInput(
@@ -325,7 +330,7 @@ def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
         raise InvalidInput(
             f"the first line of {str(path)!r} does not describe a randomizer and its categories."
         )
-    return randomizer, labels, rows
+    return randomizer, labels, report_list
 
 
 def _text(path: Path) -> str:
@@ -334,5 +339,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(
-            f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn."
+            f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn or estimated."
         ) from None

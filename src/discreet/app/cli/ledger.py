@@ -50,6 +50,7 @@ def _ledger_of(path: Path) -> Path:
     ledger_path = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if ledger_path.is_file():
         return ledger_path
+    # The endings of data files: the ledger should lie beside the file, and does not.
     if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
         if not Path(name).exists():
             raise InvalidInput(
@@ -81,6 +82,8 @@ def show(
         -last:
     ]
     if as_json:
+        # Totals of all analysts are left out for an analyst with a budget of their own; any other analyst is
+        # limited by the dataset's budget, and so may know them.
         with_totals = analyst is None or books.policy_of(opened_ledger).of(analyst) is None
         print(
             json.dumps(
@@ -140,7 +143,8 @@ def verify(
 
 
 def _head(opened_ledger: Ledger) -> str | None:
-    """Return the head of the chain; None where the file cannot be read."""
+    """Return the head of the chain (the number and the hash of its last entry); None where the file cannot be
+    read."""
     try:
         return str(opened_ledger.anchor)
     except LedgerError:
@@ -167,8 +171,8 @@ def export(
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
     force: bool = outputs.FORCE,
 ) -> None:
-    """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. They hold
-    no secret state."""
+    """Write all entries as JSON lines, which `discreet ledger verify` can check without the ledger. The
+    secret state of live mechanisms is left out."""
     outputs.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
@@ -199,14 +203,15 @@ def enter(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Enter a release that was made elsewhere, so that it counts. Needs the key, not the data."""
+    """Enter a release that was made elsewhere, so that it counts. Needs the key file of the ledger, not the
+    data."""
     curator: Curator = without_data(path)
-    price = _entered_price(
+    entered_event = _entered_price(
         epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
     )
     if period:
         curator = curator.during(*period)
-    charge = curator.enter(price, note)
+    charge = curator.enter(entered_event, note)
     if as_json:
         print(json.dumps(charge.to_json()))
     else:
@@ -227,8 +232,8 @@ def _number(text: str | None, option: str) -> Fraction:
 def _entered_price(
     epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
 ) -> events.Event:
-    """Return the price of a release that was made elsewhere, as one event under the neighbor relation of
-    `rule`."""
+    """Return the price of a release that was made elsewhere, as one event. An amount is taken under the
+    neighbor relation of `rule`; an event in a file says its own."""
     if sum(option is not None for option in (epsilon, rho, file)) != 1 or (
         delta is not None and epsilon is None
     ):
@@ -251,7 +256,7 @@ def _entered_price(
 def budget(
     path: Path = LEDGER,
     epsilon: float = typer.Option(
-        None, "--epsilon", "-e", help="Also: how many more queries of this price each would buy."
+        None, "--epsilon", "-e", help="Also show how many more queries of this price each budget would buy."
     ),
     analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has and has spent."),
     as_json: bool = JSON,
@@ -261,6 +266,7 @@ def budget(
     opened_ledger = Ledger(path)
     owners = books.owners(opened_ledger)
     if analyst is not None:
+        # An analyst without a budget of their own is limited by the dataset's, whose owner is None.
         analyst_budget = books.policy_of(opened_ledger).of(analyst)
         owners = [
             accounts for accounts in owners if accounts.owner == (None if analyst_budget is None else analyst)
@@ -269,6 +275,7 @@ def budget(
     shows_all = analyst is None
     askers = books.spent_for(opened_ledger) if shows_all else {}
     total = _odometer(opened_ledger) if shows_all else None
+    # The first row also has facts about the whole ledger; they are empty where only one analyst is shown.
     rows[0]["asked"] = {name: {"times": times, "alone": cost} for name, (times, cost) in askers.items()}
     rows[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
@@ -327,11 +334,12 @@ def _rows(accounts: Any, epsilon: float | None) -> list[dict[str, Any]]:
     if epsilon is None:
         return [_row(account, None) for account in accounts.all()]
     event = events.PureDP(epsilon=epsilon, neighbors=accounts.public.neighbors)
-    return [_row(account, price) for account, price in accounts.priced(event)]
+    return [_row(account, account_event) for account, account_event in accounts.priced(event)]
 
 
-def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
-    """Return an account as a row of the table of budgets; with a `price`, also how often it can be paid."""
+def _row(account: Account, event: events.Event | None) -> dict[str, Any]:
+    """Return an account as a row of the table of budgets; with an `event`, also how often it can be paid:
+    "buys" is that number, or None if there is no limit to it."""
     rule = account.rule
     row = {
         "of": account.of,
@@ -340,9 +348,10 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
         "limit": float(rule.total),
         "left": LowerAmount(account.left),
     }
+    # A rule for pure privacy has no delta.
     row["delta"] = float(getattr(rule, "delta", 0.0))
-    if price is not None:
-        row["buys"] = rule.preview(account.spent, price).fits
+    if event is not None:
+        row["buys"] = rule.preview(account.spent, event).fits
     return row
 
 

@@ -36,11 +36,12 @@ stream = typer.Typer(
 NUMBER = typer.Option(
     None, "--stream", help="Which stream, by the number of its charge. By default the newest."
 )
-
-
 EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together.")
 HORIZON = typer.Option(
-    None, "--horizon", help="How many ticks there are at most. Without it, no end (units are rows)."
+    None,
+    "--horizon",
+    help="How many ticks there are at most; by default those of the clock. Without both there is no end, "
+    "which is possible only where each row is a unit.",
 )
 CLOCK = typer.Option(
     None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
@@ -121,12 +122,14 @@ def learn(
     delta: float = DELTA,
     features: str = typer.Option(..., "--features", help="Columns of numbers, with commas between them."),
     target: str = typer.Option(None, "--target", help="What is predicted, for squared and logistic."),
-    learner: str = typer.Option("auto", "--learner", help="leader, mirror, experts, or what fits the loss."),
+    learner: str = typer.Option("auto", "--learner", help="leader, mirror, experts; auto fits the loss."),
     clip: float = typer.Option(None, "--clip", help="L2 bound on a unit's gradient."),
     radius: float = typer.Option(1.0, "--radius", help="Radius of the L2 ball that contains the decisions."),
     batch: float = typer.Option(1.0, "--batch", help="How many units a round has, as you declare it."),
     ridge: float = typer.Option(0.0, "--ridge", help="L2 penalty: adds ridge/2 * |w|² to the loss."),
-    horizon: int = typer.Option(None, "--horizon", help="How many rounds there are at most."),
+    horizon: int = typer.Option(
+        None, "--horizon", help="How many rounds there are at most; by default the clock's."
+    ),
     clock: str = typer.Option(None, "--clock", help="The column of days whose rows are a round each."),
     participations: int = typer.Option(
         None, "--participations", help="In how many rounds one person counts, where people have many rows."
@@ -187,18 +190,19 @@ def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
 
     if learner == "experts" or (learner == "auto" and loss == "linear"):
         return None
+    # Only the dimension of this loss is read, for which any target will do.
     return Ball(_loss(loss, features, "" if loss in ("squared", "logistic") else None).dimension, radius)
 
 
 @stream.command()
 def feed(
     data: str = DATA,
-    rows: str = typer.Option(
+    rows_from: str = typer.Option(
         None,
         "--rows-from",
         help="A file (or database.duckdb::table) with the rows of this tick alone, where there is no clock.",
     ),
-    tick: str = typer.Option(None, "--tick", help="Its name; a name is fed once. By default its number."),
+    tick: str = typer.Option(None, "--tick", help="The tick's name, fed only once. By default its number."),
     number: int = NUMBER,
     ticks: int = typer.Option(
         1, "--ticks", min=1, help="With a clock: close so many ticks, one after the other."
@@ -207,26 +211,27 @@ def feed(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Close the next tick, and publish the count so far. Free: the stream was paid for at its start."""
+    """Close the next tick, and publish the count so far, or a learner's decision. Free: the stream was paid
+    for at its start."""
     from ...session.streams import find_stream
     from ..requests import data_of
 
     session = open_session(data, schema=schema, ledger=ledger)
     running = find_stream(session, number)
     has_clock = running.counter.clock is not None
-    if not has_clock and rows is None:
+    if not has_clock and rows_from is None:
         raise InvalidInput(
             "this stream has no clock: each tick has rows of its own, and every row is fed once. Nothing was "
             "fed. Name the rows of this tick: --rows-from today.csv."
         )
-    if ticks > 1 and (rows is not None or tick is not None):
+    if ticks > 1 and (rows_from is not None or tick is not None):
         raise InvalidInput(
-            "--ticks closes several ticks of a clock; rows and names are of one tick. Nothing was fed. Leave "
-            "it out."
+            "--ticks closes several ticks of a clock; --rows-from and --tick are about one tick. Nothing was "
+            "fed. Leave --ticks out."
         )
-    batch = None if rows is None else data_of(rows)
+    tick_rows = None if rows_from is None else data_of(rows_from)
     for _ in range(ticks):
-        running.feed(batch, tick=tick)
+        running.feed(tick_rows, tick=tick)
         _print_tick(running, as_json)
 
 
@@ -256,11 +261,11 @@ def show(
 
 @stream.command()
 def factors(
-    steps: int = typer.Option(1024, "--steps", help="How many steps the stream has."),
+    steps: int = typer.Option(1024, "--steps", help="How many ticks the stream has."),
     as_json: bool = JSON,
 ) -> None:
-    """Compare strategies by the error of running sums over so many steps: the largest, and the root mean
-    square."""
+    """Compare strategies by the error of running sums over so many ticks: the largest, and the root mean
+    square. The strategy "optimal" is left out where there are too many ticks to compute it."""
     from ...streaming import NAMES, error_factors
     from ...streaming.factors import MAX_OPTIMAL
 

@@ -22,8 +22,9 @@ from .rendering import Asker, form_of, render
 from .store import Person
 
 router = APIRouter()
+# The audiences of an explanation, as `bodies.ExplainBody` admits them.
 AUDIENCES = ("public", "policy", "engineer")
-# The most rows of an answer from a copy that a page shows. Convention, not measured.
+# The most rows of an answer from a copy that a page shows. The number is a convention, not measured.
 SHOWN = 500
 
 
@@ -46,7 +47,11 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 @router.post("/data/{name}/models")
 async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Submit a job that fits a model: `Ridge` for a number, `LogisticRegression` for classes."""
+    """Submit a job that fits a model: `Ridge` for a number, `LogisticRegression` for classes.
+
+    Which of them is said by the field "kind" of the form, "number" or "classes"; otherwise a target with
+    declared bounds is a number.
+    """
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
     dataset, target = granted(request, name, person), form.get("target", "")
@@ -82,7 +87,7 @@ def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, floa
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput("epsilon is a number above 0. Nothing was charged.")
     if not 0 < seconds <= limit:
-        raise InvalidInput(f"a job takes at most {limit:g} seconds. Nothing was charged.")
+        raise InvalidInput(f"a job takes above 0 and at most {limit:g} seconds. Nothing was charged.")
     return epsilon, seconds
 
 
@@ -163,7 +168,7 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
     """
     # More fields than `form_of` allows: there is one for each chosen column.
     raw = await request.form(max_fields=2000, max_files=1)
-    form = {name: value for name, value in raw.items() if isinstance(value, str)}
+    form = {field: value for field, value in raw.items() if isinstance(value, str)}
     try:
         epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
     except ValueError:
@@ -203,7 +208,7 @@ async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse
 
 @router.get("/data/{name}/copies/{number}/{form}")
 async def copy_file(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
-    """Download the rows of a copy."""
+    """Download the rows of a copy; `form` is the format of the file, "parquet" or "csv"."""
     if form not in analysis_api.MEDIA_TYPES:
         raise HTTPError("NotFound", "a copy is downloaded as parquet or csv.")
     return await analysis_api.rows_file(request, name, number, form, person)
@@ -213,6 +218,7 @@ async def copy_file(request: Request, name: str, number: int, form: str, person:
 async def ask_copy(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
     """Answer SQL from the rows of a copy; free."""
     text = (await form_of(request)).get("sql", "").strip()
+    # 20,000 is the limit of `bodies.SQL`, too.
     if not text or len(text) > 20_000:
         raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
     facts = await analysis_api.of_copies(request, name, person, "ask_copy", number=number, sql=text)
@@ -224,7 +230,8 @@ async def ask_copy(request: Request, name: str, number: int, person: Asker) -> H
 
 @router.get("/data/{name}/explain")
 async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Explain what a price, a release or the ledger means for one person."""
+    """Explain what a release, an epsilon, or, where the address names neither, the ledger means for one
+    person."""
     query = request.query_params
     audience = query.get("for") if query.get("for") in AUDIENCES else "public"
     options: dict[str, Any] = {"audience": audience}
@@ -235,9 +242,10 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
             options["epsilon"], options["delta"] = float(query["epsilon"]), float(query.get("delta") or 0)
     except ValueError:
         raise InvalidInput("a release, an epsilon and a delta are numbers.") from None
+    # Without an epsilon in the address, the defaults 1.0 and 0.0 only pass the check below.
     prices = [options.get("epsilon", 1.0), options.get("delta", 0.0)]
     if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
-        raise InvalidInput("an epsilon is above 0, and a delta between 0 and 1.")
+        raise InvalidInput("an epsilon is above 0 and at most 1e6, and a delta from 0 to below 1.")
     explanation = await analysis_api.explained(request, name, person, **options)
     # `Markup` is safe: `explaining.pages.fragment` made this HTML, and escaped every text in it.
     return render(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 # An amount: a float, or an exact fraction such as {"fraction": "1/3"}.
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
+# The name of a person (`store.add_person` checks the same) or of a dataset.
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 # Names of the periods that a question is about, where a budget is per period.
 Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None
@@ -45,7 +46,7 @@ class TermsBody(Body):
 
 
 class PreviewBody(TermsBody):
-    """A question in SQL."""
+    """A question in SQL, whose price and error are to be shown."""
 
     sql: SQL
 
@@ -57,7 +58,7 @@ class QueryBody(PreviewBody):
 
 
 class WorkloadPreviewBody(Body):
-    """Several counting questions."""
+    """Several counting questions, answered together, whose price and error are to be shown."""
 
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
     epsilon: Number | None = None
@@ -168,6 +169,7 @@ class ExplainBody(Body):
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 # An edge of a bin: a number, or a date as text.
 Edge = Finite | Annotated[str, Field(max_length=64)]
+# The bins of a column: how many there are, or their edges.
 Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_length=10_000)]
 
 
@@ -216,6 +218,7 @@ class StreamBody(Body):
     periods: Periods = None
 
 
+# A table as JSON: the cells of each column.
 Cell = bool | int | Finite | str | None
 Rows = Annotated[dict[Column, list[Cell]], Field(max_length=1000)]
 
@@ -238,13 +241,14 @@ class TickBody(Body):
 
 
 class FeedBody(Body):
-    """The periods in which the live mechanism was started; nothing else can be chosen."""
+    """The periods for which the live mechanism was started; nothing else can be chosen."""
 
     periods: Periods = None
 
 
 class JobBody(Body):
-    """Long work: exactly one of the bodies below, and after how many seconds its result is shown."""
+    """Long work: exactly one of the fields after `seconds`, which is the time after which its result is
+    shown."""
 
     seconds: Annotated[float, Field(gt=0, le=10**6)] = 60.0
     fit: FitBody | None = None
@@ -279,19 +283,23 @@ class PersonBody(Body):
 
 
 class TokenBody(Body):
-    """How long a token lasts."""
+    """How many days a token lasts; null is the server's default. The limit is that of `store.issue_token`."""
 
     days: Annotated[float, Field(gt=0, le=3660)] | None = None
 
 
 class DraftBody(Body):
-    """A file under a configured root."""
+    """A file under a configured root, whose schema is to be drafted."""
 
     path: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class DatasetBody(Body):
-    """A new dataset: its file, its schema (TOML, as drafted and completed) and its budget."""
+    """A new dataset: its file, its schema (TOML, as drafted and completed), its budget and its analysts.
+
+    The schema is left out if its file is beside the data already, the budget and the analysts if the data has
+    a ledger already.
+    """
 
     name: Name
     path: Annotated[str, Field(min_length=1, max_length=1000)]

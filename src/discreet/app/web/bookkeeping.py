@@ -2,8 +2,9 @@
 new datasets.
 
 What an analyst may see of others, and when, is decided here (`_analyst_line`, `visible_releases`); the other
-functions only write entries of the ledger as JSON. "The horizon" is the moment that `FrontDesk.horizon`
-returns: a release whose charge is later may still have to wait for its public time.
+functions only write entries of the ledger as JSON. A release is listed only after the time
+limit of its question or job: earlier, the moment at which it appears would tell how long the work took. "The
+horizon" is the moment that `FrontDesk.horizon` returns: a release that was charged before it may be listed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .sessions import Desk, Options, Request, Result, numbers
 
 
 def ledger(desk: Desk, request: Request) -> Result:
-    """Return entries of the ledger: all of them to steward and auditor, to an analyst their own charges."""
+    """Return the last entries of the ledger, as many as the option "last" says: of all entries to steward and
+    auditor, of their own charges and the answers served to them to an analyst."""
     options = request["options"]
     last = options["last"]
     if request["role"] == "analyst":
@@ -49,8 +51,9 @@ def ledger(desk: Desk, request: Request) -> Result:
 
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
-    """Return a charge or a served answer as its analyst sees it: under their own number, with its time to the
-    minute, and without totals and numbers of entries, which would tell what others do."""
+    """Return a charge or a served answer as its analyst sees it: under the number that counts the analyst's
+    entries only (`numbering`), with its time to the minute, and without totals and numbers of entries, which
+    would tell what others do."""
     facts = entries.without_totals(entry)
     # "own" is the analyst's total after the charge, "release" the number of the entry that was served.
     body = {k: v for k, v in facts["body"].items() if k not in ("own", "release")}
@@ -73,7 +76,8 @@ def check(desk: Desk, request: Request) -> Result:
 
 
 def spending(desk: Desk, request: Request) -> Result:
-    """Return the time, the analyst and the epsilon of every charge, and every account.
+    """Return the time, the analyst and the epsilon of every charge, and one account of the dataset and of
+    each analyst with a budget of their own: the only one, or with a budget per period the first.
 
     The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho: amounts
     of the accounts are in the unit that they name.
@@ -110,10 +114,11 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
 
 def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
     """Return the stored releases that the caller may see, each as a tuple of its number, its entry and the
-    entry of its charge: all to the steward; to an analyst their own and those served to them.
+    entry of its charge: all to anybody but an analyst; to an analyst their own and those served to them.
 
     An analyst's own release is shown once its charge is older than the horizon, so that the moment at which
-    it appears does not tell how long its query took.
+    it appears does not tell how long its query took. One that was served is shown at once: it was stored
+    before it was asked for.
 
     Releases are in the order of their numbers, which for an analyst is the order of the charges: the order in
     which releases were stored would tell which of two questions took longer.
@@ -132,7 +137,8 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
     analyst, is_analyst = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
     own_numbers = desk.numbers(request["dataset"], analyst)
-    # Entries of the ledger by their own numbers; `served` by the number of the release that was served.
+    # Entries of the ledger by their own numbers; `served` by the number of the release that was served. A
+    # release whose value is not stored in its entry cannot be shown.
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
     served: dict[int, Any] = {}
@@ -202,6 +208,7 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_va
 
 def _kind(value: Any) -> str:
     """Return what a stored value is: "table", "copy" (a synthetic copy) or "value" (anything else)."""
+    # A tuple with one item, written as {"tuple": [item]}, is what its item is.
     items = value.get("tuple") if isinstance(value, dict) else None
     item = items[0] if isinstance(items, list) and len(items) == 1 else value
     tag = item.get("type") if isinstance(item, dict) else None
@@ -250,8 +257,9 @@ def _changed_policy(facts: Options, in_force: Policy) -> Policy:
 def _changed_budget(facts: Options, old: Budget | None) -> Budget:
     """Return the budget that the JSON of a request describes.
 
-    A request can state neither periods nor exact fractions. Both stay as in the `old` budget; an amount that
-    is a fraction stays if the request repeats the float nearest to it.
+    A request can state neither periods nor exact fractions. The periods stay as in the `old` budget. Its
+    fractions stay only if the request changes nothing, that is, if each of its amounts is the float nearest
+    to the old one.
     """
     new = Budget(**numbers(facts))
     if old is None:
@@ -281,7 +289,7 @@ def draft(desk: Desk, request: Request) -> Result:
 
 def create(desk: Desk, request: Request) -> Result:
     """Create the ledger of a new dataset, or open the one that its data has already; the front process has
-    written the schema file before."""
+    written the schema file before. The option "books" is that of `requests.create_session`."""
     dataset, options = request["dataset"], request["options"]
     if Path(dataset["ledger"]).exists():
         session = desk.session(dataset, STEWARD)

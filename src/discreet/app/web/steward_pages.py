@@ -30,7 +30,8 @@ Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
-# The most files that the form lists. Convention, not measured.
+# The most files that the form lists. It is a convention, not measured, as are the limits of 200 lines on the
+# other lists of this module.
 _LISTED = 200
 
 
@@ -41,13 +42,13 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     spending = await desk.look("spending", person, dataset)
     ledger = await desk.look("ledger", person, dataset, last=200)
     policy = await desk.look("policy", person, dataset)
-    # The first account is that of the whole dataset.
+    # The first account is that of the dataset; with a budget per period, that of one of its periods.
     chart = _spending_chart(spending["charges"], spending["accounts"][0])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"
-    # the lines of the form's text field
+    # the lines of the form's text field, one for each analyst
     lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
     names = {who for who, _ in store_of(request).people()}
-    # analysts of the policy who are not people of this server yet
+    # analysts of the policy who are not people of this server yet, for the steward, who can add them
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
         request, "books.html", lines=lines, was=policy_fingerprint(policy), strangers=strangers,
@@ -71,7 +72,8 @@ def _spending_chart(charges: list[dict[str, Any]], account: dict[str, Any]) -> s
 
 
 def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the number and the added epsilons of charges for each day and person, the latest day first."""
+    """Return the number of charges and the sum of their epsilons for each day and person, the latest day
+    first, at most 200 lines."""
     days: dict[tuple[str, str], dict[str, Any]] = {}
     for charge in charges:
         key = (charge["time"][:10], str(charge["analyst"]))
@@ -92,18 +94,19 @@ def _line(who: str, budget: dict[str, Any] | None, unit: str) -> str:
 
 
 def _parse_analysts(text: str, unit: str) -> dict[str, Any]:
-    """Return the analysts' budgets, as `bodies.PolicyBody` takes them, from lines as `_line` writes them."""
+    """Return the analysts' budgets, as `bodies.PolicyBody` takes them, from lines as `_line` writes them. A
+    line may leave out the delta, which is 0 then."""
     analysts: dict[str, Any] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
-        who, *price = line.split()
-        own_unit = price.pop(0) if price and price[0] in ("epsilon", "rho") else None
-        if who in analysts or len(price) > 2 or (own_unit and not price):
+        who, *amounts = line.split()
+        own_unit = amounts.pop(0) if amounts and amounts[0] in ("epsilon", "rho") else None
+        if who in analysts or len(amounts) > 2 or (own_unit and not amounts):
             raise InvalidInput(
-                f"{line[:80]!r} is no line of the form: each analyst has one, with a name, or with a name, "
-                f"an amount and a delta. Nothing was changed."
+                f"{line[:80]!r} is no line of the form. Each analyst has one: NAME, NAME AMOUNT DELTA, or, "
+                f"in another unit than the dataset's, NAME UNIT AMOUNT DELTA. Nothing was changed."
             )
         fields = (own_unit or unit, "delta")
-        analysts[who] = dict(zip(fields, map(_number, price), strict=False)) if price else None
+        analysts[who] = dict(zip(fields, map(_number, amounts), strict=False)) if amounts else None
     return analysts
 
 
@@ -120,6 +123,7 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     form = await form_of(request)
     unit = "rho" if form.get("unit") == "rho" else "epsilon"
     analysts = _parse_analysts(form.get("analysts", ""), unit)
+    # The field "epsilon" of the form holds the amount, also where the unit is rho.
     facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
     body = _body(bodies.PolicyBody, facts | {"analysts": analysts})
     await steward_api.set_policy(request, person, name, body, form.get("was"))
@@ -248,7 +252,8 @@ async def _draft_page(request: Request, person: Person, path: str) -> HTMLRespon
 
 @router.post("/steward/upload")
 async def upload(request: Request, person: Steward) -> HTMLResponse:
-    """Save an uploaded file in the folder "uploads" of the first root; never over an existing file."""
+    """Save an uploaded file in the folder "uploads" of the first root, never over an existing file, and show
+    the form with the draft of its schema."""
     form = await request.form(max_fields=20, max_files=1)
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
@@ -258,7 +263,9 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
         raise InvalidInput(f"a file of data ends in one of {', '.join(_DATA)}. Nothing was kept.")
     settings = desk_of(request).settings
     if not settings.roots:
-        raise InvalidInput("this server has no folder for data (--root FOLDER). Nothing was kept.")
+        raise InvalidInput(
+            "this server has no folder for data. Nothing was kept. Start it with --root FOLDER."
+        )
     folder = settings.roots[0] / "uploads"
     folder.mkdir(exist_ok=True, mode=0o700)
     uploaded = await _keep(folder / name, file)
@@ -292,7 +299,7 @@ async def _keep(path: Path, file: UploadFile) -> Path:
 
 @router.post("/steward/add")
 async def add(request: Request, person: Steward) -> Response:
-    """Add the dataset with its schema and its budget."""
+    """Add the dataset with its schema and its budget; data that has a ledger already keeps the ledger's."""
     form = await form_of(request)
     budget = None
     if form.get("epsilon"):
@@ -303,7 +310,8 @@ async def add(request: Request, person: Steward) -> Response:
         body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
         await steward_api.create_dataset(request, person, body)
     except (DiscreetError, HTTPError) as error:
-        # Show the form again with what was typed.
+        # Show the form again with what was typed. "ledger" says that the data has a ledger already: then the
+        # form had no field for an epsilon.
         draft = {"path": facts["path"], "schema": text, "ledger": not form.get("epsilon")}
         typed = {name: form.get(name, "") for name in ("name", "epsilon", "delta")}
         return render(request, "add.html", 400, person=person, draft=draft, wrong=str(error), **typed)

@@ -1,8 +1,10 @@
-"""The server's own small database: people, tokens, browser sessions, datasets, grants and jobs.
+"""The server's own small database: people, tokens, browser sessions, datasets, grants, jobs, and the actions
+of stewards.
 
-It holds no data and no budget: those are in tables and ledgers. Of a token, a cookie or a password it keeps
-only a digest. A grant lets an analyst see a dataset; whether and how much they may spend is decided by the
-policy in the ledger, which is read again at every charge.
+It holds no data and no budget: those are in tables and ledgers. Of jobs it keeps the results, which are
+private releases. Of a token, a cookie or a password it keeps only a digest; CSRF tokens are kept as they are.
+A grant lets an analyst see a dataset; whether and how much they may spend is decided by the policy in the
+ledger, which is read again at every charge.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from . import tokens
 
 
 class Role(StrEnum):
-    """Says what a person may do: the steward everything, an analyst ask, an auditor read ledgers."""
+    """Says what a person may do: a steward may do everything, an analyst may ask questions, an auditor may
+    read ledgers."""
 
     STEWARD = "steward"
     ANALYST = "analyst"
@@ -38,9 +41,10 @@ class Person:
 
     name: str
     role: Role
-    # The CSRF token that the forms of a browser session must send back; None if a token was sent.
+    # The CSRF token that the forms of a browser session must send back; None if the person was found by a
+    # token or a password, and not by the cookie of a session.
     csrf: str | None = None
-    # The public id of the token that was sent, "browser" for a cookie, "" after a log-in by password.
+    # The public id of the token by which the person was found; "browser" for a cookie, "" for a password.
     credential: str = ""
 
     @property
@@ -63,7 +67,10 @@ class Dataset:
         return {"name": self.name, "data": self.data, "schema": self.schema, "ledger": self.ledger}
 
 
-# `former` holds the names of people who were removed: they are not given again. Times are seconds since 1970.
+# `former` holds the names of people who were removed: they are not given again. `sessions.token` is the
+# public id of the token that opened the session, "" if a password did. `jobs.created` is when the job was
+# added, and once it runs, when it began; `jobs.seconds` is how long after that its result is shown. Times are
+# seconds since 1970.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS people (name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT);
 CREATE TABLE IF NOT EXISTS tokens (
@@ -83,7 +90,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE TABLE IF NOT EXISTS former (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
 """
-# The characters of names of people.
+# The characters that the name of a person may have.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
 
 
@@ -169,7 +176,7 @@ class ServerStore:
         from argon2 import PasswordHasher
 
         if not 12 <= len(password) <= 1024:
-            raise InvalidInput("a password has 12 characters or more. Nothing was changed.")
+            raise InvalidInput("a password has 12 to 1024 characters. Nothing was changed.")
         hashed = PasswordHasher().hash(password)
         with self._write() as db:
             db.execute("UPDATE people SET password = ? WHERE name = ?", (hashed, name))
@@ -185,6 +192,7 @@ class ServerStore:
         has_password = rows and rows[0][2]
         hashed = rows[0][2] if has_password else self._nobodys_password
         try:
+            # No password is longer (`set_password`); the cut limits the work for a text that is.
             PasswordHasher().verify(hashed, password[:1024])
         except (Argon2Error, InvalidHashError):
             return None
@@ -232,6 +240,7 @@ class ServerStore:
             "SELECT t.digest, t.expires, t.revoked, p.name, p.role FROM tokens t "
             "JOIN people p ON p.name = t.person WHERE t.id = ?", public
         )  # fmt: skip
+        # An unknown id counts as revoked; the name and the role that stand in for its person are not used.
         digest, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
         matches = tokens.same(tokens.digest(self._key, token), digest)
         valid = matches and not revoked and time.time() < expires
@@ -262,6 +271,7 @@ class ServerStore:
             "LEFT JOIN tokens t ON t.id = s.token WHERE s.digest = ? AND s.expires > ?",
             tokens.digest(self._key, cookie), time.time(),
         )  # fmt: skip
+        # The columns 3 and 4 are the token's `expires` and `revoked`; None if a password opened the session.
         if not rows or (rows[0][3] is not None and (rows[0][4] or rows[0][3] < time.time())):
             return None
         return Person(rows[0][0], Role(rows[0][1]), csrf=rows[0][2], credential="browser")
@@ -287,8 +297,8 @@ class ServerStore:
         return [Dataset(*row) for row in rows]
 
     def dataset(self, name: str, person: Person) -> Dataset | None:
-        """Return a dataset if the person may see it; one query, so that both reasons for None take equally
-        long."""
+        """Return a dataset if the person may see it, else None. It is one query, so that a dataset that does
+        not exist and one that is not granted are refused equally fast."""
         rows = self._rows(_VISIBLE + " AND d.name = ?", person.name, person.role != Role.ANALYST, name)
         return Dataset(*rows[0]) if rows else None
 
@@ -320,7 +330,7 @@ class ServerStore:
         return job
 
     def begin_job(self, job: str) -> None:
-        """Mark a waiting job as running; its public time begins now."""
+        """Mark a waiting job as running; the `seconds` after which its result is shown count from now on."""
         with self._write() as db:
             db.execute(
                 "UPDATE jobs SET state = 'running', created = ? WHERE id = ? AND state = 'waiting'",
@@ -328,17 +338,19 @@ class ServerStore:
             )
 
     def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
-        """Change the state of a job, if it is in one of the states `only`; return whether it was changed."""
+        """Set the state and the result of a job, and return whether there was such a job; with `only`, it is
+        changed only if its state is one of these."""
         text = None if result is None else json.dumps(result)
-        marks = f" AND state IN ({','.join('?' * len(only))})" if only else ""
+        condition = f" AND state IN ({','.join('?' * len(only))})" if only else ""
         with self._write() as db:
             done = db.execute(
-                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{marks}", (state, text, job, *only)
+                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{condition}", (state, text, job, *only)
             )
         return done.rowcount > 0
 
     def jobs(self, person: str | None = None, job: str | None = None) -> list[dict[str, Any]]:
-        """Return the latest 200 jobs, the newest first; only those of a person, or only one, if given."""
+        """Return the latest 200 jobs, the newest first; with `person` only that person's, with `job` (an id)
+        only that one."""
         rows = self._rows(
             "SELECT id, person, dataset, verb, state, created, seconds, result FROM jobs "
             "WHERE (? IS NULL OR person = ?) AND (? IS NULL OR id = ?) ORDER BY created DESC LIMIT 200",
@@ -357,8 +369,8 @@ class ServerStore:
         return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
 
     def interrupt_jobs(self) -> None:
-        """Mark jobs as interrupted after a restart, which ended them. What they were charged stays
-        charged."""
+        """Mark all jobs that wait or run as interrupted; called when the server starts, as its last end has
+        ended them. What they were charged stays charged."""
         with self._write() as db:
             db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
 

@@ -8,7 +8,7 @@ Guarantee: what leaves the page for one question is epsilon-DP for whoever answe
            epsilon; all questions together cost the sum.
 Proof:     that of the randomizer (docs/local.md). Its implementation in JavaScript (`local.SCRIPT`) draws the
            report: it computes the epsilon from the randomizer's description, and refuses a description that
-           claims less.
+           claims a smaller one.
 Assumes:   the server sends the page and the script of this package, and the browser runs them as they are.
            Whoever doubts it reads the script, or uses a client of their own. Answering again, on another
            device or after the browser's storage was cleared, spends the same again; the page says so.
@@ -44,7 +44,8 @@ from .server import HEADERS, STATIC, host_name
 # The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
 _KEYS = {"name", "text", "categories", "between", "epsilon"}
-# The fewest reports from which an estimate is shown; the error of fewer is too large. Not measured.
+# The fewest reports from which an estimate is shown, as the error of fewer is too large. The number is a
+# convention, not measured.
 FEWEST = 10
 
 
@@ -93,7 +94,7 @@ class Survey:
 
 
 def load_survey(path: Path) -> Survey:
-    """Read a survey file (TOML); refused with the first mistake in it."""
+    """Read a survey file (TOML). A file with a mistake is refused, and the message names the first one."""
     try:
         facts = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -107,11 +108,12 @@ def load_survey(path: Path) -> Survey:
         ) from None
     if unknown := sorted(facts.keys() - _TOP):
         raise InvalidInput(f"a survey has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}.")
-    tables = facts.get("question")
-    if not isinstance(tables, list) or not tables:
+    # One table of TOML for each [[question]].
+    question_tables = facts.get("question")
+    if not isinstance(question_tables, list) or not question_tables:
         raise InvalidInput("a survey has one [[question]] or more. Nothing was served.")
     people = facts.get("people", 1000)
-    questions = tuple(_question(table, i, people) for i, table in enumerate(tables))
+    questions = tuple(_question(table, i, people) for i, table in enumerate(question_tables))
     if len({question.name for question in questions}) < len(questions):
         raise InvalidInput("the names of questions must differ. Nothing was served.")
     return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
@@ -122,8 +124,8 @@ def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
     the randomizer is chosen."""
     if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
         raise InvalidInput(
-            f"question {i + 1} needs text and epsilon, and categories or between; it knows "
-            f"{', '.join(sorted(_KEYS))}. Nothing was served."
+            f"question {i + 1} needs text and epsilon, and categories or between; its keys are "
+            f"among {', '.join(sorted(_KEYS))}. Nothing was served."
         )
     categories, between = facts.get("categories"), facts.get("between")
     if (categories is None) == (between is None):
@@ -144,30 +146,31 @@ def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
 class ReportStore:
     """The reports of a survey in one SQLite file: each with its question, under a random key.
 
-    The keys must stay random: rows are stored in their order, so that the file does not tell when a report
-    came, or which reports came together.
+    The keys must stay random: SQLite stores rows in the order of their keys, so that the file does not tell
+    when a report came, or which reports came together.
     """
 
     def __init__(self, path: Path, survey: Survey) -> None:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
-            stored = self._stored(survey)
+            is_same_survey = self._prepare(survey)
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise InvalidInput(
                 f"{path} cannot be read as the reports of a survey: {error}. Nothing was served or changed. "
                 f"Put a whole copy in its place, or give the survey another file name."
             ) from None
-        if not stored:
+        if not is_same_survey:
             self._db.close()
             raise InvalidInput(
                 f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
                 f"the changed survey another file name."
             )
 
-    def _stored(self, survey: Survey) -> bool:
-        """Write the survey's description into a new file; return whether an older file has the same one."""
+    def _prepare(self, survey: Survey) -> bool:
+        """Make the tables of a new file, and write the survey's description into it. Return False if the file
+        is not new and has another description."""
         # Bytes that are deleted are overwritten, so that none stay in the file.
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute("CREATE TABLE IF NOT EXISTS survey (description TEXT NOT NULL)")
@@ -212,7 +215,8 @@ class ReportBody(BaseModel):
 
 
 def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
-    """Return the estimates of a question with their error at 95% confidence; None below `FEWEST` reports."""
+    """Return the estimates of a question with their error at 95% confidence; both are None if there are fewer
+    than `FEWEST` reports."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
         return facts | {"labels": None, "estimates": None, "error": None}
@@ -227,8 +231,9 @@ def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
 def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
     """Return the application of a survey.
 
-    `hosts` are names of the server beside localhost. Its results are shown at /results/SECRET, where the
-    secret is `results` or else random: whoever runs the survey keeps it (`app.state.results`).
+    `hosts` are names under which browsers reach the server, beside localhost. Its results are shown at
+    /results/SECRET, where the secret is `results` or else random: whoever runs the survey keeps it
+    (`app.state.results`).
     """
     survey = load_survey(path)
     reports = ReportStore(path.with_name(path.name + ".reports"), survey)
@@ -278,7 +283,7 @@ def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
     questions = {question.name: question for question in survey.questions}
     for name, report in reports.items():
         if name not in questions:
-            return "this question is not asked."
+            return "a report names a question that this survey does not ask."
         try:
             questions[name].randomizer.estimate([report])
         except (ValueError, TypeError, OverflowError, KeyError, IndexError):
@@ -305,7 +310,9 @@ def _guard(app: FastAPI, names: set[str]) -> None:
     @app.middleware("http")
     async def around(request: Request, call_next: Any) -> Response:
         if host_name(request) not in names:
-            response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
+            response: Response = JSONResponse(
+                body_of("InvalidInput", "this server is not known by that name (--name)."), 400
+            )
         else:
             response = await call_next(request)
         for header, value in HEADERS.items():
@@ -314,4 +321,5 @@ def _guard(app: FastAPI, names: set[str]) -> None:
         response.headers["Cache-Control"] = "no-store"
         return response
 
+    # In bytes, for requests of any kind.
     app.add_middleware(BodyLimit, requests=1 << 20, uploads=1 << 20)

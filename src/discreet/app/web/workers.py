@@ -1,4 +1,5 @@
-"""Worker processes: each has its own engine and answers one request at a time; the front process only waits.
+"""Worker processes: each has its own database engine, and answers one request at a time; the front process
+only waits. The *verb* of a request says what is asked for; `verbs.VERBS` lists them.
 
 A worker that does not answer by the deadline is killed and replaced; its charge, if any, stays in the ledger.
 Requests and replies are JSON bytes over a pipe; nothing is pickled.
@@ -19,20 +20,23 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-# Packages that a worker which reads data loads before its first request, beside the modules of its verbs.
+# Packages of discreet that a worker which reads data loads before its first request, beside the modules of
+# its verbs.
 PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
-# How many seconds a new process may take to load modules and to open tables. Not measured.
+# How many seconds a new process may take to load modules and to open tables. The number is a convention, not
+# measured.
 START = 120.0
 # Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
-# `desk` holds such a reply back until its public time.
+# `desk` holds such a reply back, by default until the time limit of its request.
 TIMED_OUT = {
     "kind": "TimeLimit",
     "message": "this was not answered within the public time limit. Nothing was released; if it was "
     "charged, the charge stays, because how long it takes may depend on the data. Ask something smaller, or "
     "as a job.",
 }
-# The share of its time limit that must be left when a question is begun. Not measured.
+# The share of its time limit that must be left when a question is begun. The number is a convention, not
+# measured.
 LEAST = 0.2
 LATE = {
     "kind": "TimeLimit",
@@ -52,8 +56,8 @@ def serve_requests(
     """Answer requests until the front process is gone: the main function of a worker.
 
     Packages are loaded and tables opened before the first request, because that takes longer than most
-    answers. `reads`, `seconds`, `rows` and `copy_rows` are those of `sessions.Desk`. `warm`: the datasets to
-    be opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough then.
+    answers. `reads`, `seconds`, `rows` and `copy_rows` are those of `Lane`. `warm`: the datasets to be
+    opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
@@ -123,7 +127,8 @@ class Worker:
         return True
 
     def open(self, dataset: dict[str, str] | None) -> bool:
-        """Let the worker open a table that was added after its start; return whether there was one to open.
+        """Let the worker open the table of a dataset that was added after its start; return whether it was
+        opened now.
 
         That counts towards the question's time: `call` does not begin the question if too little is left.
         """
@@ -145,11 +150,13 @@ class Worker:
         """
         has_opened = False
         try:
+            # A draft has no ledger, and `create` makes or opens the ledger itself.
             if request["verb"] not in ("draft", "create"):
                 has_opened = self.open(request["dataset"])
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
+            # At least 0.05 seconds (not measured), if the deadline has come meanwhile.
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
             reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
@@ -177,7 +184,7 @@ class Lane:
     reads: bool
     count: int
     seconds: float
-    # the most groups of an answer
+    # the most rows of an answer, that is, groups of its GROUP BY
     rows: int
     # how many of the workers one person may have at a time
     per_person: int
@@ -223,7 +230,8 @@ class Lane:
         task.add_done_callback(self._starting.discard)
 
     async def _await(self, worker: Worker) -> None:
-        """Offer a worker to requests once it is ready; replace one that fails before, after five seconds."""
+        """Offer a worker to requests once it is ready. One that fails before is replaced after five seconds,
+        so that a lasting fault does not start processes without a pause."""
         if await asyncio.get_running_loop().run_in_executor(self._threads, worker.wait):
             self.idle.put_nowait(worker)
         elif not self._stopped:
@@ -237,13 +245,13 @@ class Lane:
         self.idle.put_nowait(await self.idle.get())
 
     def end(self) -> None:
-        """End the processes now, and start no other in their place; `stop` waits for them."""
+        """Kill the processes now, and start no other in their place; `stop` also waits for their ends."""
         self._stopped = True
         for worker in self.workers:
             worker.process.kill()
 
     def stop(self) -> None:
-        """End the processes, and wait for their ends."""
+        """Kill the processes, and wait for their ends."""
         self._stopped = True
         for worker in list(self.workers):
             worker.kill()
