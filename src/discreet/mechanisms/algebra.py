@@ -70,6 +70,7 @@ class Sequential:
         return tuple(error_of(mechanism, each) for mechanism in self.mechanisms)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        # Examples are let through: each mechanism refuses them itself if it reads columns.
         check_source(self.public, source, examples=True)
         parts = [mechanism(source, entropy=entropy) for mechanism in self.mechanisms]
 
@@ -85,8 +86,9 @@ class GroupPrivate:
     """Prices a release for `size` units that change together: a household, or a person with up to `size`
     rows.
 
-    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon)
-               delta) or better; rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
+    Guarantee: with k = `size`, epsilon-DP becomes (k epsilon)-DP; (epsilon, delta)-DP becomes (k epsilon, k
+               e^((k-1) epsilon) delta) or better; rho-zCDP becomes k² rho. The event is `Group`; accountants
+               know these rules.
     Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017 (delta); Bun & Steinke 2016, arXiv:1605.02065,
                Prop. 5.3 (zCDP).
     """
@@ -115,6 +117,7 @@ class GroupPrivate:
         return has_error_in_scores(self.mechanism)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        # Examples are let through: the mechanism refuses them itself if it reads columns.
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
         return release(
@@ -137,9 +140,9 @@ class Parallel:
     part is protected under the same relation as the whole.
 
     Guarantee: add_remove, zero_out: the price of the most expensive part. replace: that of the two most
-               expensive parts together. If all parts have the same event, the price is that event (twice,
-               under replace). If all are pure, it is the largest epsilon (the sum of the two largest, under
-               replace). Other parts are refused.
+               expensive parts together (of the only part, if there is one). If all parts have the same event,
+               the price is that event (twice, under replace). If all are pure, it is the largest epsilon (the
+               sum of the two largest, under replace). Other parts are refused.
     Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part,
                into a neighbor of itself; the other parts' releases have the same distribution and are
                independent of it (McSherry 2009, parallel composition). Replacing a row by one of another
@@ -205,8 +208,8 @@ class Parallel:
 def part_public(public: Public, column: str, category: str | int) -> Public:
     """Return the public facts of the part of a table where `column` is `category`.
 
-    Rows of other parts may be blank in it, so nothing in it is declared full. Its size is private under
-    add_remove; otherwise it is the whole table's, blank rows included.
+    Rows of other parts may be blank in it, so every column with bounds is declared nullable. Its size is
+    private under add_remove; otherwise it is the whole table's, blank rows included.
     """
     if category not in public.categories(column).values:
         raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
@@ -243,12 +246,13 @@ class SourcePart:
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
         """Leave rows of other categories out, or blank them where the size is public."""
-        # slow to load
+        # imported here because it is slow to load
         import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:
             return batch.filter(inside)
         blank = [pc.if_else(inside, column, pa.scalar(None, column.type)) for column in batch.columns]
+        # A batch without columns stays as it is: `from_arrays` would lose its number of rows.
         return pa.RecordBatch.from_arrays(blank, schema=batch.schema) if blank else batch
 
     def __repr__(self) -> str:

@@ -53,6 +53,7 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
 def _all_finite(array: Any) -> bool:
     """Return whether every entry is a finite number."""
     if array.dtype.kind == "O":
+        # Integers and fractions are finite, and may be too large for `isfinite`, which makes floats of them.
         return all(
             isinstance(v, int | float | Fraction) and math.isfinite(v if isinstance(v, float) else 0)
             for v in array.flat
@@ -174,8 +175,9 @@ class GridGaussian(_GridNoise):
     At most `entries` of the values may move, each by at most `linf` if that is given. `variance` is in the
     values' own unit, squared.
 
-    Guarantee: that of `IntegerGaussian(variance / step²)` with linf = ceil(linf / step), l0 = entries and
-               l2 <= sensitivity / step + sqrt(entries).
+    Guarantee: that of `IntegerGaussian(variance / step²)` with l0 = entries, l2 <= sensitivity / step +
+               sqrt(entries) and an l-infinity sensitivity of ceil(min(linf, sensitivity) / step), or
+               ceil(sensitivity / step) where `linf` is not given.
     Proof:     an entry that moves by d moves by less than d / step + 1 steps; the triangle inequality in l2
                over the at most `entries` that move. For one entry the bound is ceil(sensitivity / step).
     Assumes:   as `GridLaplace`.
@@ -247,7 +249,7 @@ class GridGaussian(_GridNoise):
 
     @property
     def grid_sensitivity(self) -> Sensitivity:
-        """How far the rows of one unit of privacy move the rounded values, in steps."""
+        """How far one unit of privacy moves the rounded values, in steps."""
         linf = None if self.linf is None else self.linf / self.step
         return grid_l2(self.sensitivity / self.step, self.entries, linf)
 
@@ -279,7 +281,8 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
 
 
 def _check_fields(noise: Any, *names: str) -> None:
-    """Check the fields, and store them as exact rationals, all of them positive."""
+    """Check the fields, and store the step, those in `names`, the sensitivity and `linf` as exact rationals,
+    all of them positive."""
     object.__setattr__(noise, "step", as_step(noise.step))
     for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
         object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))

@@ -83,8 +83,8 @@ class Noisy(NamedTuple):
         Proof: a union bound over the entries' own exact tails.
         """
         noise, value = self.noises[entry], self.values[entry]
-        noisy = sum(n is not None for n in self.noises)
-        width = 0 if noise is None else noise.error(split(confidence, noisy))
+        noisy_entries = sum(n is not None for n in self.noises)
+        width = 0 if noise is None else noise.error(split(confidence, noisy_entries))
         return value - width, value + width
 
 
@@ -105,6 +105,7 @@ def noises_for(
         if public_count and i == 0:
             noises.append(None)
             continue
+        # Under replace the count may have a sensitivity of 0; noise needs at least 1.
         sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
         entry_epsilon = _require.exact(epsilon, "epsilon") * share / total_shares
         noises.append(
@@ -124,6 +125,7 @@ def measure(
     """Return the sums of one pass over the column, each with its noise."""
     exact = _sums(source, column, nullable, scale, squares=len(noises) > 2)
     values = []
+    # not strict: `_sums` always returns three numbers, of which a mean needs two
     for true, noise in zip(exact, noises, strict=False):
         values.append(
             int(source.public.size or 0) if noise is None else int(noise(_box(true), entropy=entropy)[0])
@@ -167,7 +169,8 @@ def _cells(values: Any, scale: Scale) -> Any:
 class Mean:
     """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
-    `shares` splits epsilon between count and sum; the default was not tuned.
+    `shares` splits epsilon between count and sum; the default was not tuned. Where the count is public, the
+    sum gets all of epsilon.
 
     Guarantee: the composition of `event`'s discrete Laplace noises, so epsilon-DP. With probability
                `confidence` the answer is within `release.error(confidence)` of the mean of the values on
@@ -199,8 +202,9 @@ class Mean:
 class Variance:
     """Releases the variance (mean squared distance from the mean) of a bounded column.
 
-    `shares` splits epsilon between count, sum and squares; the default was not tuned. From the square of each
-    distance half of the largest square is subtracted, which again halves the sensitivity.
+    `shares` splits epsilon between count, sum and squares; the default was not tuned. Where the count is
+    public, its share goes to the other two. From the square of each distance half of the largest square is
+    subtracted, which again halves the sensitivity under add_remove.
 
     Guarantee: as `Mean`, with three sums.
     Proof:     as `Mean`; the variance is mean square minus squared mean, both of distances from the middle,
@@ -271,6 +275,8 @@ class MeanWithFoundBounds:
         _checked_cells(self.cells)
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
+        # Noise depends on `cells` only. Missing values are left out (`nullable` is True), as there
+        # is no declared lower bound for them to count as.
         scale = Scale(Fraction(0), Fraction(1), self.cells)
         return noises_for(self.public, True, scale, self.epsilon, self.shares)
 
@@ -289,7 +295,8 @@ class MeanWithFoundBounds:
         return _answer(noisy, mean_span, scale, event=self.event, entropy=entropy)
 
 
-# From the intervals of count, sum and (for a variance, else None) centered squares, that of the answer.
+# A function that computes the interval of the answer from those of the count, the sum and, for a variance,
+# the centered squares (otherwise None).
 Spans = Callable[[Span, Span, Span | None, Scale], Span]
 
 
@@ -306,9 +313,9 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
     assert squares is not None
     half, top = scale.largest_square // 2, scale.largest_square
     square_low, square_high = (half + end for end in _quotient(squares, count, -half, top - half))
-    low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
-    nearest = Fraction(0) if low <= 0 <= high else min(low**2, high**2)
-    farthest = max(low**2, high**2)
+    mean_low, mean_high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
+    nearest = Fraction(0) if mean_low <= 0 <= mean_high else min(mean_low**2, mean_high**2)
+    farthest = max(mean_low**2, mean_high**2)
     limit = Fraction(scale.cells**2, 4)
     low, high = _cut((square_low - farthest, square_high - nearest), Fraction(0), limit)
     return low * scale.step**2, high * scale.step**2
@@ -342,7 +349,8 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
             parts.append((Fraction(low), Fraction(high)))
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
-    # The variance of a column with huge bounds may be beyond floats: no answer may fail because of its noise.
+    # Without a confidence both ends of the span are the value. The variance of a column with huge bounds may
+    # be beyond floats: no answer may fail because of its noise.
     value = float(min(span_at(None)[0], _LARGEST))
 
     def error(confidence: float) -> float:
@@ -377,7 +385,7 @@ def _checked_cells(cells: int) -> int:
     if not 1 <= cells <= _MAX_CELLS:
         raise InvalidInput(
             f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "
-            f"released. Choose another step."
+            f"released. Choose another step (where bounds are found, another number of cells)."
         )
     return cells
 

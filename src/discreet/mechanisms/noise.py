@@ -1,6 +1,6 @@
 """Noise on integers: the building block inside mechanisms, with its price and its error.
 
-Reals go through `grid`.
+Noise on reals is in `mechanisms.grid`, which puts them on a grid first.
 
 Every entry gets its own exact integer draw, so the last digits of a release reveal nothing, as those of
 floats can. The price is that of the discrete distribution itself: the continuous one would undercharge.
@@ -39,7 +39,7 @@ from .protocols import Integers, Sensitivity
 
 @runtime_checkable
 class Noise(Protocol):
-    """Declares what `AddNoise` needs of a piece of integer noise."""
+    """Declares what the mechanism `AddNoise` (`mechanisms.additive`) needs of noise."""
 
     @property
     def neighbors(self) -> Neighbors: ...
@@ -173,15 +173,15 @@ class IntegerLaplace:
 @described("mechanisms.IntegerGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerGaussian:
-    """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.
+    """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / (2 variance)), to integers.
 
-    One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0
-    linf² is known. `variance` is the parameter sigma²; the true variance of the noise is
-    `mean_squared_error`, which is never larger.
+    One unit moves at most `l0` entries, each by at most `linf`. `l2_squared` is the square of the l2
+    sensitivity, given where a tighter bound than l0 linf² is known. `variance` is the parameter sigma²; the
+    true variance of the noise is `mean_squared_error`, which is never larger.
 
-    Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A
-               tighter l2: `VectorDiscreteGaussian`, for which rho-zCDP with rho = l2_squared / (2 variance)
-               is proved.
+    Guarantee: the event is `DiscreteGaussian` if l0 is 1; `DiscreteGaussian(sensitivity=linf)`, l0 times, if
+               l2_squared is l0 linf²; and `VectorDiscreteGaussian` if l2_squared is less, for which rho-zCDP
+               with rho = l2_squared / (2 variance) is proved.
     Proof:     Canonne, Kamath & Steinke 2020 (arXiv:2004.00010v4), Theorems 7 and 14; the events' docstrings.
     Assumes:   the stated sensitivities, under `neighbors`.
     """
@@ -276,7 +276,7 @@ def as_sensitivity(sensitivity: int | Sensitivity) -> Sensitivity:
 
 
 def _norm(norm: int | None) -> int:
-    # Sensitivity fills it in
+    # `Sensitivity` computes every norm that was not given
     assert norm is not None
     return norm
 
@@ -286,7 +286,6 @@ def _require_sensitive(norm: int | None) -> int:
     if not norm:
         raise InvalidInput(
             "the sensitivity is 0: under this relation nobody's row moves the value, so it is public "
-            "and needs no noise. "
-            "Nothing was drawn."
+            "and needs no noise. Nothing was drawn."
         )
     return norm

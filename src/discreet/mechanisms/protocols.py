@@ -1,4 +1,4 @@
-"""The spine: a mechanism is a callable with a price.
+"""The protocols that all mechanisms follow: a mechanism is a callable with a price.
 
 A `Statistic` is an exact integer-valued function of the data, to which noise is added or by which a selector
 chooses. A `Mechanism` knows its price before any data is read, and gives a `Release`. An `Interactive` pays
@@ -32,7 +32,7 @@ Integers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """How far one unit can move a vector of integers: each norm is a proved upper bound, exact in integers.
+    """How far one unit can move a vector of integers: each norm is an upper bound, an exact integer.
 
     At most `l0` entries move, each by at most `linf`. `l1` and `l2_squared` follow from these unless a
     tighter bound is given.
@@ -48,8 +48,8 @@ class Sensitivity:
         # numpy's integers would wrap in the squares below
         object.__setattr__(self, "linf", int(self.linf))
         object.__setattr__(self, "l0", int(self.l0))
-        derived_l1, derived_l2 = self.l0 * self.linf, self.l0 * self.linf**2
-        for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2)):
+        derived_l1, derived_l2_squared = self.l0 * self.linf, self.l0 * self.linf**2
+        for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2_squared)):
             declared = getattr(self, name)
             if declared is not None:
                 _require.integer(**{name: declared}, at_least=0)
@@ -124,8 +124,8 @@ class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
-    answer. A question is refused before the source is read. Where questions are counted, the state counts
-    them under "asked", and the curator adds those that fail.
+    answer. If a question is refused, then before the source is read. Where questions are counted, the state
+    counts them under "asked", and the curator adds those that fail.
 
     A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
     `blob_size`, the public number of bytes to which each of its blobs is padded. Its `start`, `answer` and
@@ -194,7 +194,7 @@ class Run(Protocol):
 @runtime_checkable
 class Stepped(Protocol):
     """Runs in `length` steps, and can be interrupted after every `period` of them: a run that is restored
-    there from what `Run.dump` returned, with fresh randomness, has the same distribution."""
+    there from what `Run.dump` returned, with fresh randomness, has the distribution of one that went on."""
 
     @property
     def public(self) -> Public: ...
@@ -253,7 +253,7 @@ class Release(_require.NearestNames):
     """What a mechanism released: the value, its price, and a bound on its error.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `error_in_scores` the error is in scores or ranks, not in the value's own unit.
+    `error_in_scores` the error is in scores, ranks or people, not in the value's own unit.
     """
 
     value: Any
@@ -396,8 +396,10 @@ def _column_kinds(source: AnySource) -> Mapping[str, str] | None:
 
 def as_of(mechanism: Any, public: Public) -> Any:
     """Return the mechanism with `public`, the facts of another version of its table, if it may continue on
-    one (`Interactive`); otherwise the mechanism unchanged."""
+    one (`Interactive`); otherwise the mechanism unchanged. It is unchanged, too, where more than the version
+    differs: `check_source` then refuses the source."""
     continues = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
+    # the public facts for which the mechanism was priced
     priced = getattr(mechanism, "public", None)
     if not continues or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
         return mechanism

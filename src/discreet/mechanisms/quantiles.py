@@ -38,8 +38,8 @@ _MAX_DENOMINATOR = 10**6
 
 
 class _Runs(NamedTuple):
-    """Holds runs of grid points with the same ranks: first point, number of points, rows below, at, and
-    above each of them."""
+    """Holds runs of grid points with the same ranks. Entry i is about run i: its first point, its number of
+    points, and how many rows lie below, at, and above each of its points."""
 
     first: NDArray[Any]
     points: NDArray[Any]
@@ -122,16 +122,17 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax:
     """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
-    as many above the upper.
+    about as many above the upper one.
 
     By default `outside` is the rank error of one end at 99% confidence; with less, noise would often put the
     ends outside the data.
 
-    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the numbers of rows
-               outside either end are both within `error` of `outside`, if there are that many rows at all.
-    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from [B, B + E] (from [A, A + E]
-               for the upper end); one row moves B, A, B + E and A + E by at most 1, under every relation. The
-               two ends are put in order, which is free.
+    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the rank `outside` is
+               within `error` of [B, B + E] for the lower end and of [A, A + E] for the upper one, if there
+               are that many rows at all; B, E and A are as in `Quantile`.
+    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from these intervals; one row
+               moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order,
+               which is free.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -160,19 +161,20 @@ class MinMax:
         return self._exponential_mechanism().event.repeated(2)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far the number of rows outside an end may be from `outside`, for both ends at once."""
+        """Return how far the number of rows outside an end may be from `outside`, for both ends at once; rows
+        that equal the end may be counted as outside or not."""
         return self._exponential_mechanism().error(_points(grid_of(self)), split_confidence(confidence, 2))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid, rate = grid_of(self), self._exponential_mechanism().rate
-        # Every target above the number of rows gives the same choice, as it adds a constant to all costs; the
-        # cap keeps those in 64 bits.
+        # All targets above the number of rows give the same distribution, as their costs differ by a
+        # constant; the cap keeps the costs in 64 bits.
         target = min(int(self.outside or 0), 1 << 60)
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [
-            _draw(runs, np.maximum(np.maximum(rows - target, target - rows - runs.equal), 0), rate, entropy)
-            for rows in (runs.below, runs.above)
+            _draw(runs, np.maximum(np.maximum(count - target, target - count - runs.equal), 0), rate, entropy)
+            for count in (runs.below, runs.above)
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
         lower, upper = number(low * grid.step), number(high * grid.step)
@@ -232,9 +234,8 @@ class ApproximateQuantiles:
         low, high = self._ends()
         if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(
-                f"the grid with {self.jitter_bits} bits of jitter exceeds 2**62 points. Nothing was "
-                f"computed or released. "
-                f"Use a larger step or less jitter."
+                f"the bounds, in steps and with {self.jitter_bits} bits of jitter, exceed 2**62. Nothing was "
+                f"computed or released. Use a larger step or less jitter."
             )
 
     @property
@@ -267,28 +268,29 @@ class ApproximateQuantiles:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid = grid_of(self)
-        rows = indices(source, self.column, grid)
-        jittered = (rows << self.jitter_bits) + sampling.uniform_below(
-            1 << self.jitter_bits, len(rows), entropy
+        row_points = indices(source, self.column, grid)
+        jittered = (row_points << self.jitter_bits) + sampling.uniform_below(
+            1 << self.jitter_bits, len(row_points), entropy
         )
         quantiles = self._recurse(np.sort(jittered), self._exact(), *self._ends(), entropy)
         value = tuple(number((quantile >> self.jitter_bits) * grid.step) for quantile in quantiles)
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _recurse(
-        self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
+        self, row_points: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
     ) -> list[int]:
-        """Return one point of low..high for each of `qs`, quantiles of the sorted `rows`; where low..high is
-        empty, the point at which it was split off."""
+        """Return one point of low..high for each of `qs`, quantiles of `row_points`, the sorted points of
+        some rows. Where the split leaves no points on one side, the quantiles there are the split point."""
         if not qs:
             return []
+        # not reached: a side without points is not recursed into
         if low > high:
             return [high] * len(qs)
         middle, left, right = split(qs)
-        runs = _runs(rows, low, high)
+        runs = _runs(row_points, low, high)
         position = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)
-        smaller = rows[: np.searchsorted(rows, position, side="left")]
-        larger = rows[np.searchsorted(rows, position, side="right") :]
+        smaller = row_points[: np.searchsorted(row_points, position, side="left")]
+        larger = row_points[np.searchsorted(row_points, position, side="right") :]
         before = (
             [position] * len(left)
             if position == low
@@ -394,16 +396,17 @@ def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDAr
     return np.concatenate(parts)
 
 
-def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
-    """Return the runs of the grid low..high: the points below the first value, that value, the points between
-    it and the next, and so on; 2 d + 1 runs for d distinct values, less the empty ones."""
-    values, counts = np.unique(rows, return_counts=True)
+def _runs(row_points: NDArray[np.int64], low: int, high: int) -> _Runs:
+    """Return the runs of the grid low..high, given the point of each row: the points below the first value,
+    that value, the points between it and the next, and so on; 2 d + 1 runs for d distinct values, less the
+    empty ones."""
+    values, counts = np.unique(row_points, return_counts=True)
     first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
     first[0], first[1::2], first[2::2] = low, values, values + 1
     points[1::2], equal[1::2], equal[::2] = 1, counts, 0
     points[::2] = np.append(values, high + 1) - first[::2]
     below = np.concatenate(([0], np.cumsum(equal)[:-1]))
-    above = len(rows) - below - equal
+    above = len(row_points) - below - equal
     kept = points > 0
     return _Runs(first[kept], points[kept], below[kept], equal[kept], above[kept])
 

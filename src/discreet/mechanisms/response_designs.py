@@ -27,8 +27,10 @@ from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from . import certified
 
+# numbers of categories, from 0
 Codes = NDArray[np.int64]
-# Beyond this the odds of a false report are below e^-500, and their exact integers would be needlessly long.
+# Beyond this a false report is e^500 times less likely than a true one, and the exact integers of such odds
+# would be needlessly long.
 _LARGEST_EPSILON = 500
 
 
@@ -79,24 +81,24 @@ class ResponseDesign:
         """Return an upper bound on the distance of every estimated count from the true one; it holds with
         probability `confidence`.
 
-        Proof: an estimate is a sum of independent terms, one per person, each in an interval of width
-               `spread` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
+        Proof: an estimate is a sum of independent terms, one per person, each in an interval of length
+               `width` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
                Bernstein's is taken, with a union bound over the categories.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         log_term = math.log(2 * self.truths / (1 - confidence))
-        widths = []
-        for spread, unit_variance in self._moments():
-            third = spread * log_term / 3
-            hoeffding = spread * math.sqrt(people * log_term / 2)
+        error_bounds = []
+        for width, unit_variance in self._moments():
+            third = width * log_term / 3
+            hoeffding = width * math.sqrt(people * log_term / 2)
             # not third**2, which raises an OverflowError where the product is infinite
             bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
-            widths.append(min(hoeffding, bernstein))
-        return max(widths) * (1 + 1e-12)
+            error_bounds.append(min(hoeffding, bernstein))
+        return max(error_bounds) * (1 + 1e-12)
 
     def _moments(self) -> list[tuple[float, float]]:
-        """Return the pair (spread, unit_variance) of `error` for each category; one pair if all are alike."""
+        """Return the pair (width, unit_variance) of `error` for each category; one pair if all are alike."""
         raise NotImplementedError
 
     def _check_codes(self, codes: Any) -> Codes:
@@ -178,12 +180,13 @@ class Kary(ResponseDesign):
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
         """Report the truth with probability p - q, otherwise a category drawn uniformly from all k.
 
-        That has probability k q, so the truth is reported with p - q + k q / k = p, each other one with q.
+        The second case has probability 1 - p + q = k q, so the truth is reported with probability p - q +
+        (k q) / k = p, and each other category with q.
         """
-        truths = self._check_codes(codes)
-        honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(truths), entropy)
-        anything = sampling.uniform_below(self.categories, len(truths), entropy)
-        return np.where(honest, truths, anything)
+        true_codes = self._check_codes(codes)
+        honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(true_codes), entropy)
+        anything = sampling.uniform_below(self.categories, len(true_codes), entropy)
+        return np.where(honest, true_codes, anything)
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return (c - N q) / (p - q) for each category: c is the count of its reports, N the sum of all
@@ -194,7 +197,7 @@ class Kary(ResponseDesign):
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with the
-        unbiased estimate of t; so it is unbiased, too. c, N, p and q as in `estimate`.
+        unbiased estimate of t; so it is unbiased, too. c, N, p and q are as in `estimate`.
 
         It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
         """
@@ -240,18 +243,16 @@ class Channel(ResponseDesign):
         for row in rows:
             if any(p < 0 for p in row) or sum(row) != 1:
                 raise InvalidInput(
-                    f"each row of a design must be probabilities that sum to exactly 1, got a sum of "
-                    f"{float(sum(row))!r}. "
-                    f"Use fractions."
+                    f"each row of a design must be probabilities, none negative, that sum to exactly 1, got "
+                    f"a sum of {float(sum(row))!r} and a least entry of {float(min(row))!r}. Use fractions."
                 )
         for j, column in enumerate(zip(*rows, strict=True)):
             if min(column) == 0 and max(column) > 0:
                 raise InvalidInput(
                     f"report {j} is possible for some truths and impossible for others: no epsilon "
-                    f"covers that. "
-                    f"Give every truth a positive probability of it."
+                    f"covers that. Give every truth a positive probability of it."
                 )
-        # refuses rows that depend on each other
+        # refuses rows that are linearly dependent
         self._weights()
 
     @property
@@ -272,10 +273,10 @@ class Channel(ResponseDesign):
         return max((max(c) / min(c) for c in columns if max(c) > 0), default=Fraction(1))
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
-        truths = self._check_codes(codes)
-        reported = np.empty(len(truths), np.int64)
+        true_codes = self._check_codes(codes)
+        reported = np.empty(len(true_codes), np.int64)
         for truth, row in enumerate(self._exact):
-            members = np.flatnonzero(truths == truth)
+            members = np.flatnonzero(true_codes == truth)
             common = math.lcm(*(p.denominator for p in row))
             reported[members] = sampling.categorical([int(p * common) for p in row], len(members), entropy)
         return reported
@@ -293,18 +294,22 @@ class Channel(ResponseDesign):
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """Return sum_i t_i sum_j A_lj^2 P_ij - t_l for each category l, with t estimated. A negative result
-        is raised to zero; before that the estimate is unbiased. A, P and t as in `estimate`.
+        is raised to zero; before that the estimate is unbiased. A, P and t are as in `estimate`.
 
         Proof: a person of truth i adds A_lj to estimate l with probability P_ij, which has the mean 1 if i =
                l and 0 otherwise (A P^T is the identity).
         """
-        truths = self.estimate(counts)
+        true_counts = self.estimate(counts)
         squares = [
             [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact]
             for w in self._weights()
         ]
-        spread = [sum((s * t for s, t in zip(row, truths, strict=True)), Fraction(0)) for row in squares]
-        return tuple(max(total - own, Fraction(0)) for total, own in zip(spread, truths, strict=True))
+        second_moments = [
+            sum((s * t for s, t in zip(row, true_counts, strict=True)), Fraction(0)) for row in squares
+        ]
+        return tuple(
+            max(total - own, Fraction(0)) for total, own in zip(second_moments, true_counts, strict=True)
+        )
 
     def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
         """Return the matrix A of `estimate`."""
@@ -346,8 +351,9 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
     """
     _require.open_probability(truth=truth, yes=yes)
     honest, coin = _require.exact(truth, "truth"), _require.exact(yes, "yes")
-    lie_yes, lie_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
-    return Channel(rows=((honest + lie_no, lie_yes), (lie_no, honest + lie_yes)))
+    # tails of the first coin, and then "yes" or "no" of the second
+    tails_yes, tails_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
+    return Channel(rows=((honest + tails_no, tails_yes), (tails_no, honest + tails_yes)))
 
 
 def grid_response_design(side: int, epsilon: Real) -> Kary:
@@ -357,7 +363,7 @@ def grid_response_design(side: int, epsilon: Real) -> Kary:
     return optimal_response_design(side * side, epsilon)
 
 
-# The former names, which scripts may use: `__all__` promised them.
+# The former public names of these two functions, which scripts may still use.
 optimal_lottery, grid_lottery = optimal_response_design, grid_response_design
 
 
@@ -393,7 +399,8 @@ def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, .
     inverse = _inverse(_gram(exact))
     if inverse is None:
         raise InvalidInput(
-            "the rows of the design are linearly dependent: the true counts cannot be estimated."
+            "the rows of the design are linearly dependent: the true counts cannot be estimated. Change a "
+            "row, so that none is a linear combination of the others."
         )
     columns = list(zip(*exact, strict=True))
     return tuple(

@@ -66,10 +66,10 @@ class SampleAndAggregate:
                random, so that neither where a row was stored nor when the engine read it reaches a part that
                the row is not in. Given these choices, two neighbors differ in one part, so in one of the
                `parts` answers, which the bounds confine: their sum moves by at most the width of the grid,
-               and their median is that of a table of public size in which one value was replaced (`_order`).
-               Nissim, Raskhodnikova & Smith 2007, Section 4. (The columns of an empty table have no type,
-               which would show in every part that no row exists. So empty parts are shown to the function in
-               no table.)
+               and their median is that of a table of public size with one value replaced
+               (`mechanisms._order`). Nissim, Raskhodnikova & Smith 2007, Section 4. (The columns of an empty
+               table have no type, which would show in every part that no row exists. So empty parts are shown
+               to the function in no table.)
     Assumes:   `function` looks at nothing but its part. Its running time, and whether it ends, are not
                hidden.
     """
@@ -101,8 +101,7 @@ class SampleAndAggregate:
         self._noise  # noqa: B018 - checks epsilon and delta
 
     def rehearse(self, source: Source) -> None:
-        """Refuse columns that the table does not have; the schema need not declare them, so it cannot
-        tell."""
+        """Refuse columns that the table does not have. The schema cannot tell: it need not declare them."""
         require_columns(source, *self.columns)
 
     @property
@@ -113,8 +112,8 @@ class SampleAndAggregate:
     def _noise(self) -> SmoothNoise | Fraction:
         """The noise of a median, or the scale of the discrete Laplace noise on the sum of a mean."""
         if self.aggregate == "median":
-            # 3, the power of the polynomial noise without delta (`smooth`), is the least with a finite
-            # variance
+            # Without delta, P(|noise| > x) falls like x**-3 (`mechanisms.smooth`): 3 is the least whole power
+            # with a finite variance.
             return smooth_noise(self.epsilon, self.delta, 3)
         return (self._grid.high - self._grid.low) / _require.exact(self.epsilon, "epsilon")
 
@@ -201,19 +200,19 @@ class SubsampleAggregateStable:
     Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released.
                Let G be the difference of the two largest counts of equal answers, and K = 2C. The commonest
                answer is released if G - K + noise reaches m, with discrete Laplace noise of scale K/epsilon;
-               m is the smallest integer that noise alone reaches with probability at most d2 (delta - d1,
-               with d1 as below). This is the test (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of
-               the papers in whole counts. Let x be the unit in which neighbors differ; let all other units be
-               in the same subsamples for both. If one of the others is in more than C subsamples, both
-               release None. Suppose x is in at most C. Then at most C answers differ, each of the two largest
-               counts differs by at most C, and G by at most K. If the commonest answer is the same, the
-               output is post-processing of G plus noise, which costs epsilon. If not, G <= K on both, and
-               both release None except with probability d2. Under replace (d1 = 0), x is in the same
-               subsamples on both sides, and if in more than C, both release None. Under add_remove and
-               zero_out, x is in more than C with probability at most d1 = min(exp(-2 g^2 n_T), (e/4)^(g n_T))
-               (Hoeffding; Chernoff), independently of all others. So delta = d1 + d2 is enough. Only x
-               matters here, so d1 is not multiplied by n: the size matters for the probability that an answer
-               is released, not for privacy.
+               m is the smallest integer that noise alone reaches with probability at most d2 = delta -
+               d1, with d1 as below. This is the papers' test G / (4 g n_T) - 1 + Lap(1/epsilon) >
+               ln(1/delta)/epsilon, multiplied by K to be about integers. Let x be the unit in which neighbors
+               differ; let all other units be in the same subsamples for both. If one of the others is in more
+               than C subsamples, both release None. Suppose x is in at most C. Then at most C answers differ,
+               each of the two largest counts differs by at most C, and G by at most K. If the commonest
+               answer is the same, the output is post-processing of G plus noise, which costs epsilon. If not,
+               G <= K on both, and both release None except with probability d2. Under replace (d1 = 0), x is
+               in the same subsamples on both sides, and if in more than C, both release None. Under
+               add_remove and zero_out, x is in more than C with probability at most d1 = min(exp(-2 g^2 n_T),
+               (e/4)^(g n_T)) (Hoeffding; Chernoff), independently of all others. So delta = d1 + d2 is
+               enough. Only x matters here, so d1 is not multiplied by n: the size matters for the probability
+               that an answer is released, not for privacy.
     Assumes:   `function` depends on nothing but its subsample. Its running time, and whether it ends, are not
                hidden.
     """
@@ -238,8 +237,7 @@ class SubsampleAggregateStable:
         self.reach  # noqa: B018 - computes all the rest, and refuses parameters that leave no delta
 
     def rehearse(self, source: Source) -> None:
-        """Refuse columns that the table does not have; the schema need not declare them, so it cannot
-        tell."""
+        """Refuse columns that the table does not have. The schema cannot tell: it need not declare them."""
         require_columns(source, *self.columns)
 
     @property
@@ -278,7 +276,8 @@ class SubsampleAggregateStable:
         if self.public.neighbors is REPLACE:
             return Fraction(0)
         rate, count = self.exact_rate, self.count
-        # 2 ln 2 - 1 = 0.38629436111..., rounded down, which can only raise d1
+        # (e/4)^(g n_T) = exp(-(2 ln 2 - 1) g n_T), and 2 ln 2 - 1 = 0.38629436111...; rounding it down can
+        # only raise d1
         chernoff = rate * count * Fraction(386_294_361, 10**9)
         # the cap keeps the exponent within what `exp_bounds` takes; it, too, can only raise d1
         return 1 / certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
@@ -289,9 +288,9 @@ class SubsampleAggregateStable:
         delta_left = _require.exact(self.delta, "delta") - self.overload
         if self.max_load < 1 or delta_left <= 0:
             raise InvalidInput(
-                f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit "
-                f"is in too many of them with "
-                f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. "
+                f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few. A unit must be "
+                f"in half a subsample or more on average, and in more than twice the average with a "
+                f"probability (here up to {float(self.overload):.3g}) below delta={float(self.delta):g}. "
                 f"Nothing was read. Take more (`enough_subsamples`)."
             )
         return certified.laplace_quantile(self._scale, delta_left)
@@ -316,17 +315,17 @@ class SubsampleAggregateStable:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         table, units, names = read_units(source, self.columns)
-        number = len(units) if names is None else len(names)
+        unit_count = len(units) if names is None else len(names)
         order = sampling.permutation(len(units), entropy)
         table, units = table.take(pa.array(order)), units[order]
-        load = np.zeros(number, np.int64)
+        load = np.zeros(unit_count, np.int64)
         counts: dict[CanonicalAnswer, int] = {canonical_answer(None): 0}
         rate = self.exact_rate
         for _ in range(self.count):
-            kept = sampling.poisson_subset(number, rate, entropy)
+            kept = sampling.poisson_subset(unit_count, rate, entropy)
             load[kept] += 1
             answer = canonical_answer(
-                quietly(self.function, rows_of(table, units, kept, number, names is None))
+                quietly(self.function, rows_of(table, units, kept, unit_count, names is None))
             )
             counts[answer] = counts.get(answer, 0) + 1
         ranked = sorted(counts.values(), reverse=True)
@@ -344,7 +343,7 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     """Return a number of subsamples with which, except with probability `delta`, none of `size` units is in
     more than twice the expected number of subsamples.
 
-    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound. The default of
+    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound, rounded up. The default of
     `SubsampleAggregateStable`, ln(size/delta) / rate^2, follows from Hoeffding's bound and is larger.
     """
     _require.integer(size=size, at_least=1)

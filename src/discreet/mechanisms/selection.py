@@ -50,7 +50,7 @@ class RealScores:
                for b <= a + d.
     Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*.
 
-    It has no JSON description: it is charged every time, and never served from the store.
+    It has no JSON description, so an earlier release is never repeated for free: each is charged.
     """
 
     function: Callable[[Source], Any]
@@ -63,7 +63,7 @@ class RealScores:
 
     def sensitivity(self, public: Public) -> Sensitivity:
         ratio = _require.exact(self.claimed, "claimed") / _require.exact(self.step, "step")
-        # every score may move
+        # All scores may move, and their number is not known here.
         return Sensitivity(linf=math.ceil(ratio), l0=1 << 62)
 
     def __call__(self, source: Source) -> Integers:
@@ -79,8 +79,8 @@ class RealScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
-    """Cuts a map into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`;
-    row-major."""
+    """Cuts a map into `cells` x `cells` equal rectangles (cells) by the declared bounds of columns `x` and
+    `y`; the scores are in the order of `candidates`."""
 
     x: str
     y: str
@@ -126,8 +126,8 @@ class _Cells:
 class CellCounts(_Cells):
     """Counts the rows in every cell of a map: the "uniform" score of a location.
 
-    On a table of one person the exponential mechanism at epsilon chooses the true cell exp(epsilon / 2) times
-    as likely as each other cell, which is randomized response over the cells at epsilon / 2.
+    On a table of one person the exponential mechanism at epsilon (not `monotone`) chooses the true cell
+    exp(epsilon / 2) times as likely as each other cell: randomized response over the cells at epsilon / 2.
 
     Guarantee: no entry moves by more than 1; replace moves two, in opposite directions.
     Proof:     a row is in at most one cell.
@@ -135,6 +135,7 @@ class CellCounts(_Cells):
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
+        # refuses columns without bounds
         public.bounds(self.x), public.bounds(self.y)
         return Sensitivity(linf=1, l0=min(2 if public.neighbors is REPLACE else 1, self.length(public)))
 
@@ -162,7 +163,9 @@ class CellDistances(_Cells):
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
+        # refuses columns without bounds
         public.bounds(self.x), public.bounds(self.y)
+        # The score of a single cell never moves, but noise needs a sensitivity of at least 1.
         return Sensitivity(linf=max(1, 2 * (self.cells - 1)), l0=self.length(public))
 
     def __call__(self, source: Source) -> Integers:
@@ -215,7 +218,7 @@ class Select:
             raise _require.fail(
                 "chooser",
                 self.chooser,
-                "one of the selectors of this module, such as ExponentialMechanism(...)",
+                "a selector, such as ExponentialMechanism(...)",
             )
         require_relation(
             self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
@@ -237,8 +240,8 @@ class Select:
             )
 
     def _check_length(self) -> None:
-        """Refuse scores that are not one for each candidate; how many trusted code returns is not known
-        is_present."""
+        """Refuse scores that are not one for each candidate. How many trusted code returns is known only
+        after it has run, so `__call__` checks that."""
         if isinstance(self.scores, Trusted | RealScores) or not hasattr(self.scores, "length"):
             return
         length = length_of(self.scores, self.public)
@@ -261,7 +264,8 @@ class Select:
         return self.chooser.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far the chosen candidate's score may be below the best, in the statistic's units."""
+        """Return how far, with probability `confidence`, the chosen candidate's score may be below the best,
+        in the statistic's units; of k choices, how far each j-th one may be below the j-th best."""
         return self.chooser.error(len(self.candidates), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -277,8 +281,8 @@ class Select:
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:
-    """Return whether all entries move the same way between any two neighbors, as far as is proved (or vouched
-    for by the steward).
+    """Return whether all entries move the same way between any two neighbors, as far as is proved; for
+    `Trusted` and `RealScores` the steward vouches for it by asking for `monotone`.
 
     Proof: `Histogram`: a row appears or disappears (replace moves one entry up and another down, and so does
            a blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so

@@ -1,6 +1,6 @@
 """Selectors: selection mechanisms that return the index of a good score out of a bare vector of integers.
 
-Building blocks of `selection`, as noise is of sums.
+`mechanisms.selection` computes scores from a table and chooses with one of these.
 
 Scores are integers, because the proofs do not hold for floats, which are rounded; real scores are put on a
 grid first (`selection.RealScores`).
@@ -34,8 +34,8 @@ from .protocols import Integers
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """Holds the choice, and by how many steps its noisy score could have been lower without another
-    choice."""
+    """Holds the choice, and by how much its noisy score, an integer, could have been lower without another
+    choice. Of several choices both are tuples."""
 
     chosen: Any
     gap: Any
@@ -59,7 +59,8 @@ class _Selector:
 
     @property
     def rate(self) -> Fraction:
-        """The factor of every score before noise of scale 1 is added."""
+        """The factor of every score before noise of scale 1 is added; `TopK` and `NoisyTopWithGap` divide it
+        by k."""
         return _require.exact(self.epsilon, "epsilon") / ((1 if self.monotone else 2) * int(self.sensitivity))
 
     @property
@@ -79,12 +80,12 @@ class _Selector:
 
     def tail(self, candidates: int, shortfall: int) -> float:
         """Return an upper bound, for all scores, on the probability of choosing a candidate whose score is
-        `shortfall` or more below the best."""
+        `shortfall` or more below the best; of k choices, that some j-th one is so far below the j-th best."""
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
-        """Return how far the chosen score may be below the best one, with probability `confidence`, whatever
-        the scores are."""
+        """Return how far, with probability `confidence`, the chosen score may be below the best one, whatever
+        the scores are; of k choices, how far each j-th one may be below the j-th best."""
         _require.integer(candidates=candidates, at_least=1)
         _require.open_probability(confidence=confidence)
         if candidates == 1:
@@ -166,10 +167,10 @@ class ReportNoisyMax(_Selector):
                the best of k scores by c or more with probability at most (k - 1) (2 + x) exp(-x) / 4, where x
                = rate c.
     Proof:     given the others' noise, i wins if its own exceeds a threshold; between neighbors that
-               threshold moves by at most 2 sensitivity (1 if monotone), and P(noise > t) changes by a factor
-               of at most exp(epsilon) (Dwork & Roth 2014, Claim 3.9). The arg-max is that of continuous
-               noise, compared exactly: ties have probability zero. Shortfall: the difference of two unit
-               Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
+               threshold moves by at most 2 sensitivity (1 sensitivity if monotone), and P(noise > t) changes
+               by a factor of at most exp(epsilon) (Dwork & Roth 2014, Claim 3.9). The arg-max is that of
+               continuous noise, compared exactly: ties have probability zero. Shortfall: the difference of
+               two unit Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
     """
 
     noise: str = "laplace"
@@ -205,9 +206,9 @@ class NoisyTopWithGap(_Selector):
     """Chooses the `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order,
     each with its free gap.
 
-    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the number of steps
-    by which its noisy score could be lower and still stand above the next in that order: their difference,
-    less 1 if the next comes earlier.
+    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the largest integer
+    by which its noisy score could be lower and still rank above the next in that order: their difference,
+    less 1 if the position of the next is earlier.
 
     Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for
                some j, with probability at most k (m - 1) P(Z - Z' >= c) among m candidates, Z and Z' being
@@ -350,7 +351,7 @@ def _difference_tail(scale: Fraction, m: int) -> float:
     """
     x = float(1 / scale)
     p, one_minus_p = math.exp(-x), -math.expm1(-x)
-    # where m is beyond floats: m (1 - p) <= m / scale
+    # An m beyond floats cannot be multiplied by one; m / scale is an upper bound, as 1 - p <= 1 / scale.
     distance = m * one_minus_p if m < 1 << 1000 else float(m / scale)
     return _exp_neg(m / scale) * (distance + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 

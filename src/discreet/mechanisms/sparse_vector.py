@@ -2,8 +2,8 @@
 rounds.
 
 Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
-sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: the better of them
-is taken.
+sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: by default the
+better of them is taken.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from .threshold import SparseVector, Thresholds, check_positives
 
 # The most rounds for which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
-# The factor by which optimal composition must raise e0 before it replaces the simpler rules. Not tuned, but
-# it must stay: it decides which e0 a live mechanism was charged with.
+# The factor by which optimal composition must raise e0, the epsilon of a round, before `round_epsilon` takes
+# it instead of the simpler rules. It was not tuned, but it must stay: it decides which e0 a live mechanism
+# was charged with.
 _GAIN = Fraction(1001, 1000)
 
 
@@ -38,10 +39,11 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """Return an e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit a fresh
     budget of that size.
 
-    The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal
-    composition as far as `accounting.Filter(epsilon, delta)` admits the rounds one by one, because a
-    mechanism with the price (epsilon, delta) must fit a budget of that size. Where no filter has to admit the
-    rounds, `optimal_epsilon` is larger.
+    It is the larger of the pure split epsilon / rounds (the larger up to some 20 rounds) and zCDP; or that of
+    optimal composition, if this is more than `_GAIN` times as large. Optimal composition is taken only as far
+    as `accounting.Filter(epsilon, delta)` admits the rounds one by one, because a mechanism with the price
+    (epsilon, delta) must fit a budget of that size; it is not tried beyond 10**6 rounds or from epsilon = 300
+    on. Where no filter has to admit the rounds, `optimal_epsilon` may be larger.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     basic composition (Dwork & Roth 2014, Theorem 3.16); `zcdp_epsilon`; `optimal_epsilon`.
@@ -70,12 +72,12 @@ def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """Return the largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon,
-    delta)-DP; but at most 1.5^4 times the e0 of the pure split and of zCDP, beyond which none is searched (a
-    larger one exists where delta is large beside epsilon, such as delta 0.01 with epsilon 0.001).
+    """Return the largest e0, to a relative 1e-9, for which `rounds` e0-DP mechanisms in sequence are
+    (epsilon, delta)-DP; but at most 1.5^4 times the e0 of the pure split and of zCDP, beyond which none is
+    searched (a larger one exists where delta is large beside epsilon, such as delta 0.01 with epsilon 0.001).
 
-    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds the result is
-               that of the simpler two.
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond 10**6 rounds, and from epsilon =
+               300 on, the result is the larger of `pure_epsilon` and `zcdp_epsilon`.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3, by
                `accounting.composition.optimal_delta`.
     """
@@ -86,10 +88,10 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def _raise_epsilon(
     start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
 ) -> Fraction:
-    """Return the largest e0 between `start` and 1.5^4 times that for which optimal composition gives
-    (epsilon, delta) and `fits` is true; 0 if there is none."""
+    """Return the largest e0, to a relative 1e-9, between `start` and 1.5^4 times that for which optimal
+    composition gives (epsilon, delta) and `fits` is true; 0 if there is none, or none is searched."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
-    # 300 was not measured; beyond it the simpler rules are enough
+    # The limit of 300 was not measured; beyond it the simpler rules are enough.
     if rounds > _MANY or not 0 < total < 300:
         return Fraction(0)
 
@@ -111,8 +113,8 @@ def _raise_epsilon(
 
 @lru_cache(maxsize=256)
 def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """Return the largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely
-    (epsilon, delta)-DP by zCDP.
+    """Return the largest e0, to a relative 1e-9, for which zCDP proves that `rounds` e0-DP mechanisms in
+    sequence are (epsilon, delta)-DP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     e0-DP is e0^2/2-zCDP, c = `rounds` of them are rho-zCDP with rho = c e0^2/2, and with L =
@@ -164,7 +166,7 @@ def _fits_zcdp(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: in
     return rho <= epsilon and 4 * rho * log_term <= (epsilon - rho) ** 2
 
 
-# How the epsilon of a round is computed, by name. The names are stored in ledgers.
+# The functions that compute the epsilon of a round, by name. The names are stored in ledgers.
 CONSTANTS = {
     "best": round_epsilon,
     "optimal": optimal_epsilon,
@@ -189,9 +191,10 @@ class RedrawnSparseVector(Thresholds):
     textbook's: equal shares, and noise of scale sqrt(32 c ln(1/delta)) / epsilon, c = `positives`).
 
     Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event is more precise: c rounds, each of
-               them e0-DP, e0 = `round_epsilon`.
+               them e0-DP, with e0 the property `round_epsilon`.
     Proof:     up to its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are
-               in sequence, each chosen after the one before. `round_epsilon` for the total.
+               in sequence, each chosen after the one before. The total is proved at the function that
+               `constants` names in `CONSTANTS`.
     Assumes:   as `SparseVector`.
     """
 
@@ -216,15 +219,16 @@ class RedrawnSparseVector(Thresholds):
         check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
-                "the textbook's constants have no monotone, numeric or split variant. Nothing was "
-                "drawn. Use constants='best'."
+                "constants='dwork-roth' (the textbook's) has no monotone, numeric or split variant. Nothing "
+                "was drawn. Use constants='best'."
             )
         if self.split is not None:
             object.__setattr__(self, "split", _require.listed(split=self.split))
-        self.round  # noqa: B018 - checks the rest
+        self.round  # noqa: B018 - SparseVector checks the other fields
 
     @property
     def round_epsilon(self) -> Fraction:
+        """e0, the epsilon of one round; only for `constants="best"` by the function of the same name."""
         return CONSTANTS[self.constants](self.epsilon, self.delta, self.positives)
 
     @property

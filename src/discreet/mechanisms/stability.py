@@ -2,9 +2,9 @@
 token FAIL (None).
 
 A stable function says how many people would have to change before its answer (or how far it can move) could
-change. That distance moves by at most one between neighbors, so it can be tested privately; a value that is
-released after a passed test breaks the guarantee with probability at most delta. A failed test releases None
-and nothing else, not even why.
+change. That distance moves by at most one between neighbors, so it can be tested privately; a value that one
+person can change passes the test with probability at most delta. A failed test releases None and nothing
+else, not even why.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StableMedian:
 
     Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more
                than `bound`, and moves by at most 1 between neighbors, under every relation.
-    Proof:     the lemma in `_order`: `distance` is min{k : A_k > bound}, with A_k as defined there.
+    Proof:     the lemma in `mechanisms._order`: `distance` is min{k : A_k > bound}, with A_k as there.
     Assumes:   one row per unit.
     """
 
@@ -114,7 +114,7 @@ class StableMedian:
             raise InvalidInput(
                 f"the bound of {bound} steps is no less than the whole range of column "
                 f"{self.column!r} ({grid.high - grid.low} steps): "
-                f"nothing needs to be tested. Propose less."
+                f"nothing needs to be tested. Propose a smaller bound."
             )
 
     def value(self, source: Source) -> int:
@@ -133,8 +133,8 @@ class StableMedian:
 class TrustedStable:
     """Computes the steward's own function and its distance.
 
-    `function` returns the value of a source, `how_far` its distance for a bound (see `Stable`). There is no
-    JSON description: it is charged every time, and never served from the store.
+    `function` returns the value of a source, `how_far` its distance for a bound (see `Stable`). It has no
+    JSON description, so an earlier release is never repeated for free: each is charged.
 
     An exception would be a release of its own, so none is passed on: a value that raises is None, a distance
     that raises is 0.
@@ -205,7 +205,7 @@ class DistanceToInstability:
         probability `confidence`.
 
         Proof: the noise is below -t with probability q^(t+1) / (1+q), q = exp(-epsilon). With continuous
-               noise it would be (ln(1/delta) + ln(1/beta)) / epsilon, beta = 1 - confidence.
+               noise the number would be (ln(1/delta) + ln(1/beta)) / epsilon, beta = 1 - confidence.
         """
         return self.reach + _noise_bound(self._scale, confidence)
 
@@ -311,8 +311,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 
 def check_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse an epsilon or a delta out of range. The limits of epsilon are beyond any use; they were not
-    measured."""
+    """Refuse an epsilon or a delta out of range. The limits of epsilon, 1e-12 and 1e6, are beyond any use,
+    and were not measured."""
     _require.positive(epsilon=epsilon)
     if not 1e-12 <= epsilon <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")

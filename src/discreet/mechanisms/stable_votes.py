@@ -1,4 +1,4 @@
-"""Labellers that release the exact plurality of teachers' votes where it is stable, and nothing otherwise.
+"""Aggregators that release the exact plurality of teachers' votes where it is stable, and nothing otherwise.
 
 The distance to instability of a plurality is the number of votes that can change before another class could
 win. Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101: M_stab tests this distance for every question and
@@ -32,8 +32,8 @@ _DIGITS = 24
 
 
 def distance(counts: Counts) -> int:
-    """Return a number of votes that can move without a change of the plurality; 0 where one vote may change
-    it.
+    """Return the largest number of votes that can move without a change of the plurality: the distance to
+    instability, 0 where one vote may change it.
 
     Guarantee: moves by at most 1 when one vote moves, and is 0 on both sides of a change of the plurality.
     Proof:     as `StableMode` under replace. Let i be the plurality, j another class, n_i and n_j their
@@ -95,7 +95,7 @@ class StableVotes:
         )
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes at which a question is answered, exactly, with this probability."""
+        """Return a lead in votes at which a question is answered with probability `confidence`."""
         _require.open_probability(confidence=confidence)
         noise_bound = certified.laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
@@ -144,7 +144,7 @@ class SampledVotes:
     overlap: int
 
     def __post_init__(self) -> None:
-        self._stable  # noqa: B018 - checks the rest
+        self._stable  # noqa: B018 - StableVotes checks the other fields
         _require.integer(overlap=self.overlap, at_least=1)
 
     @classmethod
@@ -163,7 +163,7 @@ class SampledVotes:
         return self._stable.reach
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return the lead in votes at which a question is answered, exactly, with this probability."""
+        """Return a lead in votes at which a question is answered with probability `confidence`."""
         return int(self.overlap) * (self._stable.lead(confidence, classes) + 2)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -187,7 +187,8 @@ class SparseVotes:
     """Answers stable questions with the exact plurality, at no cost; refuses unstable ones, and halts at the
     `failures`-th refusal (M_svec).
 
-    `constants` is that of `StableSparseVector`.
+    With `constants=None` one noisy threshold is kept throughout; otherwise a new one is drawn after each
+    refusal, and `constants` names the rule for the epsilon of a round, as in `StableSparseVector`.
 
     Guarantee: (epsilon, delta)-DP for all questions together.
     Proof:     that of `StableSparseVector`, with the function `distance`, which moves by at most 1 when one
@@ -202,7 +203,7 @@ class SparseVotes:
     constants: str | None = None
 
     def __post_init__(self) -> None:
-        self._vector  # noqa: B018 - checks everything
+        self._vector  # noqa: B018 - StableSparseVector checks all fields
 
     @classmethod
     def for_privacy(cls, epsilon: Real, delta: float, queries: int, *, failures: int) -> SparseVotes:
@@ -216,7 +217,8 @@ class SparseVotes:
 
     @property
     def _vector(self) -> StableSparseVector:
-        """Return the sparse vector that decides which votes are stable."""
+        """The sparse vector whose checks, threshold and noise are used here. It reads no table, so its public
+        facts are empty."""
         return StableSparseVector(
             public=Public(),
             epsilon=self.epsilon,
@@ -267,9 +269,10 @@ def _answer_vote(state: State, counts: Counts, passed: bool) -> tuple[State, Vot
 
 
 def _fixed_digits(number: int) -> str:
-    """Return a number as text, with as many digits as any other.
+    """Return a number as text of `_DIGITS` characters.
 
-    A number of more than 23 digits is clamped; at scales below 10^19 that has a probability below 2^-1000.
+    A number of more than 23 digits is clamped; noise of a scale below 10^19 causes that with a probability
+    below 2^-1000.
     """
     largest = 10 ** (_DIGITS - 1) - 1
     return f"{min(max(number, -largest), largest):+0{_DIGITS}d}"

@@ -2,9 +2,9 @@
 them.
 
 A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
-exact integer whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities
-are for a unit of one row; many rows per person are bounded by `discreet.query` first. All three neighbor
-relations are covered, each with its own sensitivity.
+exact integer: no order, size or contents of the table makes it wrap or raise. Sensitivities are for a unit of
+one row (but `Trusted` has the steward's own); many rows per person are bounded by `discreet.query` first. All
+three neighbor relations are covered, each with its own sensitivity.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
     """Return the l1 sensitivity of a count, a histogram, or a sum of integers in [lower, upper], as textbooks
-    list it.
+    list it; with `nullable=False`, where a missing value counts as the lower bound.
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -82,8 +82,8 @@ def require_rows(public: Public) -> None:
         )
 
 
-class _OneRow:
-    """Gives a statistic the defaults: its result is a single number, in steps of 1."""
+class _Defaults:
+    """Gives a statistic its defaults: the result is a single number, in steps of 1."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class _OneRow:
 
 @described("mechanisms.Count")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count(_OneRow):
+class Count(_Defaults):
     """Counts the rows.
 
     Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not
@@ -119,7 +119,7 @@ class Count(_OneRow):
 
 @described("mechanisms.CountNonNull")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountNonNull(_OneRow):
+class CountNonNull(_Defaults):
     """Counts the rows that have a value in `column`; NaN and infinities count as missing.
 
     Guarantee: one row moves it by at most 1, under every relation.
@@ -129,7 +129,7 @@ class CountNonNull(_OneRow):
     column: str
 
     def rehearse(self, source: Source) -> None:
-        """Refuse a column that the table does not have; the schema need not declare it, so it cannot tell."""
+        """Refuse a column that the table does not have. The schema cannot tell: it need not declare it."""
         require_columns(source, self.column)
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -145,7 +145,7 @@ class CountNonNull(_OneRow):
 
 @described("mechanisms.PowerSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerSum(_OneRow):
+class PowerSum(_Defaults):
     """Sums (g - center)**power over rows, g being the value of `column` in whole steps of `grid`: an exact
     integer.
 
@@ -187,15 +187,14 @@ class PowerSum(_OneRow):
             ends[0] = 0
         if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
             raise InvalidInput(
-                f"power {self.power} of column {self.column!r} exceeds 2**62 in steps of "
-                f"{self.grid}. Nothing was read. "
-                f"Choose a larger step."
+                f"(value - center)**{self.power} of column {self.column!r} may exceed 2**62 in steps of "
+                f"{self.grid}. Nothing was read. Choose a larger step."
             )
         return ends[0], ends[1]
 
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)
-        self.range(source.public)
+        self.range(source.public)  # refuses powers that 64 bits cannot hold
         return _scalar(sum(arrow_columns.exact_sum(part) for part in contributions(self, source)))
 
 
@@ -234,7 +233,7 @@ def SumOfSquares(
 
 @described("mechanisms.Histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram(_OneRow):
+class Histogram(_Defaults):
     """Counts the rows in each declared category of `column`, or in each bin between public `edges`.
 
     Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first,
@@ -255,13 +254,13 @@ class Histogram(_OneRow):
     def length(self, public: Public) -> int:
         if self.edges is None and isinstance(public.fact(self.column), Bounds):
             raise InvalidInput(
-                f"column {self.column!r} is a number: say where its bins begin and end, such as "
-                f"edges=(0, 18, 65, 100)."
+                f"column {self.column!r} is a number: give the ends of its bins, such as edges=(0, 18, 65)."
             )
         return len(public.categories(self.column).values) if self.edges is None else len(self.edges) - 1
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
+        # A missing value is in none of the categories.
         nullable = self.edges is None or public.bounds(self.column).nullable
         l1 = implied_sensitivity("histogram", public.neighbors, nullable=nullable)
         return Sensitivity(linf=1, l0=min(l1, self.length(public)))
@@ -269,7 +268,7 @@ class Histogram(_OneRow):
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)
         length = self.length(source.public)
-        total = np.zeros(length + 1, np.int64)
+        total = np.zeros(length + 1, np.int64)  # the first entry is for rows in no bin
         for array in arrow_columns.each(source, self.column):
             total += np.bincount(self._bins(array, source.public) + 1, minlength=length + 1)
         return total[1:]
@@ -287,7 +286,7 @@ class Histogram(_OneRow):
 
 @described("mechanisms.CountsBelow")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountsBelow(_OneRow):
+class CountsBelow(_Defaults):
     """Counts, for each public threshold, the rows whose clipped value is below it: a cumulative histogram.
 
     Guarantee: one row moves each entry by at most 1, under every relation; all entries may move together.
@@ -305,7 +304,7 @@ class CountsBelow(_OneRow):
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
-        public.bounds(self.column)
+        public.bounds(self.column)  # refuses a column without bounds
         return Sensitivity(linf=1, l0=len(self.thresholds))
 
     def __call__(self, source: Source) -> Integers:
@@ -322,8 +321,8 @@ class CountsBelow(_OneRow):
 
 @described("mechanisms.Stack")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack(_OneRow):
-    """Joins several statistics to one vector, in order, to get noise together. They must share one grid.
+class Stack(_Defaults):
+    """Joins several statistics into one vector, in order, for one noise. They must have the same `step`.
 
     Guarantee: norms of the parts add up (l0, l1, squared l2); l-infinity is the largest.
     Proof:     the entries are disjoint, and one row may move all parts.
@@ -337,8 +336,8 @@ class Stack(_OneRow):
         for part in self.parts:
             if not is_statistic(part):
                 raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")
-        # The step of any other statistic may depend on public facts, so `step_for` compares those.
-        fixed = {step_of(part) for part in self.parts if isinstance(part, _OneRow)}
+        # The step of a statistic from elsewhere may depend on public facts; `step_for` compares all steps.
+        fixed = {step_of(part) for part in self.parts if isinstance(part, _Defaults)}
         if len(fixed) > 1:
             raise _different_grids()
 
@@ -370,10 +369,10 @@ class Stack(_OneRow):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trusted(_OneRow):
+class Trusted(_Defaults):
     """Runs the steward's own Python function of the source, with the sensitivity the steward vouches for.
 
-    It has no JSON description: it is charged every time, and never served from the store.
+    It has no JSON description, so an earlier release is never repeated for free: each is charged.
 
     Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed`
              between neighbors under the relation of the public facts it is used with. Nothing here can check
@@ -407,7 +406,8 @@ def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
 
 def _different_grids() -> InvalidInput:
     return InvalidInput(
-        "the stacked statistics are on different grids. Nothing was read. Give each its own noise."
+        "the stacked statistics are on different grids: their steps differ. Nothing was read. Give each "
+        "its own noise."
     )
 
 

@@ -1,11 +1,11 @@
-"""Which questions have an answer above a threshold? Only the few that do are paid for; all the others are
-free.
+"""Which questions have a value above a threshold? The noise grows with the number of answers "above" (the
+positives), not with the number of questions.
 
 A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole
-price is paid at the start, and after the promised number of positives the mechanism halts for good.
+price is paid at the start, and after a declared number of positives the mechanism halts for good.
 `SparseVector` keeps one noisy threshold throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is
-the textbook's single positive. With hundreds of positives, `RedrawnSparseVector` (in `sparse_vector`) needs
-less noise, for a delta.
+the textbook's mechanism with a single positive. With hundreds of positives, `RedrawnSparseVector` (in
+`mechanisms.sparse_vector`) needs less noise, and is (epsilon, delta)-DP.
 
 Values are integers, noise is discrete Laplace, and the comparison is noisy value >= noisy threshold.
 """
@@ -36,13 +36,12 @@ from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, l
 State = dict[str, int]
 
 
-# The tags "mechanisms.Answer" and "mechanisms.Entry" are stored in ledgers and must stay.
+# The tags, former names of the next two classes, are stored in ledgers and must stay.
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:
-    """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if
-    that was paid for; and the `gap` between the noisy value and the noisy threshold, if that was asked
-    for."""
+    """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if it
+    was paid for; and the `gap` between noisy value and noisy threshold, if it was asked for."""
 
     above: bool
     value: int | None = None
@@ -76,11 +75,12 @@ class Component:
         return step_of(self.statistic, public)
 
     def length(self, public: Public) -> int | None:
+        """Return None, as the value is a single number; refuse a statistic without such an entry."""
         length = length_of(self.statistic, public)
         if length is None or self.index >= length:
             raise InvalidInput(
-                f"entry {self.index} was asked of a statistic with {length or 1} entries. Nothing was "
-                f"drawn or released."
+                f"there is no entry {self.index} (the first is 0): the value of the statistic is "
+                f"{'one number' if length is None else f'of length {length}'}. Nothing was drawn or released."
             )
         return None
 
@@ -94,18 +94,19 @@ class Component:
 
 def moves_up(question: Any, public: Public) -> bool:
     """Return whether a unit can only ever add to the value, so that between two neighbors all such questions
-    move the same way.
+    move the same way. It is for add_remove and zero_out only: the callers refuse replace themselves.
 
-    True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's
-    own statistic may say so itself with `monotone`: an attribute, or a function of the public facts.
+    It is true of counts and of sums of values that are never negative; but for sums, bins and `CountsBelow`
+    not under zero_out where a missing value counts as the lower bound. A steward's own statistic may have an
+    attribute `monotone`: True, or a function of the public facts that returns True.
     """
     if isinstance(question, Component):
         return moves_up(question.statistic, public)
     if isinstance(question, Histogram) and question.edges is None:
         return True
     if isinstance(question, PowerSum | Histogram | CountsBelow):
-        # where a missing value counts as the lower bound, blanking a row may add to a sum, or move it to
-        # another bin
+        # Where a missing value counts as the lower bound, blanking a row may raise a sum, or move the row to
+        # another bin.
         blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
         return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
     declared = getattr(question, "monotone", False)
@@ -190,13 +191,12 @@ class Thresholds:
         if sensitivity > self.sensitivity:
             raise InvalidInput(
                 f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
-                f"Nothing was drawn or released."
+                f"Nothing was drawn or released. Buy a mechanism with sensitivity={sensitivity}."
             )
         if monotone and not moves_up(question, self.public):
             raise Unsupported(
-                f"{type(question).__name__} is not known to be monotone, and this was priced for "
-                f"monotone questions only. "
-                f"Nothing was drawn or released. Use monotone=False."
+                f"{type(question).__name__} is not known to be monotone, and this mechanism was priced for "
+                f"monotone questions only. Nothing was drawn or released. Buy one with monotone=False."
             )
 
     def _check_state(self, state: Any) -> State:
@@ -218,7 +218,7 @@ class Thresholds:
         if self.questions is not None and state["asked"] >= self.questions:
             raise Halted(
                 f"all {self.questions} declared questions were asked, so this has halted for good. "
-                f"Nothing was drawn or released."
+                f"Nothing was drawn or released. Buy a new one."
             )
         return state
 
@@ -241,19 +241,19 @@ class Thresholds:
         return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
-        """Return alpha: except with probability 1 - confidence, no noise on a threshold plus noise on a
-        compared value exceeds it, out of so many `comparisons` and `thresholds`. Half of the probability is
-        for each of the two kinds of noise."""
+        """Return alpha such that, with probability `confidence`, |noise on a threshold| + |noise on a value|
+        <= alpha for all of so many `thresholds` and `comparisons`. Each of the two kinds of noise may fail
+        with half of 1 - confidence, which a union bound divides among its draws."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
-        # P(|X| >= m) = 2 P(X >= m), and an integer below m is at most m - 1
+        # `laplace_quantile(scale, p)` is the least m with P(X >= m) <= p; P(|X| >= m) = 2 P(X >= m).
         rho = certified.laplace_quantile(threshold_scale, half / (2 * thresholds)) - 1
         nu = certified.laplace_quantile(query_scale, half / (2 * comparisons)) - 1
         return rho + nu
 
     def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
-        """Return the error of the released value, or of the comparison where no value is released."""
+        """Return a function of the confidence: the error of the released value, else of the comparison."""
         numeric_scale = self.scales[2]
         if answer.value is not None and numeric_scale is not None:
             scale = numeric_scale
@@ -278,13 +278,13 @@ class SparseVector(Thresholds):
     "above": the sparse vector technique.
 
     Options: `numeric` also releases a noisy value of each positive; `gap` releases, for free, how far its
-    noisy value was above the noisy threshold; `monotone` needs half the noise, and is for questions whose
-    values all move the same way (`moves_up`), such as counts; `split` gives the shares of epsilon for the
-    threshold, the comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3)
-    with c = `positives`, or 1 : c^(2/3) if monotone, which minimizes the variance of the comparison (Lyu, Su
-    & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon. Values are in the integer units
-    of the statistic. `questions`, the most that will be asked, is needed for `error` only; it halts after so
-    many.
+    noisy value was above the noisy threshold; `monotone` halves the noise on the comparisons (at the same
+    share), and is for questions whose values all move the same way (`moves_up`), such as counts; `split`
+    gives the proportions in which epsilon is divided between the threshold, the comparisons and, if
+    `numeric`, the values. By default the first two are as 1 : (2c)^(2/3) with c = `positives`, or 1 : c^(2/3)
+    if monotone, which minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section
+    4), and if `numeric`, the values get half of epsilon. Values are in the integer units of the statistic.
+    `questions` is needed for `error` only; if it is given, the mechanism halts after so many questions.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
     Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity, T the threshold. Noise: rho of
@@ -295,7 +295,7 @@ class SparseVector(Thresholds):
                "Below", value + nu < T + z, implies "below" on the neighbor, whose value is at most D larger
                and whose threshold is D larger: its probability does not fall. "Above with gap g" is nu = T +
                z + g - value; both shifts together move the right side by 0 to 2D, so its probability grows at
-               most by e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There
+               most by e^(2D e2/(2cD)) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There
                are at most c of them; each released value costs e3/c. Monotone: if all values are larger on
                the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at
                most D); if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer
@@ -331,10 +331,7 @@ class SparseVector(Thresholds):
             _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
         if self.monotone:
             require_relation(
-                self.public.neighbors,
-                ADD_REMOVE,
-                ZERO_OUT,
-                what="that all questions move the same way (monotone)",
+                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move one way (monotone)"
             )
 
     @property
@@ -357,12 +354,12 @@ class SparseVector(Thresholds):
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return alpha: with probability `confidence`, every "above" has a value of at least T - alpha and
-        every "below" one below T + alpha, T being the threshold.
+        """Return alpha: with probability `confidence`, every question answered "above" has a value
+        of at least T - alpha and every one answered "below" a value below T + alpha, T being the threshold.
 
-        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or
-               some of the noise on the declared questions, is larger than its part of alpha with probability
-               at most 1 - confidence, half each.
+        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails. alpha is the sum of a bound for
+               the noise on the threshold and one for the noise on all declared questions; each of the two
+               fails with probability at most (1 - confidence) / 2.
         """
         return self._accuracy(confidence, self._declared_questions(), 1)
 
@@ -374,8 +371,8 @@ class AboveThreshold:
     2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
 
     Guarantee: epsilon-DP.
-    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its
-               default shares are better.)
+    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (The
+               default shares of `SparseVector` need less noise.)
     Assumes:   as `SparseVector`.
     """
 
@@ -413,8 +410,8 @@ class AboveThreshold:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return alpha of `SparseVector.error`; at most 1 more than the 8 (ln k + ln(2/beta)) D / epsilon of
-        Dwork & Roth's Theorem 3.24, for k `questions` and beta = 1 - confidence."""
+        """Return alpha of `SparseVector.error`; at most 1 more than 8 D (ln k + ln(2/beta)) / epsilon, the
+        alpha of Dwork & Roth's Theorem 3.24 for k = `questions` and beta = 1 - confidence."""
         return self._vector.error(confidence)
 
 
@@ -435,7 +432,7 @@ def _shares(
 
 
 def check_positives(positives: Any) -> None:
-    """Refuse a number of positives that is no integer, or beyond any use (10**12 was not measured)."""
+    """Refuse a number of positives that is no integer, or above 10**12: beyond any use, but not measured."""
     _require.integer(positives=positives, at_least=1)
     if positives > 10**12:
         raise _require.fail("positives", positives, "at most 10**12")
@@ -446,6 +443,7 @@ def number(value: Any) -> int:
     array = arrow_columns.integers(value)
     if array.size != 1:
         raise InvalidInput(
-            "a question must have a single number as its value. Nothing was drawn or released."
+            "a question must have a single number as its value. Nothing was drawn or released. Ask for one "
+            "Component of it."
         )
     return int(array.reshape(-1)[0])

@@ -7,7 +7,8 @@ before the first. Whatever an aggregator releases is a function of noisy counts,
 the noisy count of the winner, which shows how far teachers agree, costs nothing more.
 
 LNMax: Papernot et al. 2017, arXiv:1610.05755. GNMax, Confident- and Interactive-GNMax: Papernot et al. 2018,
-arXiv:1802.08908. The labellers that release exact answers of stable questions are in `stable_votes`.
+arXiv:1802.08908. The aggregators that release the exact winner of a clear vote are in
+`mechanisms.stable_votes`.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ class Aggregator(Protocol):
     """Turns votes into labels, for a price that is fixed beforehand.
 
     `queries` is the largest number of questions that it answers or refuses. `lead` returns by how many votes
-    a class must lead to be the answer with probability `confidence`. `prediction` is the student's, which
-    only `InteractiveGNMax` needs. The state is JSON-able, with the public counters "asked" and "answered";
-    all else in it is secret, and of the same length for all values.
+    a class must lead to be the answer with probability `confidence`, under the conditions that each
+    aggregator states. `prediction` is the student's, which only `InteractiveGNMax` needs. The state is
+    JSON-able, with the public counters "asked" and "answered"; all else in it is secret, and of the same
+    length for all values.
     """
 
     @property
@@ -71,7 +73,8 @@ class Aggregator(Protocol):
 
 
 def check_open(aggregator: Any, state: State) -> None:
-    """Refuse a question beyond those that were paid for."""
+    """Refuse a question beyond those that were paid for. Besides `queries`, an aggregator may limit its
+    `answers`, or its refusals (`failures`)."""
     answers = getattr(aggregator, "answers", aggregator.queries)
     failures = getattr(aggregator, "failures", None)
     refused = state["asked"] - state["answered"]
@@ -121,8 +124,8 @@ class LNMax:
         return noise.repeated(2 * int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead in votes that noise leaves in place with probability `confidence`, because no noise
-        exceeds half of it."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`, because no
+        count has noise of more than half of it."""
         _require.open_probability(confidence=confidence)
         _require.integer(classes=classes, at_least=2)
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
@@ -262,11 +265,12 @@ class ConfidentGNMax:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractiveGNMax:
     """Answers as GNMax only where teachers disagree enough with the student's own prediction; where they do
-    not, and the student is `confident`, its own prediction is the answer; else refuses.
+    not, and the student gives a class a probability above `confident`, that class is the answer; else
+    refuses.
 
-    A question comes with the student's probabilities of each class. The largest difference, over classes,
-    between the count and the count that the student expects (its probability times the number of teachers,
-    rounded down) is compared with the threshold.
+    A question comes with the student's probability of each class. The largest difference, over classes,
+    of the count minus the count that the student expects (its probability times `teachers`, their number,
+    rounded down) is compared, with noise, with the threshold.
 
     Guarantee: as `ConfidentGNMax`.
     Proof:     the student's prediction is public, and the same on both neighbors: a moved vote changes the
@@ -282,6 +286,7 @@ class InteractiveGNMax:
     queries: int
     answers: int
     confident: float = 0.9
+    # by default the number of teachers in the paper of 2017
     teachers: int = field(default=250)
 
     def __post_init__(self) -> None:
@@ -302,7 +307,8 @@ class InteractiveGNMax:
         ratio: float = 3.75,
         confident: float = 0.9,
     ) -> InteractiveGNMax:
-        """Return the least noise with which all checks and answers cost at most (epsilon, delta)."""
+        """Return the least noise with which all checks and answers cost at most (epsilon, delta). `ratio` is
+        that of `ConfidentGNMax.for_privacy`."""
         settings = _calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio)
         return cls(**settings, confident=confident, teachers=teachers)
 
@@ -349,14 +355,15 @@ def two_counts(variance: Real, neighbors: Neighbors) -> Event:
 
 
 def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
-    """Return the lead that discrete Gaussian noise on every count leaves with this probability.
+    """Return a lead in votes that discrete Gaussian noise on every count leaves in place with probability
+    `confidence`.
 
     Proof: the noise of two counts differs by g or more with probability at most Phi(-(g - 2) / (sigma sqrt
            2)), see `vote_cost.answer_votes`; a union bound over the classes - 1 others.
     """
     _require.open_probability(confidence=confidence)
     _require.integer(classes=classes, at_least=2)
-    # of the lower tail, as 1 less the probability of the upper one may round to 1
+    # The quantile is that of the lower tail: for the upper one, 1 minus a small probability may round to 1.
     reach = -NormalDist().inv_cdf((1 - float(confidence)) / (classes - 1))
     return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * reach * (1 + 1e-9)))
 
@@ -402,7 +409,8 @@ def _confident_event(aggregator: Any, neighbors: Neighbors) -> Event:
 def _calibrate_confident(
     cls: Any, epsilon: float, delta: float, queries: int, answers: int, threshold: int, ratio: float
 ) -> dict[str, Any]:
-    """Return the fields of the aggregator `cls` with the least noise that costs at most (epsilon, delta)."""
+    """Return the fields of the aggregator `cls` with the least noise, of sigma 0.5 to 10**6, that costs at
+    most (epsilon, delta); fields that do not enter the price are left out."""
     _require.positive(ratio=ratio)
 
     def settings(sigma: float) -> dict[str, Any]:
