@@ -23,7 +23,7 @@ from .price import Noise
 
 # Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
-# Groups whose draws are held in memory at a time: 32 MB per number. Not tuned.
+# Groups whose draws are held in memory at a time: `DRAWS` floats each, 32 MB per measure. Not tuned.
 CHUNK = 10_000
 
 
@@ -181,17 +181,17 @@ def _floats_or_none(values: Any) -> list[Any]:
 
 def _rows_in_order(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
     """Return the indices of the groups that pass HAVING, in the order of ORDER BY, after OFFSET and LIMIT."""
-    rows = list(range(size))
+    groups = list(range(size))
     if plan.having is not None:
         passes = _broadcast(value(plan.having, keys, values), size) == 1.0
-        rows = [r for r in rows if passes[r]]
+        groups = [g for g in groups if passes[g]]
     # Sorting is stable, so that the first key of ORDER BY must be sorted by last. Missing values come last.
     for expression, descending in reversed(plan.order):
         by = _broadcast(value(expression, keys, values), size)
-        present = [r for r in rows if not _absent(by[r])]
-        absent = [r for r in rows if _absent(by[r])]
-        rows = sorted(present, key=lambda r: by[r], reverse=descending) + absent
-    return rows[plan.offset :][: plan.limit]
+        present = [g for g in groups if not _absent(by[g])]
+        absent = [g for g in groups if _absent(by[g])]
+        groups = sorted(present, key=lambda g: by[g], reverse=descending) + absent
+    return groups[plan.offset :][: plan.limit]
 
 
 def _absent(v: Any) -> bool:
@@ -265,7 +265,7 @@ def _simulate_deviations(
     # A fixed seed, so that the same answer always shows the same deviations. No privacy depends on it: the
     # measures have their private noise already.
     random = np.random.default_rng(0)
-    samples: list[list[Any]] = [[] for _ in outputs]
+    deviations: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
         released = [np.asarray(m, dtype=float)[part] for m in measures]
@@ -280,11 +280,11 @@ def _simulate_deviations(
             values = np.broadcast_to(
                 np.asarray(value(plan.outputs[i][1], part_keys, drawn), dtype=float), shape
             )
-            samples[index].append(_spread(values))
-    return [np.concatenate(parts) for parts in samples]
+            deviations[index].append(_standard_deviation(values))
+    return [np.concatenate(parts) for parts in deviations]
 
 
-def _spread(values: Any) -> Any:
+def _standard_deviation(values: Any) -> Any:
     """Return the standard deviation of each column, over the draws that are not NaN; NaN if these are at most
     half of all draws."""
     present = ~np.isnan(values)
