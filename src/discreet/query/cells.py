@@ -271,7 +271,7 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     if not all(computable(_replace_column(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
-    # keys that are computed from days or texts are not looked at more closely
+    # Keys that are computed from days or texts are not analyzed, nor are other marks of their column.
     if domain.kind in (Kind.DATE, Kind.TEXT) and any(
         mark.expression != column and mark.values for mark in marks
     ):

@@ -223,7 +223,7 @@ class Compiler:
         if isinstance(fact, Bounds) and isinstance(x, Column):
             raw = name(f"{x.name}r")
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
-            # whole numbers are added up as they are, and their sum is multiplied by the steps in 1
+            # whole numbers are added up as they are, and their sum is multiplied by 1 / step
             if kind == "integer" and whole_ends and step <= 1:
                 largest = max(abs(int(fact.lower)), abs(int(fact.upper)))
                 return Argument(clipped_integer(raw, fact), int(1 / step), largest)

@@ -56,7 +56,7 @@ class Measure:
     `kind`: rows, present (rows where `expression` is not NULL), units, distinct (different values), sum, or
     square (a sum of squares). `step`: the step of the grid. One row adds an integer in [low, high]: its value
     in steps minus `center`, or the square of that. One unit adds at most `Bounding.rows` times as much to a
-    group.
+    group, and to a count of units 1.
 
     `scaled`: the rows of a unit that has more than `Bounding.rows` count less each (for averages), instead of
     the unit's total being clipped (for sums). Scaled amounts are integers in parts of a step,
@@ -307,8 +307,8 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
     if not plan.many:
         return Bounding(rows=1, groups=1)
     # these count a unit once, or for mode and top as often as `unit_rows` says, by default once
-    only_units = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
-    if unit_rows is None and not only_units:
+    once_by_default = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
+    if unit_rows is None and not once_by_default:
         raise InvalidInput(
             "one person may have several rows here, and it is not declared how many of them may "
             "count. Nothing was read or charged. "

@@ -193,7 +193,7 @@ def _half_away(a: Any, digits: Any = 0) -> Any:
     whole = np.trunc(scaled)
     rounded = whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0.0)
     result = rounded / unit if decimals >= 0 else rounded * unit
-    # a number whose scaled value overflows has no decimals to round
+    # where scaling overflows, the number itself: it is so large that it has no decimals
     return np.where(np.isfinite(result), result, a)
 
 

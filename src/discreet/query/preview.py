@@ -163,8 +163,8 @@ def words(
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
     unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
-    relation = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
-    lines = [f"Protects {unit}, under {relation}."]
+    neighbors = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
+    lines = [f"Protects {unit}, under {neighbors}."]
     if plan.many:
         lines.append(
             (

@@ -226,7 +226,8 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     # In the order of the weights: measures, choices, selection. Shares are rounded down, so that their sum
     # stays within epsilon.
     shares = [Fraction(_round.down(target.epsilon * divisible * w / total)) for w in shape.weights]
-    # Gaussian noise and the selection of groups get half of delta each; the only one of them gets all of it.
+    # Gaussian noise and the selection of groups get half of delta each; where only one of them is there, it
+    # gets all of delta.
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
         noises = _gaussians(shape, sum(shares[:count], Fraction(0)), delta)
@@ -293,8 +294,8 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
     selectors = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
         # A mechanism of bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4), so that k
-        # picks of epsilon/k each are epsilon²/(8k)-zCDP. Here epsilon is computed from this price, the share
-        # of one group, with a margin for the rounding of the square root.
+        # picks of epsilon/k each are epsilon²/(8k)-zCDP. This is set to the share of one group, and
+        # solved for epsilon, with a margin for the rounding of the square root.
         picks = int(choice.parameter) if choice.kind == "top" else 1
         epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
         selectors.append(_selector(shape, choice, epsilon))

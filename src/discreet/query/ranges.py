@@ -178,7 +178,7 @@ def _moments(
     """Return the range of an average, variance or standard deviation.
 
     `boxes`: the ranges of the count, of the sum of the values less `shift`, and of the sum of the squares of
-    these differences; `resolutions`: theirs; [low, high]: the range of the values.
+    these differences; `resolutions`: those of these numbers; [low, high]: the range of the values.
     """
     smallest, largest = max(boxes[0][0], 1), boxes[0][1]
     # the largest variance of values in [low, high] (Popoviciu); a sample variance is at most twice as large
@@ -228,9 +228,10 @@ def _pairs(
     """Return the range of a covariance or correlation of x and y.
 
     `boxes`: the ranges of the count, of the sums of x, of y and of x y, and for a correlation of x² and y²,
-    where x and y are relative to the middles of their ranges; `resolutions`: theirs; `shifts`: of the
-    sums of x, y and x y what was subtracted from each summand (covariances depend on that of x y only).
-    `largest_x`, `largest_y`: half the widths of the ranges, and so the largest standard deviations.
+    where x and y are relative to the middles of their ranges; `resolutions`: those of these numbers;
+    `shifts`: what was subtracted from each summand in the sums of x, y and x y (covariances depend on the
+    shift of x y only). `largest_x`, `largest_y`: half the widths of the ranges, and so the largest standard
+    deviations.
 
     Each mean lies between the ratios at the corners of its two ranges. The covariance is the mean product
     minus the product of the means, and at most largest_x largest_y; a correlation is at most 1.
@@ -259,7 +260,8 @@ def _pairs(
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
     if function == "covar_pop":
         return _number(*covariance)
-    # x and y are relative to the middles of their ranges, so that these are [-m, m]; a variance has no shift
+    # x and y are relative to the middles of their ranges, so that these are [-m, m]. No shift changes a
+    # variance.
     variances = [
         _moments(
             "var_pop",

@@ -26,8 +26,8 @@ from .scope import SCHEMAS, Scope
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
-# The most tables and sub-queries of one statement, which bounds the time of planning and of the join. As
-# `Relations.count` has it: a sub-query with GROUP BY or DISTINCT counts twice. Not tuned.
+# The most tables and sub-queries of one statement, which bounds the time of planning and of the join. It is
+# compared with `Relations.count`, in which a sub-query with GROUP BY or DISTINCT counts twice. Not tuned.
 MAX_TABLES = 16
 # the columns of each table, by its alias
 Tables = dict[str, dict[str, Expr]]
@@ -81,7 +81,8 @@ class Relations:
             if other_alias.lower() in (other_name.lower() for other_name in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
             # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Beside a RIGHT JOIN the condition stays in
-            # WHERE, which applies after that join: inside, the join would bring back the rows it drops.
+            # WHERE, which applies after that join: as part of an earlier join it would drop rows that the
+            # RIGHT JOIN brings back.
             conditions: list[Node] = []
             if not (has_right_join or join.args.get("on") or join.args.get("using") or join.args.get("side")):
                 both = Scope({**tables, other_alias: other.columns})
@@ -175,7 +176,8 @@ class Relations:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
         unit = f"{prefix}u" if scan.private else None
-        # the columns that equal the unit: none where a row is the unit, so that a unit has one row
+        # the columns that equal the unit: none where a row is the unit, so that `many`, the last argument of
+        # `Relation`, is false
         unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
         return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
 
@@ -189,7 +191,7 @@ class Relations:
         ):
             raise refuse(
                 select,
-                f"the {len(names)} names after the sub-query need as many columns in its SELECT, and no *",
+                f"{len(names)} names after a sub-query need at least as many columns in its SELECT, and no *",
                 "Name the columns in its SELECT instead, with AS.",
             )
         old = list(relation.columns)

@@ -1,9 +1,9 @@
 """Computes the answer from noisy measures: formulas of aggregates, expressions over them, HAVING, ORDER BY
 and LIMIT. All of it is post-processing, which costs no privacy.
 
-A measure is an integer per group with noise (`measures`); `direct` outputs are one measure, others are
-derived from several. Standard deviations of derived outputs are simulated by drawing noise around the noisy
-measures: nothing exact is used.
+A measure is an integer per group with noise (`measures`); `direct` outputs are one measure as it is,
+and derived outputs any other expression over measures. Standard deviations of derived outputs are simulated
+by drawing noise around the noisy measures: nothing exact is used.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: ValueDomain | None) -> Any:
     """Return an aggregate from the `values` of its measures: a count or sum itself; an average, variance or
-    deviation from the count, the sum, and the sum of squares, which are around the middle of the range. It is
-    clipped to what values in `domain` can have."""
+    deviation from the count, and the sum and the sum of squares of values less `Measure.center` (the middle
+    of the range, or 0). It is clipped to what values in `domain` can have."""
     if recipe.function in ("count", "sum"):
         return values[0]
     assert domain is not None
@@ -199,8 +199,8 @@ def _absent(v: Any) -> bool:
 
 
 def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
-    """Return the index of the measure that output `i` consists of; None if it is computed from several, or
-    from none."""
+    """Return the index of the measure that output `i` shows as it is, a count or a sum; None for any other
+    output."""
     _, expression = plan.outputs[i]
     if isinstance(expression, Output) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]

@@ -4,9 +4,10 @@ reveal something about that row).
 
 Names of columns: the table with prefix t0 has t0u, the unit of privacy as the engine has it; t0w, the unit as
 text; t0c0, t0c1, ..., the declared columns, cleaned; t0c0r, ..., the same columns raw, as the table has them,
-for sums that put a number on the grid themselves; t0i, the identity of a row where a row is the unit.
-Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m,
-t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not change.
+for sums that put a number on the grid themselves, and for group keys; t0i, the identity of a row where a row
+is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per
+unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not
+change.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def clean(x: Expr) -> Expr:
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """Return the cleaned columns that have a raw column beside them (name + "r"): numbers, and integers that
-    are declared as categories. Each with its declared fact and the engine's kind."""
+    """Return the cleaned columns that may be read raw instead (name + "r"), each with its declared fact and
+    the engine's kind: numbers with declared bounds, and integers that are declared as categories."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         return {
