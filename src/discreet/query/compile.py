@@ -65,7 +65,8 @@ from .sources import columns_of
 
 
 class Compiler:
-    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text.
+    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text. The public
+    methods return such a text; their docstrings say which rows the query has.
 
     `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, i its
     identity where the unit is a row, j the index of the group, k0, k1, ... the group keys, x0, x1, ... the
@@ -147,7 +148,7 @@ class Compiler:
 
     def histogram(self, choice: Choice) -> str:
         """Return, for each group and each candidate of a quantile, the number of rows whose value is nearest
-        to it: (group, candidate, rows)."""
+        to it: (group, index of the candidate, number of rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
@@ -184,6 +185,7 @@ class Compiler:
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
             limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
+            # "mine" are the limited counts of each unit, group and value
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
             source, total = "mine", wide_sum(name("n"))

@@ -304,11 +304,11 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
 
 def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector:
     """Return the mechanism that chooses in one group, where one unit adds, removes or replaces at most
-    `bounding.rows` rows.
+    `bounding.rows` rows: of the group for a quantile, of each value for the most common values.
 
     Quantile q = a/b: of n rows, `below` are below a candidate and `at` equal it; its score is
     -max(b below - a n, a n - b (below + at), 0), an integer (`quantiles.scores`). A row that is added or
-    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common value: the score
+    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common values: the score
     is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
     same direction (`monotone`).
     """
