@@ -193,7 +193,9 @@ def test_a_value_without_its_name_and_a_trial_without_a_budget_say_what_to_write
 def test_an_average_of_nobody_says_why_it_has_no_value():
     nobody = opened(data={name: values[:0] for name, values in DATA.items()})
     shown = {str(nobody.sql("SELECT AVG(age) AS m FROM people", epsilon=1 + i / 100)) for i in range(40)}
-    assert any("-: no value, as where too few rows count beside the noise; epsilon" in text for text in shown)
+    assert any(
+        "-: no value, as where the noise outweighs the number of rows; epsilon" in text for text in shown
+    )
 
 
 def test_notes_speak_of_group_by_and_say_what_limits_take_away():

@@ -152,7 +152,7 @@ class Aggregates:
         if q is None or not 0 < q < 1 or q.denominator > MAX_DENOMINATOR:
             raise refuse(
                 node,
-                "a quantile needs a fixed number strictly between 0 and 1",
+                "a quantile needs a fixed number strictly between 0 and 1, of at most six decimals",
                 "Ask for several quantiles one by one.",
             )
         return Aggregate("quantile", self._number(node, argument, "a quantile"), 1 - q if down else q)

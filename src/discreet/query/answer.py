@@ -36,10 +36,10 @@ class Answer(_require.NearestNames):
     `noises`: for a column that is one noisy number per row, the integer noise, and the amount that one step
     of it stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard
     deviations and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column
-    with none of them (numbers made consistent) has intervals from its deviations and `law`, the distribution
-    of the noises that it combines: normal approximations, or for "laplace" the wider of the normal and the
-    Laplace interval, which no combination of Laplace noises that was tried exceeds more often
-    (tests/query/test_workload.py).
+    with none of them (a number of `WorkloadQuery`) has intervals from its deviations and `law`, the
+    distribution of the noises that it combines: normal approximations, or for "laplace" the wider of the
+    normal and the Laplace interval, which no combination of Laplace noises that was tried exceeds more often
+    than it should (tests/query/test_workload.py).
 
     `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
     cover, in words.
@@ -157,7 +157,11 @@ class Answer(_require.NearestNames):
         if name is None or name not in errors:
             raise InvalidInput(f"no bars for column {name!r}; columns with errors: {', '.join(errors)}.")
         keys = (
-            [i for i, row in enumerate(zip(*self.deviations, strict=True)) if all(d is None for d in row)]
+            [
+                i
+                for i, column in enumerate(zip(*self.deviations, strict=True))
+                if all(d is None for d in column)
+            ]
             if self.rows
             else []
         )
@@ -173,8 +177,8 @@ class Answer(_require.NearestNames):
         return pa.table({name: _array(self[name]) for name in self.columns})
 
     def to_pandas(self, *, intervals: float | None = None) -> Any:
-        """Return a data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence
-        interval, `n_lower` and `n_upper`."""
+        """Return a data frame; with `intervals=0.95`, each column n that has errors is followed by two
+        more, the ends of its 95% confidence intervals: `n_lower` and `n_upper`."""
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
@@ -182,7 +186,7 @@ class Answer(_require.NearestNames):
         return pd.DataFrame(self.to_dict() if intervals is None else self._with_intervals(intervals))
 
     def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
-        """Return the columns, each followed by the lower and upper ends of its intervals."""
+        """Return the columns, each that has errors followed by the lower and upper ends of its intervals."""
         ends = self.interval(confidence)
         columns: dict[str, list[Any]] = {}
         for name in self.columns:
@@ -267,10 +271,10 @@ class Answer(_require.NearestNames):
         lines.insert(1, "  ".join("-" * w for w in widths))
         if len(self.rows) > max_rows:
             lines.append(f"... {len(self.rows) - max_rows:,} more rows: {rest}")
-        unknown = "no ±: see below" if self.notes else "no ±"
+        without_errors = "no ±: see below" if self.notes else "no ±"
         if self.rows and all(value is None for row in self.rows for value in row):
-            unknown = "-: no value, as where too few rows count beside the noise"
-        footer = f"{confidence:.0%} of errors are within ±" if errors else unknown
+            without_errors = "-: no value, as where the noise outweighs the number of rows"
+        footer = f"{confidence:.0%} of errors are within ±" if errors else without_errors
         return "\n".join([*lines, f"({footer}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property

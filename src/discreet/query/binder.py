@@ -313,9 +313,10 @@ class Binder:
         return make(op, self(argument))
 
     def date_difference(self, node: Node) -> Expr:
-        """Bind DATEDIFF in days, months or years."""
+        """Bind DATEDIFF in days, or in months or years of the calendar that begin between the two dates."""
         unit = node.args.get("unit")
         name = "day" if unit is None else str(unit.name).lower()
+        # sqlglot has the end of DATEDIFF(unit, start, end) as `this`, and the start as `expression`
         a, b = self(node.this), self(node.expression)
         a, b = as_date(a, b), as_date(b, a)
         if name == "day":
@@ -347,7 +348,7 @@ class Binder:
         high on."""
         low, high, n = (fixed_number(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
-            raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
+            raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and 1 to 100,000 buckets")
         x = self(node.this)
         share = make("/", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
         return make("clamp", make("+", make("floor", share), Literal(1)), Literal(0), Literal(n + 1))

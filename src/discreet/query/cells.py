@@ -1,5 +1,5 @@
-"""Compiles several counting queries to cells: classes of rows such that each query counts all rows of a cell
-or none.
+"""Compiles several counting queries to cells: sets of rows such that each query counts all rows of a cell or
+none.
 
 Each query counts, in each of its groups, the rows that satisfy a condition. A *mark* of a row is a group key,
 or an atom of a condition (a part of it without AND, OR and NOT); each has a few possible results, its
@@ -24,8 +24,8 @@ from .nodes import Call, Column, Expr, Literal, Output, computable, make, value,
 from .plan import Plan
 from .sources import Filtered, From, source_key
 
-# The largest number of combinations of classes that are written out: beyond it queries are refused as a
-# workload, and must be asked one by one. Not tuned.
+# The largest number of combinations of classes, before any are merged, that are written out: with more, the
+# queries are refused as a workload, and must be asked one by one. Not tuned.
 MAX_RAW = 1 << 16
 # The largest number of entries (numbers that are asked for, times combinations) of the matrix of `explicit`.
 # Not tuned.
@@ -80,9 +80,9 @@ class Family:
 class CompiledCounts:
     """Holds the marks and counts of several queries over one relation, `source` (without WHERE).
 
-    `unit`, `many`: its column of units, and whether a unit may have several rows. `groups`: pairs of marks
-    (positions) and combinations of their classes that can occur; each mark is in one pair, together with the
-    other marks of its column.
+    `unit`, `many`: its column of units, and whether a unit may have several rows. `mark_groups`: pairs of
+    some marks (positions) and the combinations of their classes that can occur; each mark is in one pair,
+    together with the other marks of its column.
     """
 
     source: From
@@ -92,7 +92,7 @@ class CompiledCounts:
     recipes: tuple[Recipes, ...]
     marks: tuple[Mark, ...]
     families: tuple[Family, ...]
-    groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
+    mark_groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
 
 
 def compile_counts(plans: list[Plan]) -> CompiledCounts:
@@ -128,7 +128,7 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
         recipes=tuple(recipes),
         marks=tuple(marks),
         families=tuple(families),
-        groups=tuple(_group_marks(marks)),
+        mark_groups=tuple(_group_marks(marks)),
     )
 
 
@@ -214,8 +214,9 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
 
 
 def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
-    """Return the `groups` of `CompiledCounts`: marks that read one column together, with the combinations of
-    classes that occur for some value of it; any other mark by itself, with all its classes."""
+    """Return the `mark_groups` of `CompiledCounts`: marks that read one column together, with the
+    combinations of classes that occur for some value of it; any other mark by itself, with all its
+    classes."""
     by_column: dict[Expr, list[int]] = {}
     groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
     for i, mark in enumerate(marks):
@@ -270,6 +271,7 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     if not all(computable(_replace_column(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
+    # Keys that are computed from days or texts are not analyzed, nor are other marks of their column.
     if domain.kind in (Kind.DATE, Kind.TEXT) and any(
         mark.expression != column and mark.values for mark in marks
     ):
@@ -282,8 +284,8 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
         return [*named, "\x00 not named", None]
     # A number of a table's column (named "t0c1", see `sources.Scan`) is clipped to its declared bounds, or
-    # NULL if it is not one of the declared categories; a computed one may be outside its range by a rounding
-    # error.
+    # NULL if it is not one of the declared categories; a computed one (no "c" in its name) may be outside its
+    # range by a rounding error.
     of_table = "c" in column.name
     if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
@@ -350,7 +352,7 @@ class ExplicitCells:
     for each merged cell, 1 where the number counts the cell and else 0.
 
     `cell`: for each combination of classes its merged cell, or -1 if nothing counts it. Combinations are
-    numbered as by `numpy.unravel_index` over `CompiledCounts.groups`.
+    numbered as by `numpy.unravel_index` over `CompiledCounts.mark_groups`.
     """
 
     matrix: Any
@@ -360,41 +362,43 @@ class ExplicitCells:
 def explicit(compilation: CompiledCounts) -> ExplicitCells:
     """Return the workload as a matrix over cells.
 
-    Cells that every number counts or every number leaves out alike are merged, and cells that no number
-    counts are left out. Merging loses nothing: each number is a sum over cells, and the sums contain cells
-    with equal columns together or not at all.
+    Two cells are merged if every number counts both or neither, and cells that no number counts are left out.
+    Merging loses nothing: each number is a sum over cells, which contains merged cells together or not at
+    all.
     """
-    sizes = [len(combinations) for _, combinations in compilation.groups]
-    raw = math.prod(sizes)
-    rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
-    if raw > MAX_RAW or raw * rows > MAX_ENTRIES:
+    sizes = [len(combinations) for _, combinations in compilation.mark_groups]
+    combined = math.prod(sizes)
+    numbers = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
+    if combined > MAX_RAW or combined * numbers > MAX_ENTRIES:
         raise _refuse(
-            f"they distinguish {raw:,} classes of rows, and ask for {rows:,} numbers",
+            f"they distinguish {combined:,} classes of rows, and ask for {numbers:,} numbers",
             "Ask fewer queries together, or group without conditions.",
         )
-    positions = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
+    positions = np.unravel_index(np.arange(combined), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), cell_indices in zip(compilation.groups, positions, strict=True):
+    for (members, combinations), cell_indices in zip(compilation.mark_groups, positions, strict=True):
         table = np.array(combinations, np.int64)
         for column, mark in enumerate(members):
             classes[mark] = table[cell_indices, column]
-    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None}
-    blocks = []
+    truths = {
+        m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None
+    }
+    matrix_rows = []
     for family in compilation.families:
-        true = np.broadcast_to(truth(family.condition, of) == 1.0, (raw,))
+        counted = np.broadcast_to(truth(family.condition, truths) == 1.0, (combined,))
         values = [range(compilation.marks[k].size - 1) for k in family.keys]
         for combination in itertools.product(*values):
-            row = true.copy()
+            row = counted.copy()
             for k, v in zip(family.keys, combination, strict=True):
                 row &= classes[k] == v
-            blocks.append(row)
-    W = np.array(blocks, dtype=np.int8).reshape(len(blocks), raw)
+            matrix_rows.append(row)
+    W = np.array(matrix_rows, dtype=np.int8).reshape(len(matrix_rows), combined)
     merged, inverse = np.unique(W, axis=1, return_inverse=True)
     used = merged.any(axis=0)
     if not used.any():
         raise _refuse("no row can be counted by any of them", "Check their conditions.")
-    number = np.where(used, np.cumsum(used) - 1, -1)
-    return ExplicitCells(merged[:, used].astype(float), number[np.ravel(inverse)])
+    index = np.where(used, np.cumsum(used) - 1, -1)
+    return ExplicitCells(merged[:, used].astype(float), index[np.ravel(inverse)])
 
 
 def _truth_of(classes: Any) -> Any:

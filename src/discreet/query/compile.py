@@ -1,14 +1,14 @@
 """Compiles a plan to the engine's SQL, built as a syntax tree from the plan's own nodes.
 
-The engine returns aggregates only: integers in steps of the grid, to each of which a unit adds a limited
-amount.
+The engine returns aggregates only: integers, to each of which a unit adds a limited amount. Sums are counted
+in steps of a grid (`measures.grid`).
 
 For a unit with many rows, rows are added up by (unit, group), the amounts are clipped, and of each unit's
 groups only the `Bounding.groups` ones with the smallest keyed hash of (unit, group) count. The key of the
 hash is fresh for every run.
 
-Guarantee: for every key, two tables that differ in one unit give amounts that differ in that unit's
-           contribution only.
+Guarantee: for every key of the hash, two tables that differ in one unit give amounts that differ in that
+           unit's contribution only.
 Proof:     the hash reads which unit and which group it is, by names that do not change when other rows are
            added or removed: a person's id, or for a single row its content with a number among equal rows
            (`scan.identity`), and the group's own keys. So every other unit makes the same choice in both
@@ -65,11 +65,14 @@ from .sources import columns_of
 
 
 class Compiler:
-    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text.
+    """Builds the engine's queries of one plan, and has the engine's `Dialect` write them as text. The public
+    methods return such a text; their docstrings say which rows the query has.
 
     `key` is the secret key of the hash in this run. Names of columns in these queries: u the unit, i its
     identity where the unit is a row, j the index of the group, k0, k1, ... the group keys, x0, x1, ... the
-    arguments of aggregates, a0, a1, ... the amounts of one unit, and m0, m1, ... the measures.
+    arguments of aggregates, a0, a1, ... the amounts of one unit, m0, m1, ... the measures, h the rank by
+    which groups are chosen, vk and vi a public value and its index. A stored column t0c1 is t0c1r before it
+    is clipped.
     """
 
     def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
@@ -88,8 +91,8 @@ class Compiler:
         )
 
     def additive(self, measures: list[Measure]) -> str:
-        """Return one row per group: its index (and its keys, where groups are not public), then the measures
-        in order."""
+        """Return one row per group: its index, the measures in order, and then, where groups are not public,
+        its keys."""
         columns, arguments = self._arguments(measures)
         sums = [aggregate_of(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
@@ -109,7 +112,7 @@ class Compiler:
         if self.chooses:
             return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
         pairs = exp.select(name("u"), name("j"), *amounts).from_("keyed")
-        pairs = pairs.group_by(name("u"), name("j"), *self._raw_keys())
+        pairs = pairs.group_by(name("u"), name("j"), *self._private_keys())
         return self._finish(query.with_("pairs", copy=False, as_=pairs, materialized=False), "pairs", totals)
 
     def _with_chosen_totals(self, query: exp.Select, amounts: list[Node]) -> exp.Select:
@@ -117,7 +120,7 @@ class Compiler:
         chosen = semantics.ChosenTotals(
             alias="chosen",
             source="keyed",
-            columns=self._beside(),
+            columns=self._hash_columns(),
             amounts=amounts,
             rank=self._rank(),
             n=self.bounding.groups,
@@ -129,10 +132,11 @@ class Compiler:
         """Return the number of different values in each group, where each unit contributes at most
         `Bounding.rows` of them."""
         query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
-        query = self._with_choice(query, [*self._beside(), "x0"])
+        query = self._with_choice(query, [*self._hash_columns(), "x0"])
         if self.plan.many:
-            beside = [name(n) for n in self._beside()]
-            own = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
+            hashed = [name(n) for n in self._hash_columns()]
+            own = exp.select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
+            # "mine" are the different values of each unit in each of its groups
             query = query.with_("mine", copy=False, as_=own.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
@@ -144,14 +148,14 @@ class Compiler:
 
     def histogram(self, choice: Choice) -> str:
         """Return, for each group and each candidate of a quantile, the number of rows whose value is nearest
-        to it: (group, candidate, rows)."""
+        to it: (group, index of the candidate, number of rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
         bounded = least(greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
-        query = self._with_choice(query, [*self._beside(), "x0"])
+        query = self._with_choice(query, [*self._hash_columns(), "x0"])
         query = query.with_("present", copy=False, as_=exp.select("*").from_("chosen").where(not_null("x0")))
         if self.plan.many:
             query = self._some_rows(query)
@@ -166,7 +170,7 @@ class Compiler:
         """
         order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
         picked = semantics.SmallestRows(
-            alias="picked", source="present", columns=self._beside(), order=order, n=self.bounding.rows
+            alias="picked", source="present", columns=self._hash_columns(), order=order, n=self.bounding.rows
         )
         query.args["with_"].append("expressions", picked)
         return query
@@ -181,6 +185,7 @@ class Compiler:
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
             limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
+            # "mine" are the limited counts of each unit, group and value
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
             source, total = "mine", wide_sum(name("n"))
@@ -220,6 +225,7 @@ class Compiler:
         if isinstance(fact, Bounds) and isinstance(x, Column):
             raw = name(f"{x.name}r")
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
+            # whole numbers are added up as they are, and their sum is multiplied by 1 / step
             if kind == "integer" and whole_ends and step <= 1:
                 largest = max(abs(int(fact.lower)), abs(int(fact.upper)))
                 return Argument(clipped_integer(raw, fact), int(1 / step), largest)
@@ -256,14 +262,14 @@ class Compiler:
     def _group(self) -> list[Node]:
         """Return the columns that name a group independently of other rows: its index where all groups are
         public, else its keys, because the index then depends on which other groups occur."""
-        return [name("j")] if self.plan.known_keys else self._raw_keys()
+        return [name("j")] if self.plan.known_keys else self._private_keys()
 
-    def _beside(self) -> list[str]:
+    def _hash_columns(self) -> list[str]:
         """Return the columns that the hash of one unit's rows in one group needs beside u and j."""
         if not self.plan.many:
             return []
-        raw = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
-        return [*self._identity_columns(True), *raw]
+        keys = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
+        return [*self._identity_columns(True), *keys]
 
     def _key_value(self, x: Expr) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a
@@ -316,13 +322,14 @@ class Compiler:
         )
         return query.with_("keyed", copy=False, as_=both.from_("named").join("dictionary", on=on))
 
-    def _raw_keys(self) -> list[Node]:
+    def _private_keys(self) -> list[Node]:
         """Return the columns of the group keys, where groups are not public."""
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
 
     def _rank(self) -> Node:
         """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, and the index
-        of the group in the low bits, so that no two groups of a unit have the same number."""
+        of the group, which is in the order of its keys, in the low bits, so that no two groups of a unit have
+        the same number."""
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
         return semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits)

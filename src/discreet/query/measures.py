@@ -1,7 +1,7 @@
 """Defines what is measured: exact integers, one per group, and how much one unit can change them.
 
 An aggregate is computed from a few measures; aggregates share the measures that they have in common, so that
-`COUNT(x)` and `AVG(x)` pay for one count. Values are rounded to a grid of whole steps before they are added,
+`COUNT(x)` and `AVG(x)` pay for one count. Values are rounded to multiples of a step before they are added,
 and the amount of one unit in one group is limited, so that a sum is an exact integer with a known sensitivity
 whatever the table holds.
 """
@@ -21,8 +21,9 @@ from .domain import HUGE, ValueDomain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-# The largest number of steps from zero to the end of a range: rounding to a step changes a value by at most a
-# millionth of that end, far less than any noise, and a square still fits 64 bits. Not tuned.
+# The largest number of steps from zero to the end of a range, unless values are whole numbers up to 2**30,
+# which have steps of 1. Rounding to a step changes a value by at most a millionth of that end, far less than
+# any noise, and a square still fits 64 bits. Not tuned.
 STEPS = 1 << 20
 # The exponent of the smallest step: the reciprocal of 2**-1000 is still a float.
 FINEST = -1000
@@ -31,7 +32,7 @@ PAIRED = ("covar_pop", "covar_samp", "corr")
 # The most rows, and the most groups, that one unit may contribute: the engine holds lists of this length for
 # each unit. Not tuned.
 MAX_ROWS = 100_000
-# The most whole numbers that are all candidates of a quantile. Not tuned.
+# The longest range whose whole numbers are all candidates of a quantile. Not tuned.
 MAX_WHOLE_CANDIDATES = 4096
 # The least number of intervals between the candidates of any other quantile. Not tuned.
 MIN_INTERVALS = 1024
@@ -55,7 +56,7 @@ class Measure:
     `kind`: rows, present (rows where `expression` is not NULL), units, distinct (different values), sum, or
     square (a sum of squares). `step`: the step of the grid. One row adds an integer in [low, high]: its value
     in steps minus `center`, or the square of that. One unit adds at most `Bounding.rows` times as much to a
-    group.
+    group, and to a count of units 1.
 
     `scaled`: the rows of a unit that has more than `Bounding.rows` count less each (for averages), instead of
     the unit's total being clipped (for sums). Scaled amounts are integers in parts of a step,
@@ -85,8 +86,8 @@ class Measure:
     def limits(self, bounding: Bounding) -> tuple[int, int]:
         """Return the least and the most that one unit can add to one group. The least is at most 0 and the
         most at least 0, because a unit may have no row in a group."""
-        rows = self.parts_per_step * (1 if self.kind == "units" else bounding.rows)
-        return rows * min(self.low, 0), rows * max(self.high, 0)
+        times = self.parts_per_step * (1 if self.kind == "units" else bounding.rows)
+        return times * min(self.low, 0), times * max(self.high, 0)
 
     def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:
         """Return how much one unit can change the vector of this measure in all groups; `groups` is the
@@ -105,13 +106,13 @@ class Measure:
                    groups, and removing it lowers them by as much.
         """
         lo, hi = self.limits(bounding)
-        ends, span = max(-lo, hi), hi - lo
+        largest, span = max(-lo, hi), hi - lo
         l0 = bounding.groups if groups is None else min(bounding.groups, groups)
         if neighbors is ADD_REMOVE:
-            return Sensitivity(linf=ends, l0=l0)
+            return Sensitivity(linf=largest, l0=l0)
         changed_groups = 2 * l0 if groups is None else min(2 * l0, groups)
-        l2_squared = max(l0 * span**2, 2 * l0 * ends**2)
-        return Sensitivity(linf=span, l0=changed_groups, l1=2 * l0 * ends, l2_squared=l2_squared)
+        l2_squared = max(l0 * span**2, 2 * l0 * largest**2)
+        return Sensitivity(linf=span, l0=changed_groups, l1=2 * l0 * largest, l2_squared=l2_squared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +306,9 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
     is that on rows by default."""
     if not plan.many:
         return Bounding(rows=1, groups=1)
-    only_units = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
-    if unit_rows is None and not only_units:
+    # these count a unit once, or for mode and top as often as `unit_rows` says, by default once
+    once_by_default = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
+    if unit_rows is None and not once_by_default:
         raise InvalidInput(
             "one person may have several rows here, and it is not declared how many of them may "
             "count. Nothing was read or charged. "

@@ -102,8 +102,8 @@ class Query:
         unit = self.public.unit
         rows, groups = self.rows or unit.rows, self.groups or unit.groups
         set_field(self, "_bounding", bounding_of(self._plan, rows, groups))
-        texts = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
-        if self.other and (self._plan.known_keys or self._recipes.choices or not texts):
+        one_text_key = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
+        if self.other and (self._plan.known_keys or self._recipes.choices or not one_text_key):
             raise InvalidInput(
                 "other=True adds up the groups that are not shown: it needs one key that is a text "
                 "nobody declared, and counts or sums. "
@@ -127,9 +127,9 @@ class Query:
         written or planned is refused before it is charged. The run uses the same texts."""
         kinds = source.kinds if isinstance(source, Engine) else {}
         written = statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
-        plan = getattr(source, "plan", None)
-        if plan is not None:
-            plan(written.texts)
+        plan_in_engine = getattr(source, "plan", None)
+        if plan_in_engine is not None:
+            plan_in_engine(written.texts)
 
     def _try_outputs(self) -> None:
         """Compute the outputs of one empty group, so that expressions that fail are refused when the query is
@@ -183,8 +183,8 @@ class Query:
         return PriceTarget(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
 
     def _shape(self) -> Any:
-        parts = self._weights()
-        return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, parts, self.other)
+        weights = self._weights()
+        return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, weights, self.other)
 
     def _weights(self) -> list[Fraction]:
         """Return the weight of every measure, then of every choice, then (where groups are not public) of the
@@ -334,6 +334,8 @@ class Query:
         """Compute the answer from released numbers."""
         noises = list(self._allocation.noises)
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
+        # Intervals: a column that is one measure has exact ones from its noise, an average those of
+        # `mean_of`, and any other number those of `range_of`.
         direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [
             None if m is None else (noises[m], self._recipes.measures[m].resolution) for m in direct_measures
@@ -365,29 +367,29 @@ class Query:
         )
 
 
-def _take_rows(exact: Exact, rows: Any) -> Exact:
-    """Return the same numbers for some of the groups."""
+def _take_groups(exact: Exact, groups: Any) -> Exact:
+    """Return the same numbers for some of the groups, given by their indices."""
     return Exact(
-        [exact.keys[i] for i in rows],
-        [m[rows] for m in exact.measures],
-        [s.take(rows) for s in exact.scores],
-        None if exact.units is None else exact.units[rows],
+        [exact.keys[i] for i in groups],
+        [m[groups] for m in exact.measures],
+        [s.take(groups) for s in exact.scores],
+        None if exact.units is None else exact.units[groups],
     )
 
 
 def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
-    """Return the groups that are shown, with their keys in the order of texts; with `other`, the measures of
-    all other groups are added up as one more group."""
-    rows = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
-    kept = _take_rows(exact, np.array(rows, dtype=np.int64))
+    """Return the groups that are shown, sorted by their keys as texts; with `other`, the measures of all the
+    others are added up as one more group."""
+    indices = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
+    shown = _take_groups(exact, np.array(indices, dtype=np.int64))
     if other:
         hidden_totals = [
             m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))
             for m in exact.measures
         ]
-        kept.keys.append((OTHER,))
-        kept.measures = [
+        shown.keys.append((OTHER,))
+        shown.measures = [
             np.array([*m.tolist(), total], dtype=object)
-            for m, total in zip(kept.measures, hidden_totals, strict=True)
+            for m, total in zip(shown.measures, hidden_totals, strict=True)
         ]
-    return kept
+    return shown

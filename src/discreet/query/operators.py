@@ -34,8 +34,8 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Holds three functions of an operator's arguments: of their domains, of their SQL nodes, and of their
-    released values (numpy arrays; NULL is NaN among numbers and None among texts), if it can be computed
-    there."""
+    released values (numpy arrays; NULL is NaN among numbers and None among texts). `value` is None for an
+    operator that is computed by the engine only."""
 
     domain: Rule
     sql: Callable[..., Node]
@@ -90,8 +90,7 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap arithmetic on released numbers: a result that is not finite becomes NaN, without numpy's
-    warning."""
+    """Wrap arithmetic on released numbers: a result that is not finite becomes NaN, without a warning."""
 
     def value(*args: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -166,7 +165,8 @@ def _case_sql(*args: Node) -> Node:
 
 
 def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
-    """Return SQL that clips a number to [low, high]; an infinity or NaN becomes NULL."""
+    """Return SQL that clips a number to [low, high]; an infinity or NaN becomes NULL. With
+    `may_be_nan` false, for integers, the test for NaN is left out."""
     return semantics.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
 
 
@@ -190,21 +190,21 @@ def _half_away(a: Any, digits: Any = 0) -> Any:
     decimals = int(np.ravel(digits)[0])
     unit = 10.0 ** abs(decimals)
     scaled = a * unit if decimals >= 0 else a / unit
-    cut = np.trunc(scaled)
-    rounded = cut + np.where(np.abs(scaled - cut) >= 0.5, np.sign(scaled), 0.0)
+    whole = np.trunc(scaled)
+    rounded = whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0.0)
     result = rounded / unit if decimals >= 0 else rounded * unit
+    # where scaling overflows, the number itself: it is so large that it has no decimals
     return np.where(np.isfinite(result), result, a)
 
 
-def _cut(a: Any, digits: Any = 0) -> Any:
+def _truncate(a: Any, digits: Any = 0) -> Any:
     """Compute TRUNC."""
     unit = 10.0 ** int(np.ravel(digits)[0])
     return np.trunc(a * unit) / unit
 
 
 def _numbers(a: Any) -> Any:
-    """Return released values as numbers; NaN for a text that is no number, where the engine's cast is
-    NULL."""
+    """Return released values as numbers; a text that is no number becomes NaN, as the engine's NULL."""
     a = np.asarray(a)
     return np.vectorize(_read_number, otypes=[float])(a) if a.dtype == object else a.astype(float)
 
@@ -217,7 +217,7 @@ def _read_number(value: Any) -> float:
 
 
 def _extreme(of_numbers: Callable[..., Any], pick: Callable[..., Any]) -> Callable[..., Any]:
-    """Return LEAST or GREATEST of released numbers or days; NULL is skipped."""
+    """Return LEAST or GREATEST of released numbers, or of days as ISO texts; NULL is skipped."""
 
     def of_days(*days: Any) -> Any:
         return pick((day for day in days if not _is_missing(day)), default=None)
@@ -336,8 +336,8 @@ def _start_value(unit: str) -> Callable[[str], str]:
 
 # These names are part of `nodes.key`, by which stored answers are found: they must not change. Some are not
 # SQL: "days" is a difference of dates, "later" and "months" add days and months, "same" is IS NOT DISTINCT
-# FROM, "null?" IS NULL; "finite" and "exactly whole" are NULL for other numbers; "whole:INTEGER" is a cast,
-# "part:year" EXTRACT, and "start:month" DATE_TRUNC.
+# FROM, "null?" IS NULL; "finite" and "exactly whole" are NULL for other numbers; "number", "float", "decimal"
+# and "whole:INTEGER" are casts, "part:year" is EXTRACT, and "start:month" DATE_TRUNC.
 OPERATORS: dict[str, Operator] = {
     "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(semantics.Plus), _quiet(np.add)),
     "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(semantics.Minus), _quiet(np.subtract)),
@@ -358,7 +358,7 @@ OPERATORS: dict[str, Operator] = {
         rules.monotone(math.ceil, "CEIL", integral=True), _unary(semantics.Ceil), _quiet(np.ceil)
     ),
     "round": Operator(rules.round_to_digits, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
-    "trunc": Operator(rules.truncate_number, _to_digits(semantics.TruncateNumber), _quiet(_cut)),
+    "trunc": Operator(rules.truncate_number, _to_digits(semantics.TruncateNumber), _quiet(_truncate)),
     "sign": Operator(rules.sign, _unary(semantics.Sign), _quiet(np.sign)),
     "abs": Operator(rules.absolute, _unary(semantics.Absolute), _quiet(np.abs)),
     "sqrt": Operator(rules.square_root, _unary(semantics.SquareRoot), _quiet(np.sqrt)),

@@ -50,10 +50,10 @@ class GroupKey:
 class Plan:
     """Describes one checked query.
 
-    `unit`: the column of `source` that says to which unit of privacy (a person) a row belongs; `many`:
-    whether one unit may have several rows. `outputs`: the name and expression of each column of the answer;
-    these expressions, `having` and `order` (expression, whether descending) are over keys and released
-    aggregates.
+    `unit`: the column of `source` that says to which unit of privacy (a person, or a row) a row belongs;
+    `many`: whether one unit may have several rows. `outputs`: the name and expression of each column of the
+    answer; these expressions, `having` and `order` (expression, whether descending) are over keys and
+    released aggregates.
     """
 
     source: From
@@ -100,7 +100,7 @@ class Plan:
 
 def plan(text: str, public: Public) -> Plan:
     """Return the checked plan of a query, or a QueryError that says what to write instead."""
-    # raises the error for what is no text
+    # `parse` raises the error for an argument that is no text
     if not isinstance(text, str):
         parse(text)
     # Bounds(0, 9) and Bounds(0.0, 9.0) are equal, and yet // is another operation on the second: their repr
@@ -243,6 +243,7 @@ class _Planner:
             items = [named(item)[1] for item in self.select.expressions]
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
         keys = [self._key(by_position(node, self.select)) for node in key_nodes]
+        # 0 where the values of a key are not public: groups are then found in the data, and not listed here
         groups = math.prod(len(k.values or ()) for k in keys)
         if groups > MAX_GROUPS:
             raise refuse(
@@ -396,12 +397,13 @@ class _Planner:
         return all(column.name.lower() in names for column in node.find_all(exp.Column))
 
     def scope_names(self) -> set[str]:
+        """Return the names of all columns that are read, which `Scope` holds in lower case."""
         return {name for columns in self.scope.tables.values() for name in columns}
 
 
 def _countable(domain: ValueDomain) -> bool:
-    """Return whether numbers that nobody listed can be keys of private groups: whole numbers, no two of which
-    are one floating-point number to the engine."""
+    """Return whether numbers without a public list can be keys of private groups: they must be whole numbers,
+    and their declared bounds, if any, so small that no two of them are the same DOUBLE to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 

@@ -2,8 +2,8 @@
 
 Words of this module: a measure is an exact integer per group that gets noise; a choice is a value that the
 exponential mechanism picks from candidates (a quantile, the most common values); both are in `measures`. A
-unit is who is protected: all rows of one person, or a row. `other` says that small groups are added up in one
-row.
+unit is who is protected: all rows of one person, or a row. `other` says that groups that are not shown are
+added up in one row.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _error(
     if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
         return None
     count, total = recipe.measures
-    # no summed value, which may be relative to the middle of its range, is larger
+    # the largest absolute value of a summand, which may be a value less the middle of its range
     largest = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
         recipes.measures[total].step
     )
@@ -148,8 +148,8 @@ def _error(
 
 
 def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
-    """Return whether an aggregate is over every row of the main table, none of which lacks a value (few rows,
-    if it is of a declared column)."""
+    """Return whether an aggregate is over every row of the main table: no filter or inner join drops rows,
+    and its argument is never NULL, or is a plain column, whose NULLs are taken to be few."""
     node = plan.source
     while not isinstance(node, Scan):
         if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
@@ -163,8 +163,8 @@ def words(
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
     unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
-    relation = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
-    lines = [f"Protects {unit}, under {relation}."]
+    neighbors = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
+    lines = [f"Protects {unit}, under {neighbors}."]
     if plan.many:
         lines.append(
             (
@@ -226,8 +226,8 @@ def notes(
 
 
 def not_whole(plan: Plan) -> list[str]:
-    """Say, for each number column in GROUP BY, that rows with decimals are in none of its groups. It is said
-    of every such column, because whether there are such rows is private."""
+    """Say, for each key of GROUP BY that is made whole (by the operator "exactly whole"), that rows with
+    decimals are in none of its groups. It is always said, because whether there are such rows is private."""
     keys = [k for k in plan.keys if isinstance(k.expression, Call) and k.expression.op == "exactly whole"]
     return [
         f"rows whose {k.written} is not a whole number are in no group: where it can have decimals, write "

@@ -2,8 +2,9 @@
 
 Parts are measures (integers that get noise), choices (exponential mechanism, in every group) and, where the
 groups are not public, their selection. Each gets a share of epsilon by weight. All measures get Laplace
-noise, or all get Gaussian noise where its error is smaller: that depends on l2 sensitivities, so that it wins
-where a unit (a person, or a row) is in many groups.
+noise, or all get Gaussian noise: by default the kind with the smaller error. Gaussian noise depends on l2
+sensitivities, so that it wins where a unit (a person, or a row) is in many groups. A price in rho always
+means Gaussian noise.
 
 A unit changes the choices and the selection in at most `changed_groups` groups, each of which therefore gets
 its share divided by that number.
@@ -38,7 +39,7 @@ Selector = ExponentialMechanism | TopK
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTarget:
     """Says what may be spent, epsilon with delta or zCDP's rho, and on which noise: "laplace", "gaussian", or
-    "auto" for the smaller error."""
+    "auto" for the smaller error. With rho, `noise` is not looked at: it is Gaussian."""
 
     epsilon: Fraction | None = None
     delta: float = 0.0
@@ -85,10 +86,10 @@ def shape_of(
     weights: list[Fraction],
     other: bool,
 ) -> PricedShape:
-    """Return what pricing needs to know of a plan; `other` says that small groups are added up into one
-    bucket."""
+    """Return what pricing needs to know of a plan; `other` says that groups that are not shown are added
+    up into one."""
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
-    # all groups of a unit may fall into the one bucket
+    # all groups of a unit may be among those that are added up
     if other:
         sensitivities = [_gather(s) for s in sensitivities]
     # a unit that is replaced leaves some groups and enters others
@@ -114,7 +115,8 @@ def _gather(s: Sensitivity) -> Sensitivity:
 
 
 def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
-    """Return the allocation of least squared error that spends the target on this query."""
+    """Return the allocation that spends the target on this query: with the noise that the target names, or
+    for "auto" with the one of Laplace and Gaussian noise that has the smaller `_squared_error`."""
     _require_target(shape, target)
     if target.rho is not None:
         return _by_rho(shape, target.rho)
@@ -221,9 +223,11 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
     divisible = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
-    # shares are rounded down, so that their sum stays within epsilon
+    # In the order of the weights: measures, choices, selection. Shares are rounded down, so that their sum
+    # stays within epsilon.
     shares = [Fraction(_round.down(target.epsilon * divisible * w / total)) for w in shape.weights]
-    # Gaussian noise and the selection of groups get half of delta each.
+    # Gaussian noise and the selection of groups get half of delta each; where only one of them is there, it
+    # gets all of delta.
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
         noises = _gaussians(shape, sum(shares[:count], Fraction(0)), delta)
@@ -272,7 +276,10 @@ def rho_for(epsilon: float, delta: float) -> Fraction:
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_to_epsilon(middle, delta) <= epsilon else (low, middle)
     if low == 0:
-        raise InvalidInput(f"epsilon = {epsilon:g} with delta = {delta:g} is too little for Gaussian noise.")
+        raise InvalidInput(
+            f"epsilon = {epsilon:g} with delta = {delta:g} is too little for Gaussian noise. Give more of "
+            f"either, or ask for Laplace noise."
+        )
     return Fraction(low)
 
 
@@ -287,8 +294,8 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
     selectors = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
         # A mechanism of bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4), so that k
-        # picks of epsilon/k each are epsilon²/(8k)-zCDP. Solved for epsilon, with a margin for the rounding
-        # of the square root.
+        # picks of epsilon/k each are epsilon²/(8k)-zCDP. This is set to the share of one group, and
+        # solved for epsilon, with a margin for the rounding of the square root.
         picks = int(choice.parameter) if choice.kind == "top" else 1
         epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
         selectors.append(_selector(shape, choice, epsilon))
@@ -297,11 +304,11 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
 
 def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector:
     """Return the mechanism that chooses in one group, where one unit adds, removes or replaces at most
-    `bounding.rows` rows.
+    `bounding.rows` rows: of the group for a quantile, of each value for the most common values.
 
     Quantile q = a/b: of n rows, `below` are below a candidate and `at` equal it; its score is
     -max(b below - a n, a n - b (below + at), 0), an integer (`quantiles.scores`). A row that is added or
-    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common value: the score
+    removed moves it by at most max(a, b - a); a row that is replaced does both. Most common values: the score
     is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
     same direction (`monotone`).
     """

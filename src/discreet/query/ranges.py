@@ -1,5 +1,5 @@
-"""Computes confidence intervals for deviations and for expressions over several noisy numbers, by interval
-arithmetic. They hold for groups of every size: no normal approximation is made.
+"""Computes confidence intervals for variances, deviations and expressions over several noisy numbers, by
+interval arithmetic. They hold for groups of every size: no normal approximation is made.
 
 Each true number lies within the error of its noise around the released number, with a known probability; the
 result then lies within the range that interval arithmetic computes from these ranges.
@@ -24,6 +24,7 @@ from .release import limits_of
 
 Noise = IntegerLaplace | IntegerGaussian
 Formula = tuple[Any, ...]
+# the kinds of measures that are counts
 _COUNTS = ("rows", "present", "units", "distinct")
 # The relative margin for floating-point rounding, which is about 1e-16 per operation.
 _ROUNDING = 1e-12
@@ -169,7 +170,7 @@ def _is_count(formula: Formula) -> bool:
 def _moments(
     function: str,
     boxes: list[tuple[int, int]],
-    steps: tuple[Fraction, ...],
+    resolutions: tuple[Fraction, ...],
     shift: Fraction,
     low: float,
     high: float,
@@ -177,7 +178,7 @@ def _moments(
     """Return the range of an average, variance or standard deviation.
 
     `boxes`: the ranges of the count, of the sum of the values less `shift`, and of the sum of the squares of
-    these differences; `steps`: their resolutions; [low, high]: the range of the values.
+    these differences; `resolutions`: those of these numbers; [low, high]: the range of the values.
     """
     smallest, largest = max(boxes[0][0], 1), boxes[0][1]
     # the largest variance of values in [low, high] (Popoviciu); a sample variance is at most twice as large
@@ -189,7 +190,7 @@ def _moments(
             if function == "avg"
             else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
-    bottom, top = (end * steps[1] for end in boxes[1])
+    bottom, top = (end * resolutions[1] for end in boxes[1])
     # sum / n is least at the smallest n where the sum is negative, and at the largest n where it is not
     mean = (
         Fraction(bottom) / (smallest if bottom < 0 else largest),
@@ -199,7 +200,7 @@ def _moments(
         return _number(*(min(max(float(end + shift), low), high) for end in mean))
     # the variance is squares / n - sum² / n²: it is bounded below with the least squares and the largest
     # sum², and above with the largest squares and the least sum²
-    squares = [max(Fraction(0), end * steps[2]) for end in boxes[2]]
+    squares = [max(Fraction(0), end * resolutions[2]) for end in boxes[2]]
     ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
     least_square = Fraction(0) if bottom < 0 < top else min(ends)
     variance = [
@@ -207,6 +208,7 @@ def _moments(
         max(_extremes(squares[1], least_square, smallest, largest)),
     ]
     variance = [min(max(end, 0.0), widest) for end in variance]
+    # n / (n - 1) is least at the largest n
     if function.endswith("_samp"):
         variance = [
             variance[0] * (largest / (largest - 1) if largest > 1 else 1.0),
@@ -218,7 +220,7 @@ def _moments(
 def _pairs(
     function: str,
     boxes: list[tuple[int, int]],
-    steps: tuple[Fraction, ...],
+    resolutions: tuple[Fraction, ...],
     shifts: tuple[Fraction, ...],
     largest_x: float,
     largest_y: float,
@@ -226,9 +228,10 @@ def _pairs(
     """Return the range of a covariance or correlation of x and y.
 
     `boxes`: the ranges of the count, of the sums of x, of y and of x y, and for a correlation of x² and y²,
-    where x and y are relative to the middles of their ranges; `steps`: their resolutions; `shifts`: of the
-    sums of x, y and x y what was subtracted from each summand (covariances depend on that of x y only).
-    `largest_x`, `largest_y`: the largest deviations from the mean.
+    where x and y are relative to the middles of their ranges; `resolutions`: those of these numbers;
+    `shifts`: what was subtracted from each summand in the sums of x, y and x y (covariances depend on the
+    shift of x y only). `largest_x`, `largest_y`: half the widths of the ranges, and so the largest standard
+    deviations.
 
     Each mean lies between the ratios at the corners of its two ranges. The covariance is the mean product
     minus the product of the means, and at most largest_x largest_y; a correlation is at most 1.
@@ -240,7 +243,7 @@ def _pairs(
         return _number(-limit, limit)
 
     def mean(index: int) -> tuple[Fraction, Fraction]:
-        bottom, top = (end * steps[index] for end in boxes[index])
+        bottom, top = (end * resolutions[index] for end in boxes[index])
         return Fraction(bottom) / (lower if bottom < 0 else upper), Fraction(top) / (
             lower if top > 0 else upper
         )
@@ -257,9 +260,16 @@ def _pairs(
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
     if function == "covar_pop":
         return _number(*covariance)
+    # x and y are relative to the middles of their ranges, so that these are [-m, m]. No shift changes a
+    # variance.
     variances = [
         _moments(
-            "var_pop", [boxes[0], boxes[i], boxes[j]], (steps[0], steps[i], steps[j]), Fraction(0), -m, m
+            "var_pop",
+            [boxes[0], boxes[i], boxes[j]],
+            (resolutions[0], resolutions[i], resolutions[j]),
+            Fraction(0),
+            -m,
+            m,
         )
         for i, j, m in ((1, 4, largest_x), (2, 5, largest_y))
     ]

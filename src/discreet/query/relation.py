@@ -26,8 +26,8 @@ from .scope import SCHEMAS, Scope
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
-# The most tables and sub-queries of one statement, which bounds the time of planning and of the join. Not
-# tuned.
+# The most tables and sub-queries of one statement, which bounds the time of planning and of the join. It is
+# compared with `Relations.count`, in which a sub-query with GROUP BY or DISTINCT counts twice. Not tuned.
 MAX_TABLES = 16
 # the columns of each table, by its alias
 Tables = dict[str, dict[str, Expr]]
@@ -44,7 +44,8 @@ class CommonTable:
 
 
 class Relations:
-    """Binds FROM clauses, and counts the tables: the columns of each get a prefix of their own (t0, t1, ...).
+    """Binds FROM clauses. `count` is the number of prefixes (t0, t1, ...) given so far: every table,
+    sub-query and set of computed columns gets one for the names of its columns.
 
     The order of counting must not change: the prefixes are in `Plan.key`, by which stored answers are found.
     """
@@ -79,8 +80,9 @@ class Relations:
             other_alias, other = self._item(join.this, ctes)
             if other_alias.lower() in (other_name.lower() for other_name in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
-            # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Not beside a RIGHT JOIN: WHERE applies after
-            # it, and it would bring back rows that the condition dropped.
+            # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Beside a RIGHT JOIN the condition stays in
+            # WHERE, which applies after that join: as part of an earlier join it would drop rows that the
+            # RIGHT JOIN brings back.
             conditions: list[Node] = []
             if not (has_right_join or join.args.get("on") or join.args.get("using") or join.args.get("side")):
                 both = Scope({**tables, other_alias: other.columns})
@@ -101,6 +103,7 @@ class Relations:
             if where is not None and len(left_over) == all_conditions
             else exp.and_(*left_over, copy=False)
         )
+        # binding comes first, as it adds the columns of IN and EXISTS to `marks.relation`
         condition = binder.condition(remaining)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
@@ -127,7 +130,7 @@ class Relations:
                 raise refuse(
                     item,
                     "only a SELECT can stand in brackets here",
-                    "Parts of one table: one SELECT with OR in its WHERE.",
+                    "To combine parts of one table, write one SELECT with OR in its WHERE.",
                 )
             only(item, {"this", "alias"}, "after a sub-query")
             return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _alias_columns(item))
@@ -173,6 +176,8 @@ class Relations:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
         unit = f"{prefix}u" if scan.private else None
+        # the columns that equal the unit: none where a row is the unit, so that `many`, the last argument of
+        # `Relation`, is false
         unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
         return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
 
@@ -186,7 +191,7 @@ class Relations:
         ):
             raise refuse(
                 select,
-                f"{len(names)} names are listed after the sub-query, which do not fit its columns",
+                f"{len(names)} names after a sub-query need at least as many columns in its SELECT, and no *",
                 "Name the columns in its SELECT instead, with AS.",
             )
         old = list(relation.columns)
@@ -244,7 +249,7 @@ class Relations:
         """Join two relations; return the result and the columns of all tables that it has, by alias.
 
         `tables`: the tables of `left`; `alias`: the name of `right`; `conditions`: those of WHERE that belong
-        to this join, which was written as a comma.
+        to this join, if it was written with a comma, or without ON and USING.
         """
         kind = _join_kind(join)
         others: Tables = {alias: right.columns}
@@ -271,6 +276,7 @@ class Relations:
             )
         if left.unit is not None and right.unit is not None:
             self._same_unit(join, on, left, right)
+        # whether one unit may have several rows after the join
         many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
         return self._joined_relation(left, right, "inner" if kind == "inner" else "left", on, many), both
 

@@ -1,9 +1,9 @@
 """Computes the answer from noisy measures: formulas of aggregates, expressions over them, HAVING, ORDER BY
 and LIMIT. All of it is post-processing, which costs no privacy.
 
-A measure is an integer per group with noise (`measures`); `direct` outputs are one measure, others are
-derived from several. Standard deviations of derived outputs are simulated by drawing noise around the noisy
-measures: nothing exact is used.
+A measure is an integer per group with noise (`measures`); `direct` outputs are one measure as it is,
+and derived outputs any other expression over measures. Standard deviations of derived outputs are simulated
+by drawing noise around the noisy measures: nothing exact is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .price import Noise
 
 # Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
-# Groups whose draws are held in memory at a time: 32 MB per number. Not tuned.
+# Groups whose draws are held in memory at a time: `DRAWS` floats each, 32 MB per measure. Not tuned.
 CHUNK = 10_000
 
 
@@ -50,8 +50,8 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: ValueDomain | None) -> Any:
     """Return an aggregate from the `values` of its measures: a count or sum itself; an average, variance or
-    deviation from the count, the sum, and the sum of squares, which are around the middle of the range. It is
-    clipped to what values in `domain` can have."""
+    deviation from the count, and the sum and the sum of squares of values less `Measure.center` (the middle
+    of the range, or 0). It is clipped to what values in `domain` can have."""
     if recipe.function in ("count", "sum"):
         return values[0]
     assert domain is not None
@@ -181,17 +181,17 @@ def _floats_or_none(values: Any) -> list[Any]:
 
 def _rows_in_order(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
     """Return the indices of the groups that pass HAVING, in the order of ORDER BY, after OFFSET and LIMIT."""
-    rows = list(range(size))
+    groups = list(range(size))
     if plan.having is not None:
         passes = _broadcast(value(plan.having, keys, values), size) == 1.0
-        rows = [r for r in rows if passes[r]]
+        groups = [g for g in groups if passes[g]]
     # Sorting is stable, so that the first key of ORDER BY must be sorted by last. Missing values come last.
     for expression, descending in reversed(plan.order):
         by = _broadcast(value(expression, keys, values), size)
-        present = [r for r in rows if not _absent(by[r])]
-        absent = [r for r in rows if _absent(by[r])]
-        rows = sorted(present, key=lambda r: by[r], reverse=descending) + absent
-    return rows[plan.offset :][: plan.limit]
+        present = [g for g in groups if not _absent(by[g])]
+        absent = [g for g in groups if _absent(by[g])]
+        groups = sorted(present, key=lambda g: by[g], reverse=descending) + absent
+    return groups[plan.offset :][: plan.limit]
 
 
 def _absent(v: Any) -> bool:
@@ -199,8 +199,8 @@ def _absent(v: Any) -> bool:
 
 
 def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
-    """Return the index of the measure that output `i` consists of; None if it is computed from several, or
-    from none."""
+    """Return the index of the measure that output `i` shows as it is, a count or a sum; None for any other
+    output."""
     _, expression = plan.outputs[i]
     if isinstance(expression, Output) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]
@@ -265,7 +265,7 @@ def _simulate_deviations(
     # A fixed seed, so that the same answer always shows the same deviations. No privacy depends on it: the
     # measures have their private noise already.
     random = np.random.default_rng(0)
-    samples: list[list[Any]] = [[] for _ in outputs]
+    deviations: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
         released = [np.asarray(m, dtype=float)[part] for m in measures]
@@ -280,11 +280,11 @@ def _simulate_deviations(
             values = np.broadcast_to(
                 np.asarray(value(plan.outputs[i][1], part_keys, drawn), dtype=float), shape
             )
-            samples[index].append(_spread(values))
-    return [np.concatenate(parts) for parts in samples]
+            deviations[index].append(_standard_deviation(values))
+    return [np.concatenate(parts) for parts in deviations]
 
 
-def _spread(values: Any) -> Any:
+def _standard_deviation(values: Any) -> Any:
     """Return the standard deviation of each column, over the draws that are not NaN; NaN if these are at most
     half of all draws."""
     present = ~np.isnan(values)

@@ -3,7 +3,9 @@ have.
 
 A rule takes the domains of the arguments (`domain.ValueDomain`) and returns the domain of the result, or
 raises a `Refusal` for arguments that the operator is not for. A domain may be too wide, never too narrow: it
-decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing. The
+decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing. A
+domain of `domain.number` may be missing unless `nullable` is False. `ValueDomain.integral` says that all
+values are whole numbers, and `integer` that the engine's type is an integer type, for which // truncates. The
 rules of dates and texts are in `date_rules` and `text_rules`; the operators themselves are in `operators`.
 """
 
@@ -23,8 +25,8 @@ Rule = Callable[..., ValueDomain]
 _MAX_LISTED = 4096
 # The largest exponent of POWER. Not tuned: a range beyond `domain.HUGE` counts as unbounded anyway.
 _LARGEST_EXPONENT = 8
-# The ends of what EXP is evaluated at: below e^-745 a double is zero; e^340 = 1e147 is the last below
-# `domain.HUGE`, beyond which a range counts as unbounded.
+# The bounds at which EXP is evaluated lie between these: e^-745 is the smallest double above zero, and e^340,
+# about 5e147, is below `domain.HUGE`, beyond which a range counts as unbounded.
 _EXP_ENDS = -745.0, 340.0
 
 
@@ -34,12 +36,12 @@ def any_null(*args: ValueDomain) -> bool:
 
 
 def is_fixed(a: ValueDomain) -> bool:
-    """Return whether this is one number in every row; NULL is none."""
+    """Return whether this is the same number in every row, and never NULL."""
     return a.kind is Kind.NUMBER and a.low == a.high and not a.nullable
 
 
 def numbers(what: str, *args: ValueDomain) -> None:
-    """Refuse arguments that are not numbers."""
+    """Refuse arguments that are not numbers; `what` names the operator in the refusal."""
     for arg in args:
         arg.need(Kind.NUMBER, what)
 
@@ -291,8 +293,8 @@ def round_half_away(x: float) -> float:
     """Return the nearest whole number, halves away from zero: ROUND in DuckDB."""
     if not math.isfinite(x):
         return x
-    cut = math.trunc(x)
-    return float(cut + math.copysign(1, x) if abs(x - cut) >= 0.5 else cut)
+    whole = math.trunc(x)
+    return float(whole + math.copysign(1, x) if abs(x - whole) >= 0.5 else whole)
 
 
 def to_integer(lower: int, upper: int) -> Rule:
@@ -335,7 +337,7 @@ def to_float(a: ValueDomain) -> ValueDomain:
 
 
 def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueDomain:
-    """Return the domain of TRUNC, which cuts off towards zero after so many digits."""
+    """Return the domain of TRUNC, which cuts off towards zero after `digits` decimals."""
     numbers("TRUNC", a)
     decimals = 0 if digits is None else digits.low
     if digits is not None and not (is_fixed(digits) and digits.integral and 0 <= decimals <= 12):
@@ -350,7 +352,7 @@ def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
 
 
 def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueDomain:
-    """Return the domain of ROUND, halves away from zero."""
+    """Return the domain of ROUND to `digits` decimals, to tens for -1: halves are rounded away from zero."""
     numbers("ROUND", a)
     decimals = 0 if digits is None else digits.low
     if digits is not None and not (is_fixed(digits) and digits.integral and -12 <= decimals <= 12):

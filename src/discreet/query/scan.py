@@ -1,12 +1,13 @@
 """Writes the SQL that reads the tables of a plan: every column gets a name of ours, is converted to its
 declared type and clipped to its declared bounds, by operations that cannot fail on any row (an error would
-tell of that row).
+reveal something about that row).
 
 Names of columns: the table with prefix t0 has t0u, the unit of privacy as the engine has it; t0w, the unit as
 text; t0c0, t0c1, ..., the declared columns, cleaned; t0c0r, ..., the same columns raw, as the table has them,
-for sums that put a number on the grid themselves; t0i, the identity of a row where a row is the unit.
-Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m,
-t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not change.
+for sums that put a number on the grid themselves, and for group keys; t0i, the identity of a row where a row
+is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per
+unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not
+change.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def not_null(column: str) -> Node:
 def clean(x: Expr) -> Expr:
     """Return a number clipped to its public range, and NULL where it is not finite.
 
-    Columns of tables ("t0c1") are clipped already; computed numbers may leave their range by a rounding
-    error.
+    Columns of tables ("t0c1", recognized by the c) are clipped already; computed numbers may leave their
+    range by a rounding error.
     """
     domain = x.domain
     of_table = isinstance(x, Column) and "c" in x.name
@@ -77,14 +78,15 @@ def clean(x: Expr) -> Expr:
         return x
     if not domain.bounded:
         return x if domain.finite else make("finite", x)
-    # CLAMP needs two different bounds; sums round to the grid, so that the wider range changes nothing
+    # CLAMP refuses equal bounds. A number with one value only is off by a rounding error at most, which sums
+    # remove by rounding to the grid, so that a wider range will do.
     high = domain.high if domain.high > domain.low else domain.low + max(1.0, abs(domain.low))
     return make("clamp", x, Literal(domain.low), Literal(high))
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """Return the cleaned columns that have a raw column beside them (name + "r"): numbers, and integers that
-    are declared as categories. Each with its declared fact and the engine's kind."""
+    """Return the cleaned columns that may be read raw instead (name + "r"), each with its declared fact and
+    the engine's kind: numbers with declared bounds, and integers that are declared as categories."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         return {
@@ -130,11 +132,13 @@ def used_columns(node: From) -> set[str]:
     if isinstance(node, Marked):
         compared = columns_of(*(side for pair in node.pairs for side in pair))
         return compared | used_columns(node.child) | used_columns(node.right)
+    # only `UnitAggregate` is left
     return columns_of(*node.keys, *(a for _, a in node.aggregates)) | used_columns(node.child)
 
 
 def _joins(node: From) -> int:
-    """Return the number of joins in a source, which tells the marks of nested joins apart."""
+    """Return the number of joins in a source, by which the columns found1, found2, ... of nested joins get
+    different names."""
     if isinstance(node, Joined):
         return 1 + _joins(node.left) + _joins(node.right)
     return 0 if isinstance(node, Scan) else _joins(node.child)
@@ -158,15 +162,16 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
             return joined.join(right.subquery("r"), on=on, join_type="left")
         # An inner join is written as a left join and a filter: the engine may not move filters (see
         # `tables.engines.duckdb_reading`), and plans this form well all the same.
-        mark = f"found{_joins(node)}"
-        right = right.select(aliased(exp.Boolean(this=True), mark))
-        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(mark))
+        found = f"found{_joins(node)}"
+        right = right.select(aliased(exp.Boolean(this=True), found))
+        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
     child = source_sql(node.child, used, kinds).subquery("p", copy=False)
     if isinstance(node, Marked):
         return _marked_sql(node, exp.select("*").from_(child), source_sql(node.right, used, kinds))
     if isinstance(node, Projected):
         projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
         return exp.select("*", *projections).from_(child)
+    # only `UnitAggregate` is left
     unit = name(node.unit)
     query = exp.select(
         aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w")
@@ -224,6 +229,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
     summed: Node = total if step == 1 else semantics.Times(this=total, expression=double(float(step)))
     if function == "sum":
         return summed
+    # only avg is left
     return semantics.Divide(this=summed, expression=convert(exp.Count(this=x.copy()), "double"))
 
 

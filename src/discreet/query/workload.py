@@ -174,7 +174,7 @@ class WorkloadQuery:
             [workload.compilation.plans[number].key for number in numbers]
             for numbers in workload.plan_numbers
         ]
-        parts: dict[str, Any] = {
+        description: dict[str, Any] = {
             "plans": plans,
             "public": to_json(self.public),
             "rows": workload.max_rows,
@@ -183,11 +183,12 @@ class WorkloadQuery:
         # With CUBE and the like no plan has all columns, so that their order is in none of the plans.
         orders = [group[0].columns if len(group) > 1 else () for group in workload.parts]
         if any(orders):
-            parts["columns"] = orders
-        return json.dumps(parts, sort_keys=True)
+            description["columns"] = orders
+        return json.dumps(description, sort_keys=True)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the number with the largest error may be, with this confidence for it alone."""
+        """Return how far off the number with the largest error may be; the confidence is that of this number
+        by itself."""
         return width(self._plan.noise, confidence) * float(self._plan.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
@@ -228,8 +229,8 @@ class WorkloadQuery:
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
                 if m is not None:
-                    own = half_width * float(workload.numbers_of(families[m], workload.deviations).max())
-                    widest[column] = max(own, widest[column] or 0.0)
+                    error = half_width * float(workload.numbers_of(families[m], workload.deviations).max())
+                    widest[column] = max(error, widest[column] or 0.0)
         return Preview(
             columns=parts[0].columns,
             event=self.event,
@@ -269,6 +270,7 @@ class WorkloadQuery:
         )
         total = count = 0.0
         for text in texts:
+            # a unit of which `rows` rows count in all is in at most as many groups
             single = Query(sql=text, public=self.public, rows=self.rows, groups=self.rows, **share)
             size = single._plan.groups or 1
             total += size * sum(noise.standard_deviation**2 for noise in single._allocation.noises)
@@ -288,7 +290,7 @@ class WorkloadQuery:
     def _without_noise(self, source: Source, key: int) -> list[list[list[Any]]]:
         """Return the exact rows of each query, for tests of semantics only.
 
-        No description and no public call leads here.
+        No public method calls it.
         """
         workload = self._plan
         measured = workload.grid.measure(workload.counts(engine_of(source), key))
@@ -340,12 +342,14 @@ class WorkloadQuery:
             planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
             families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             measures = [workload.numbers_of(f, answers) for f in families]
-            spread = [workload.numbers_of(f, workload.deviations) for f in families]
-            kept_rows, kept = rows_of(planned, recipes, public_keys(planned), measures, [])
-            for row, group in zip(kept_rows, kept, strict=True):
+            by_group = [workload.numbers_of(f, workload.deviations) for f in families]
+            kept_rows, kept_groups = rows_of(planned, recipes, public_keys(planned), measures, [])
+            for row, group in zip(kept_rows, kept_groups, strict=True):
                 rows.append(part.placed(list(row)))
-                own = [direct(planned, recipes, i) for i in range(len(planned.outputs))]
-                deviations.append(part.placed([None if m is None else float(spread[m][group]) for m in own]))
+                shown = [direct(planned, recipes, i) for i in range(len(planned.outputs))]
+                deviations.append(
+                    part.placed([None if m is None else float(by_group[m][group]) for m in shown])
+                )
         return rows, deviations
 
 
@@ -354,8 +358,8 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     that have a smaller error together; else None.
 
     Several counts are answered together only if no unit has several rows: a query limits a unit's rows in
-    each group, a workload in all groups together, and the answers would differ. Grouping sets have no other
-    way.
+    each group, a workload in all groups together, and the answers would differ. A statement with several
+    groupings is a workload in any case, as nothing else answers it.
     """
     try:
         several_groupings = bool(several(parse(text)))
@@ -366,23 +370,30 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     if several_groupings:
         if unknown := sorted(options.keys() - {"epsilon", "delta", "rho", "rows"}):
             raise QueryError(
-                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or charged."
+                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or "
+                f"charged. Leave it out, or write one query per grouping."
             )
         return WorkloadQuery(queries=(text,), public=public, **options)
     planned = plan(text, public)
     recipes = Recipes(planned)
-    counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
+    only_counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
     # every output is a key or one count
     direct_only = all(
         direct(planned, recipes, i) is not None or (isinstance(e, Output) and e.kind == "key")
         for i, (_, e) in enumerate(planned.outputs)
     )
-    if planned.many or not counts or not direct_only or len(recipes.measures) < 2 or not planned.known_keys:
+    if (
+        planned.many
+        or not only_counts
+        or not direct_only
+        or len(recipes.measures) < 2
+        or not planned.known_keys
+    ):
         return None
     try:
         workload = WorkloadQuery(queries=(text,), public=public, **options)
     except QueryError:
-        # It has too many cells, so that each count gets its own noise, as in any other query.
+        # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
         return None
     alone = workload._alone()
     return workload if alone is not None and workload.rmse**2 < GAIN * alone else None

@@ -1,8 +1,9 @@
 """Plans a workload, several counting queries that are answered together: its cells, the strategy of least
 expected error at the price, and the engine's query that counts the rows in each cell.
 
-Words from `cells`: a mark is a key of GROUP BY or a condition, of which every row has one of a few classes (a
-code); a cell is a combination of classes; a family is one count of one query, with one number per group.
+Words from `cells`: a mark is a key of GROUP BY or a condition, of which every row has one of a few classes,
+numbered by codes; a cell is a combination of classes, or several merged ones; a family is one count of one
+query, with one number per group.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class WorkloadPlan:
     """Holds what follows from the queries and the price alone: cells, strategy and noise.
 
     `parts`: the plain queries that each statement is expanded to, one unless it has CUBE or the like;
-    `plan_numbers`: for each statement, the indices of its parts in `compilation.plans`. `cells`: the matrix
-    of the workload, None for marginals. `sizes`: the shape of the table of cells. `max_rows`: how many rows
-    of one unit count. `slices`: for each family, where its numbers are among the workload's answers: the
-    start, the shape of the table there, how many entries of each axis are asked for, and the order of the
-    axes. `deviations`: the standard deviation of each answer. `written`: a cache of the engine's queries, by
-    dialect and kinds of columns.
+    `plan_numbers`: for each statement, the indices of its parts in `compilation.plans`. `cells`: the merged
+    cells and the matrix over them, None for marginals. `sizes`: the shape of the table of cells. `max_rows`:
+    how many rows of one unit count. `slices`: for each family, where its numbers are among the workload's
+    answers: the start, the shape of the table there, how many entries of each axis are asked for, and the
+    order of the axes. `deviations`: the standard deviation of each answer. `written`: a cache of the engine's
+    queries, by dialect and kinds of columns.
     """
 
     compilation: CompiledCounts
@@ -85,7 +86,7 @@ class WorkloadPlan:
 
     def statement(self, kinds: Any, dialect: Dialect) -> str:
         """Return the engine's query, with a placeholder for the key of the hash that chooses which rows of a
-        unit count; it is written once."""
+        unit count; it is written once per dialect and kinds of columns."""
         kinds_key = (
             dialect.name,
             *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
@@ -103,17 +104,17 @@ class WorkloadPlan:
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
         if self.cells is None:
-            # Marginals: the table of cells has one axis per mark. A code beyond its size is a row outside the
-            # values of a key by which all queries group.
-            order = [m for (members, _) in self.compilation.groups for m in members]
+            # Marginals: the table of cells has one axis per mark. A code that is not below the axis's size
+            # means rows outside the values of a key by which all queries group: no query counts them.
+            order = [m for (members, _) in self.compilation.mark_groups for m in members]
             inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
             return SparseCellCounts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
-        # The number of a row's combination of classes: its digits are its positions in each group of marks.
-        raw = np.zeros(len(n), np.int64)
-        for members, combinations in self.compilation.groups:
+        # The index of each combination of classes: its digits are the positions in each group of marks.
+        index = np.zeros(len(n), np.int64)
+        for members, combinations in self.compilation.mark_groups:
             positions = _positions(combinations, [codes[m] for m in members])
-            raw = np.where(positions < 0, _NO_CELL, raw * len(combinations) + positions)
-        cell = np.where(raw < 0, -1, self.cells.cell[np.clip(raw, 0, None)])
+            index = np.where(positions < 0, _NO_CELL, index * len(combinations) + positions)
+        cell = np.where(index < 0, -1, self.cells.cell[np.clip(index, 0, None)])
         return SparseCellCounts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
 
 
@@ -123,11 +124,11 @@ _NO_CELL = -(1 << 40)
 
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
-    """Return the position of each row's combination of classes in the list of those that can occur; -1 if it
-    is not listed. `codes`: for each mark, the classes of all rows."""
+    """Return the position of each counted combination of classes in the list of those that can occur; -1 if
+    it is not listed. `codes`: for each mark, its class in all counted combinations."""
     index_of = {c: i for i, c in enumerate(combinations)}
-    rows = zip(*(c.tolist() for c in codes), strict=True)
-    return np.array([index_of.get(r, -1) for r in rows], np.int64)
+    counted = zip(*(c.tolist() for c in codes), strict=True)
+    return np.array([index_of.get(c, -1) for c in counted], np.int64)
 
 
 def _expand(text: str, public: Public) -> list[PlainQuery]:
@@ -153,13 +154,13 @@ def plan_workload(
     parts = tuple(tuple(_expand(text, public)) for text in queries)
     plans: list[Plan] = []
     numbers: list[tuple[int, ...]] = []
-    for group in parts:
-        numbers.append(tuple(range(len(plans), len(plans) + len(group))))
-        plans += [plan(part.text, public) for part in group]
+    for of_statement in parts:
+        numbers.append(tuple(range(len(plans), len(plans) + len(of_statement))))
+        plans += [plan(part.text, public) for part in of_statement]
     # parts with the names of columns that their plans have
     parts = tuple(
-        tuple(part.bound(plans[number]) for part, number in zip(group, of_group, strict=True))
-        for group, of_group in zip(parts, numbers, strict=True)
+        tuple(part.bound(plans[number]) for part, number in zip(of_statement, indices, strict=True))
+        for of_statement, indices in zip(parts, numbers, strict=True)
     )
     compilation = compile_counts(plans)
     max_rows = max(bounding_of(p, rows or public.unit.rows, 1).rows for p in plans)
@@ -199,7 +200,7 @@ def _workload(compilation: CompiledCounts) -> tuple[matrix.Workload, ExplicitCel
     if (
         compilation.marks
         and all(m.values is not None for m in compilation.marks)
-        and all(len(g) == 1 for g, _ in compilation.groups)
+        and all(len(g) == 1 for g, _ in compilation.mark_groups)
     ):
         return _marginals(compilation)
     cells = explicit(compilation)
@@ -216,7 +217,8 @@ def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tupl
 
     A key that every query groups by needs no class for rows outside its values.
     """
-    order = [members[0] for members, _ in compilation.groups]
+    # the mark of each axis of the table
+    order = [members[0] for members, _ in compilation.mark_groups]
     grouped_by_all = set.intersection(*(set(f.keys) for f in compilation.families))
     sizes = [compilation.marks[m].size - (m in grouped_by_all) for m in order]
     sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in compilation.families]
