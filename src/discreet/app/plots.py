@@ -280,6 +280,11 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
         for a, r in zip(orders, divergence, strict=True)
     ]
     finite = [(a, r, e) for a, r, e in zip(orders, divergence, epsilons, strict=True) if math.isfinite(r)]
+    if not any(math.isfinite(epsilon) for *_, epsilon in finite):
+        raise InvalidInput(
+            f"at delta {delta:g} no Rényi order proves an epsilon, so that there is nothing to draw. Give a "
+            f"larger --delta."
+        )
     # the divergences are the lower line, the epsilons the upper one; only epsilons up to `high` are shown
     x, lower, upper = (list(column) for column in zip(*finite, strict=True))
     low, high = max(min(v for v in lower if v > 0) * 0.8, best.value * 1e-2), best.value * 12

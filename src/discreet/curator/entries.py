@@ -154,10 +154,10 @@ def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
     for row in rows:
         try:
             entry = entry_of(row)
-            written = canonical(entry.body)
+            is_canonical = canonical(entry.body) == row[3]
         except (LedgerError, ValueError, RecursionError):
-            written = None
-        yield entry if written == row[3] else Unreadable(row[0], row[4])
+            is_canonical = False
+        yield entry if is_canonical else Unreadable(row[0], row[4])
 
 
 def verify(

@@ -82,7 +82,8 @@ class Ledger:
                     f"the key given is not the one that {path} was made with. Nothing was changed."
                 )
             # Reading the head verifies the whole chain, once at the start.
-            assert self.anchor.seq > 0
+            if self.anchor.seq < 1:
+                raise LedgerError(f"{path} holds no entry. Nothing was changed.")
 
     @classmethod
     def create(
