@@ -13,7 +13,7 @@ import pytest
 
 from discreet import DiscreetError
 from discreet._errors import LedgerError
-from discreet.curator import Anchor, Entry, Key, Ledger
+from discreet.curator import Anchor, Entry, Key, Ledger, entries
 from discreet.curator.exports import Export
 from discreet.curator.ledger import verify
 
@@ -61,6 +61,11 @@ def test_an_untouched_ledger_verifies_also_against_its_anchors(ledger):
 def test_every_kind_of_tampering_is_found(ledger, statement, problem):
     raw(ledger, statement)
     assert any(problem in line for line in ledger.verify())
+
+
+def test_a_row_without_a_body_is_unreadable_and_no_other_entry():
+    row = (2, "2026-01-01", "note", None, bytes(32), bytes(64), None, None)
+    assert [(type(line), line.seq) for line in entries.lines([row])] == [(entries.Unreadable, 2)]
 
 
 def test_a_rollback_is_found_against_an_anchor_only(ledger):

@@ -233,3 +233,11 @@ def test_a_covariance_beyond_the_range_of_floats_is_refused():
     public = Public(schema={"x": Bounds(0.0, 1e100), "y": Bounds(0.0, 1e100)}, table="t")
     with pytest.raises(InvalidInput, match="Nothing was read or charged"):
         Query(sql="SELECT COVAR_POP(x, y) AS c FROM t", public=public, epsilon=1)
+
+
+def test_the_range_of_exp_holds_what_engines_round_to_zero():
+    public = Public(schema={"x": Bounds(-800, 0, nullable=False)}, table="t")
+    source = connect({"x": [-799.0, -1.0]}, public)
+    assert Query(sql="SELECT COUNT(LN(EXP(x))) FROM t", public=public, epsilon=1)._without_noise(
+        source, 1
+    ) == [[1]]

@@ -156,6 +156,8 @@ def exponential(a: ValueDomain) -> ValueDomain:
     numbers("EXP", a)
     least, largest = _EXP_ENDS
     low, high = (math.exp(max(least, min(end, largest))) for end in (a.low, a.high))
+    # Engines round e^x to zero below about -745.
+    low = low if a.low > least else 0.0
     return number(low, high if a.high < largest else math.inf, nullable=a.nullable)
 
 
