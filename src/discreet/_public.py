@@ -240,8 +240,8 @@ class Public:
     """The public facts of one version of one table.
 
     `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it must be the
-    true size; under `add_remove` the true size is private, and a declared one is only a public guess, by
-    which mechanisms may scale.
+    true size; under `add_remove` the true size is private, and a declared one is only a public guess, which
+    mechanisms may divide by.
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
@@ -304,9 +304,8 @@ class Public:
         """Return the size as declared; never `len(data)`."""
         if self.size is None:
             raise PrivateFact(
-                f"{purpose} needs the number of units, and none is declared. Under {self.neighbors} "
-                f"it is never read off the "
-                f"data: declare Public(size=...), or buy a noisy count."
+                f"{purpose} needs the number of units, and none is declared. It is never read off the data: "
+                f"declare Public(size=...), or buy a noisy count."
             )
         return self.size
 

@@ -70,7 +70,8 @@ class Leaderboard:
         return self.live.mechanism  # type: ignore[return-value]
 
     def submit(self, name: str, predictions: Mapping[Any, Any]) -> Standing:
-        """Submit predicted labels by id. Raises `Halted` once all improvements were released."""
+        """Submit predicted labels by id. Raises `Halted` once the board's number of improvements, or of
+        declared submissions, is used up."""
         standing: Standing = self.live.answer(Submission.of(name, predictions)).value
         return standing
 

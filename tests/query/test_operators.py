@@ -17,7 +17,7 @@ from discreet import Boolean, Bounds, Categories, Dates, InvalidInput, Public
 from discreet.query import Query, QueryError, nodes
 from discreet.query.domain import Kind, number
 from discreet.query.errors import Refusal
-from discreet.query.nodes import Column, Literal, Output, make
+from discreet.query.nodes import Column, Literal, OutputReference, make
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
@@ -70,7 +70,7 @@ def in_engine(expression, a, b):
 def on_released(expression, a, b):
     def swapped(node):
         if isinstance(node, Column):
-            return Output("aggregate", 0 if node.name == "a" else 1, node.domain)
+            return OutputReference("aggregate", 0 if node.name == "a" else 1, node.domain)
         if isinstance(node, nodes.Call):
             return nodes.Call(node.op, tuple(swapped(arg) for arg in node.args), node.domain)
         return node
@@ -171,7 +171,7 @@ def test_a_column_that_is_called_like_an_expression_has_a_key_of_its_own(name: s
     others = [
         make("+", Column("a", domain), Column("b", domain)),
         Literal(1),
-        Output("key", 0, domain),
+        OutputReference("key", 0, domain),
         Column("a", domain),
     ]
     assert nodes.key(Column(name, domain)) not in {nodes.key(other) for other in others}

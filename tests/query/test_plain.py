@@ -172,7 +172,7 @@ def test_one_rule_for_halves_and_negatives(ours, plain):
 
 def _swapped(node):
     if isinstance(node, Column):
-        return nodes.Output("aggregate", 0, node.domain)
+        return nodes.OutputReference("aggregate", 0, node.domain)
     return (
         nodes.Call(node.op, tuple(_swapped(a) for a in node.args), node.domain)
         if isinstance(node, nodes.Call)

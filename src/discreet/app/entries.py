@@ -12,7 +12,8 @@ from ..accounting import events
 from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
 
-# Fields of a charge about the dataset's account. They depend on what other analysts have spent.
+# Fields of an entry with running totals of an account; those of the dataset's account depend on what other
+# analysts have spent. "first" is the own delta of the account's first charge.
 _OF_ALL = ("spent", "first", "cap", "cap of total")
 
 
@@ -42,7 +43,7 @@ def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
 
 
 def without_totals(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON without the totals that all analysts together have spent.
+    """Return an entry as JSON without running totals: those of all analysts together are not for one of them.
 
     Hash, signature and seal are left out too: they cover the totals, so a guess of the totals could be
     checked against them.
@@ -63,7 +64,7 @@ def what(entry: Entry) -> str:
             if described
             else "trusted code"
             if body.get("trusted")
-            else "made elsewhere"
+            else "a release made elsewhere"
         )
         return f"charged for {body.get('text') or name}{_during(body)}"
     if entry.kind == books.SERVED:
@@ -71,7 +72,7 @@ def what(entry: Entry) -> str:
     if entry.kind == "account":
         return f"counted for {' '.join(body['account']).strip()} (entry {body['charge']})"
     if entry.kind in ("release", "failed", "state", "ticket"):
-        moment = "taken over" if body.get("attempt") else "asked"
+        moment = "taken over by another process" if body.get("attempt") else "asked"
         words = {
             "ticket": f"live question {body.get('version')} {moment}",
             "release": "released",
@@ -80,7 +81,7 @@ def what(entry: Entry) -> str:
         }
         return f"{words[entry.kind]} (charge {body['charge']})"
     if entry.kind == "blob":
-        verb = "sealed" if body["file"] else "destroyed"
+        verb = "encrypted and stored" if body["file"] else "destroyed"
         return f"{verb} {body['name']!r}, version {body['version']} (charge {body['charge']})"
     if entry.kind == segments.SEGMENT:
         return (

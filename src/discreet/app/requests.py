@@ -26,8 +26,9 @@ def beside(data: str, suffix: str) -> Path:
     """Return the default path of the schema or the ledger of `data`: the data file's name with `suffix`
     added.
 
-    For "database.duckdb::table" the table's name comes between; for a folder of files, or a pattern such as
-    "year=*/*.parquet", it is the folder's name.
+    For "database.duckdb::table" the table's name comes between. For a folder, or a pattern of files in one
+    ("visits/*.parquet"), the folder's path replaces the file's; where wildcards begin earlier, the text
+    before the first one does (`tables.stand_in`).
     """
     path, _, table = data.partition("::")
     # a database on a server: a file in the current folder, named after the table
@@ -138,7 +139,8 @@ def create_session(
 
 def ledger_name(dataset: str) -> str:
     """Return the name of a dataset's ledger in a database: small letters, digits and _, at most 50
-    characters. Datasets whose names differ in other characters only have the same one.
+    characters. Two datasets have the same one if their names differ only in case, in other characters, or
+    beyond that length.
 
     >>> ledger_name("Health.2026")
     'd_health_2026'
@@ -174,7 +176,10 @@ def cost_json(cost: Cost) -> dict[str, Any]:
 
 
 def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
-    """Return the preview of a query as JSON, with what it would do to the budget."""
+    """Return the preview of a query as JSON, with what it would do to the budget.
+
+    "admitted" says whether the budget pays for it, "fits" how many times in a row; null means without limit.
+    """
     # Without the event, which `asdict` would take apart: its own JSON is added below.
     body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
     return body | {

@@ -202,6 +202,7 @@ class People:
             ) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
+        # 0.0 and -0.0 are one person, and so are all NaNs; a dictionary may list one name twice.
         encoded = one_name_each(column).dictionary_encode()
         # In the order of the people's numbers. `pate.labeller` assigns people to teachers by a secret hash of
         # these.

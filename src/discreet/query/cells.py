@@ -20,7 +20,7 @@ from .domain import Kind
 from .errors import QueryError
 from .exact import public_keys
 from .measures import Recipes
-from .nodes import Call, Column, Expr, Literal, Output, computable, make, value, walk
+from .nodes import Call, Column, Expr, Literal, OutputReference, computable, make, value, walk
 from .plan import Plan
 from .sources import Filtered, From, source_key
 
@@ -250,7 +250,7 @@ def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
 def _replace_column(node: Expr, column: Column) -> Expr:
     """Return the expression with a placeholder for a column, to be computed outside the engine."""
     if node == column:
-        return Output("key", 0, column.domain)
+        return OutputReference("key", 0, column.domain)
     if isinstance(node, Call):
         return Call(
             node.op,

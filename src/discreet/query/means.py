@@ -10,7 +10,7 @@ from typing import Any
 from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .measures import Recipes
-from .nodes import Output
+from .nodes import OutputReference
 from .plan import Plan
 
 Noise = IntegerLaplace | IntegerGaussian
@@ -67,7 +67,7 @@ def mean_of(
     """Return the column of averages for output column `i`; None if it is not an AVG by itself. `measures` are
     the released numbers by group, `kept` the groups that are rows of the answer."""
     expression = plan.outputs[i][1]
-    if not (isinstance(expression, Output) and expression.kind == "aggregate"):
+    if not (isinstance(expression, OutputReference) and expression.kind == "aggregate"):
         return None
     recipe, argument = recipes.recipes[expression.index], plan.aggregates[expression.index].argument
     if recipe.function != "avg" or argument is None:

@@ -40,7 +40,7 @@ from .errors import QueryError
 from .exact import Exact, measure, statements
 from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
-from .nodes import Output, walk
+from .nodes import OutputReference, walk
 from .plan import Plan, plan
 from .preview import Preview, chosen, hints, keys, notes, predicted, words
 from .price import Allocation, PriceTarget, allocate, shape_of
@@ -208,7 +208,7 @@ class Query:
         expression = dict(self._plan.outputs)[name]
         parts: set[int] = set()
         for node in walk(expression):
-            if isinstance(node, Output) and node.kind == "aggregate":
+            if isinstance(node, OutputReference) and node.kind == "aggregate":
                 recipe = self._recipes.recipes[node.index]
                 parts |= set(recipe.measures)
                 if recipe.choice is not None:
@@ -257,7 +257,8 @@ class Query:
     def is_number(self, column: int) -> bool:
         """Return whether an output column is computed from aggregates, and not a key."""
         return any(
-            isinstance(n, Output) and n.kind == "aggregate" for n in walk(self._plan.outputs[column][1])
+            isinstance(n, OutputReference) and n.kind == "aggregate"
+            for n in walk(self._plan.outputs[column][1])
         )
 
     @property

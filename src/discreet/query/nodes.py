@@ -97,7 +97,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputReference:
     """Refers, after aggregation, to group key number `index` (kind "key") or released aggregate number
     `index` (kind "aggregate") of the plan."""
 
@@ -106,7 +106,7 @@ class Output:
     domain: ValueDomain
 
 
-Expr = Column | Literal | Call | Output
+Expr = Column | Literal | Call | OutputReference
 
 
 def make(op: str, *args: Expr) -> Call:
@@ -183,7 +183,7 @@ def key(node: Expr) -> str:
         return node.name if _PLAIN.fullmatch(node.name) else f"column:{node.name!r}"
     if isinstance(node, Literal):
         return f"{type(node.content).__name__}:{node.content!r}"
-    if isinstance(node, Output):
+    if isinstance(node, OutputReference):
         return f"{node.kind}[{node.index}]"
     return f"{node.op}({', '.join(key(arg) for arg in node.args)})"
 
@@ -191,7 +191,7 @@ def key(node: Expr) -> str:
 def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
     """Compute an expression after aggregation from the released `keys` and `aggregates`, arrays with one
     entry per group; NULL is NaN among numbers and None among texts."""
-    if isinstance(node, Output):
+    if isinstance(node, OutputReference):
         return (keys if node.kind == "key" else aggregates)[node.index]
     if isinstance(node, Literal):
         return _plain(node.content)

@@ -22,7 +22,7 @@ from .binder import Binder
 from .clauses import by_position, named, only
 from .domain import EXACT, Kind, ValueDomain
 from .errors import Node, QueryError, Refusal, refuse
-from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
+from .nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
 from .parse import parse
 from .relation import Relations
 from .scope import Scope
@@ -288,7 +288,7 @@ class _Planner:
         self._refuse_list(node, bound)
         if not computable(bound):
             raise refuse(node, "this cannot be computed from released numbers")
-        if not any(isinstance(part, Output) for part in walk(bound)):
+        if not any(isinstance(part, OutputReference) for part in walk(bound)):
             raise refuse(node, "a constant is no answer", "Leave it out.")
         return bound
 
@@ -296,7 +296,7 @@ class _Planner:
         """Refuse to compute with APPROX_TOP_K, whose value is a list: no operator takes one."""
         parts = walk(bound) if isinstance(bound, Call) else ()
         if any(
-            isinstance(part, Output)
+            isinstance(part, OutputReference)
             and part.kind == "aggregate"
             and self.aggregates[part.index].function == "top"
             for part in parts
@@ -375,7 +375,7 @@ class _Planner:
         if aggregate is not None:
             if aggregate not in self.aggregates:
                 self.aggregates.append(aggregate)
-            return Output("aggregate", self.aggregates.index(aggregate), result_of(aggregate))
+            return OutputReference("aggregate", self.aggregates.index(aggregate), result_of(aggregate))
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean) or any(
             True for _ in node.find_all(exp.AggFunc, exp.Filter)
         ):
@@ -388,7 +388,7 @@ class _Planner:
             bound = self.row(node)
             if bound in self.grouped:
                 index = self.grouped.index(bound)
-                return Output("key", index, self.keys[index].expression.domain)
+                return OutputReference("key", index, self.keys[index].expression.domain)
         return None
 
     def _all_in_scope(self, node: Node) -> bool:

@@ -18,7 +18,7 @@ from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
-from .nodes import Call, Column, Expr, Output, walk
+from .nodes import Call, Column, Expr, OutputReference, walk
 from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Selector
@@ -94,7 +94,7 @@ def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
     indices = [
         recipes.recipes[node.index].choice
         for node in walk(expression)
-        if isinstance(node, Output) and node.kind == "aggregate"
+        if isinstance(node, OutputReference) and node.kind == "aggregate"
     ]
     return [recipes.choices[index] for index in indices if index is not None]
 
@@ -103,7 +103,7 @@ def aggregated(expression: Expr) -> bool:
     """Return whether a released aggregate is part of an output column."""
     if isinstance(expression, Call):
         return any(map(aggregated, expression.args))
-    return isinstance(expression, Output) and expression.kind == "aggregate"
+    return isinstance(expression, OutputReference) and expression.kind == "aggregate"
 
 
 def predicted(
@@ -130,7 +130,10 @@ def _error(
         return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
     expression = plan.outputs[i][1]
     if not (
-        isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys
+        isinstance(expression, OutputReference)
+        and expression.kind == "aggregate"
+        and public.size
+        and not plan.keys
     ):
         return None
     recipe = recipes.recipes[expression.index]

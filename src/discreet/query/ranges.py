@@ -17,7 +17,7 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .domain import Kind, ValueDomain, constant, number
 from .errors import Refusal
 from .measures import PAIRED, Recipes
-from .nodes import Expr, Literal, Output, walk
+from .nodes import Expr, Literal, OutputReference, walk
 from .operators import OPERATORS
 from .plan import Plan
 from .release import limits_of
@@ -87,7 +87,7 @@ def range_of(
     group; `kept`: the groups that are rows of the answer, in order.
     """
     expression = plan.outputs[i][1]
-    used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
+    used = [n.index for n in walk(expression) if isinstance(n, OutputReference) and n.kind == "aggregate"]
     chosen = any(recipes.recipes[a].choice is not None for a in used)
     if not used or chosen or expression.domain.kind is not Kind.NUMBER:
         return None
@@ -109,9 +109,9 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
         return "literal", content if content is None or isinstance(content, bool | int | float) else str(
             content
         )
-    if isinstance(e, Output) and e.kind == "key":
+    if isinstance(e, OutputReference) and e.kind == "key":
         return "key", tuple(_plain(v) for v in keys[e.index])
-    if not isinstance(e, Output):
+    if not isinstance(e, OutputReference):
         return e.op, *(_formula(arg, plan, recipes, numbers, keys) for arg in e.args)  # type: ignore[union-attr]
     recipe, argument = recipes.recipes[e.index], plan.aggregates[e.index].argument
     used = [recipes.measures[m] for m in recipe.measures]

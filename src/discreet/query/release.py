@@ -17,7 +17,7 @@ from .aggregates import Aggregate
 from .domain import Kind, ValueDomain
 from .exact import shown
 from .measures import PAIRED, Measure, Recipe, Recipes
-from .nodes import Output, value, walk
+from .nodes import OutputReference, value, walk
 from .plan import Plan
 from .price import Noise
 
@@ -57,6 +57,7 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
     assert domain is not None
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
+        # `center` counts steps of the grid; a measure counts `resolution`s, which are parts of a step.
         shift = float(measures[1].center * measures[1].step)
         mean = values[1] / count
         if recipe.function == "avg":
@@ -166,7 +167,7 @@ def _cells(
         return exact
     if output.dtype == object:
         return list(output)
-    if isinstance(expression, Output) and expression.domain.integral and not np.isnan(output).any():
+    if isinstance(expression, OutputReference) and expression.domain.integral and not np.isnan(output).any():
         # int(), as a median may be beyond the integers of 64 bits
         cells: list[Any] = output.tolist()
         return list(map(int, cells)) if (output == np.floor(output)).all() else cells
@@ -202,7 +203,7 @@ def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
     """Return the index of the measure that output `i` shows as it is, a count or a sum; None for any other
     output."""
     _, expression = plan.outputs[i]
-    if isinstance(expression, Output) and expression.kind == "aggregate":
+    if isinstance(expression, OutputReference) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]
         if recipe.function in ("count", "sum"):
             return recipe.measures[0]
@@ -228,9 +229,9 @@ def _deviations(
             deviations[i] = np.full(
                 size, noises[measure].standard_deviation * float(recipes.measures[measure].resolution)
             )
-        elif any(isinstance(n, Output) and n.kind == "aggregate" for n in walk(expression)) and _is_noisy(
-            plan, recipes, expression
-        ):
+        elif any(
+            isinstance(n, OutputReference) and n.kind == "aggregate" for n in walk(expression)
+        ) and _is_noisy(plan, recipes, expression):
             derived.append(i)
     for i, deviation in zip(
         derived,
@@ -244,7 +245,7 @@ def _deviations(
 def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
     """Return whether an expression is a number whose aggregates are all computed from measures; chosen values
     have no deviation."""
-    used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
+    used = [n.index for n in walk(expression) if isinstance(n, OutputReference) and n.kind == "aggregate"]
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
 

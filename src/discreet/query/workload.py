@@ -44,7 +44,7 @@ from .exact import public_keys
 from .groupings import several
 from .measures import Recipes
 from .mechanism import Query
-from .nodes import Output
+from .nodes import OutputReference
 from .parse import parse
 from .plan import plan
 from .preview import Preview, aggregated, not_whole
@@ -379,7 +379,7 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     only_counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
     # every output is a key or one count
     direct_only = all(
-        direct(planned, recipes, i) is not None or (isinstance(e, Output) and e.kind == "key")
+        direct(planned, recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
         for i, (_, e) in enumerate(planned.outputs)
     )
     if (

@@ -41,8 +41,8 @@ _DECAY_BITS = 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitInfluence:
     """Says how far a unit that adds 1 to each of its steps moves the measurements: the l1 norm, the squared
-    l2 norm and the largest entry of the change, and `l0`, how many measurements change. The encoder that
-    builds it limits the number of the unit's steps.
+    l2 norm and the largest entry of the change, and `l0`, how many measurements change. It holds for a
+    unit with at most as many steps as the encoder was told (`times`); nothing here enforces that.
     """
 
     l1: int
@@ -62,6 +62,7 @@ class UnitInfluence:
         return Sensitivity(
             linf=self.linf * step.linf,
             l0=max(1, self.l0 * step.l0),
+            # The norms are never None once a Sensitivity is made; `or 0` is for the type checker.
             l1=self.l1 * int(step.l1 or 0),
             l2_squared=self.l2_squared * int(step.l2_squared or 0),
         )

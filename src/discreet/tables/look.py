@@ -87,7 +87,7 @@ def _is_mostly(hits: int, values: Sequence[str]) -> bool:
 
 
 def _decimal_comma(columns: Iterable[list[str]]) -> bool:
-    """Return whether some column is made of numbers only if the comma is the decimal mark."""
+    """Return whether some column reads as numbers with a decimal comma, but not with a decimal point."""
     for values in columns:
         by_comma, by_point = (sum(bool(form.fullmatch(v)) for v in values) for form in (_COMMA, _POINT))
         if _is_mostly(by_comma, values) and not _is_mostly(by_point, values):

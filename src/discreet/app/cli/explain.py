@@ -47,7 +47,7 @@ def explain(
     schema: Path = SCHEMA,
     ledger: Path = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added."),
     analyst: str = typer.Option(STEWARD, "--as", "--analyst", help="Explain what this analyst may see."),
-    neighbors: str = typer.Option("add_remove", "--neighbors", help="Of an epsilon given as a number."),
+    neighbors: str = typer.Option("add_remove", "--neighbors", help="The relation of a given epsilon."),
     html: Path = typer.Option(None, "--html", help="Also write the explanation as an HTML page."),
     label: Path = typer.Option(None, "--label", help="Also write a one-page privacy label: .html or .pdf."),
     force: bool = outputs.FORCE,
@@ -84,6 +84,7 @@ def _explain_subject(
     number = _number(subject)
     if number is not None:
         return explain_anything(number, delta=delta, audience=audience, neighbors=neighbors)
+    # The ledger of a data file, or `subject` itself (a ledger, a model, an event) where none lies beside it.
     path = ledger or Path(_ledger_of(Path(subject)))
     if not path.is_file():
         raise InvalidInput(

@@ -86,7 +86,8 @@ def _columns(stage: Stage) -> None:
 
 
 def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
-    """Run PAPRIKA on simulated streams of hypotheses, and return the shares by epsilon."""
+    """Run PAPRIKA on simulated streams of hypotheses, and return, by epsilon, the shares of false
+    discoveries and of signals found."""
     procedure = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
     trials_by_epsilon = {
         epsilon: trials.online(
@@ -134,8 +135,8 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
             tuned = replace(watch, threshold=alarm_threshold(watch, false_alarm=wanted, runs=400))
             false = float(np.isfinite(trials.alarms(tuned, change_at=None, runs=200, seed=2)).mean())
             seen = trials.alarms(tuned, change_at=201, runs=100, seed=3)
-            # the delay of the runs without a false alarm before the change; a run without any counts as
-            # infinite
+            # The delay of the runs without a false alarm before the change; a run without any alarm has an
+            # infinite delay.
             delay = float(np.median(seen[seen >= 201])) - 201
             curves.setdefault(f"epsilon {epsilon:g}", []).append((false, delay))
             if wanted == 0.05:

@@ -20,8 +20,8 @@ from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# The grid's cell is the distance of two neighbors' points over this and the square root of the width, so that
-# rounding adds at most 1/64 to the sensitivity.
+# The grid's cell is the distance of two neighbors' points over this and the square root of the number of
+# weights of a model (`Facts.width`), so that rounding adds at most 1/64 to the sensitivity.
 _CELLS = 64
 
 
@@ -35,7 +35,8 @@ class OutputPerturbation(LinearERM):
     the l2 sensitivity. Its l2 norm is about sqrt(2) times that of the paper's spherical noise, but it can be
     sampled exactly. With a delta it is discrete Gaussian for the l2 sensitivity. J, lambda and G: see `erm`.
 
-    Guarantee: `event`, for each model an integer vector with exact discrete noise for its `sensitivity`.
+    Guarantee: `event`: for each model (one, or one per class against the others) an integer vector is
+               released, with exact discrete noise for its `sensitivity`.
     Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
                gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
@@ -47,8 +48,9 @@ class OutputPerturbation(LinearERM):
                a cell.
     Accuracy:  |released - minimizer| <= `error`; without an l1 penalty and for a table of n rows,
                J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
-    Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
-               twice the declared number of rows.
+    Assumes:   the solver certifies that the gradient is at most `tolerance`, which `tolerance_at` makes
+               possible for tables of at most twice the declared number of rows. Without the certificate the
+               point is released all the same, and the guarantee is void.
     """
 
     def _check(self) -> None:
@@ -57,7 +59,9 @@ class OutputPerturbation(LinearERM):
     @cached_property
     def strength(self) -> float:
         """Return the lambda that is used: by default the one with the least sum of the bias lambda B² / 2 and
-        the excess n curvature / (2 width) |noise|², with n the declared size and B `Facts.expected_norm`.
+        the excess n curvature / (2 width) |noise|², with n the declared size, B `Facts.expected_norm` and
+        width the number of weights. A row curves J in one direction only: curvature / width is its mean over
+        all directions.
         """
         if self.regularization is not None:
             return float(self.regularization)

@@ -1,5 +1,6 @@
-"""Writes arithmetic on doubles in PostgreSQL's SQL so that it follows IEEE 754 where PostgreSQL would raise
-an error.
+"""Writes arithmetic on doubles in PostgreSQL's SQL so that it follows IEEE 754 on overflow and underflow,
+where PostgreSQL would raise an error. Divisions by zero, and roots and logarithms outside their domains, are
+NULL, as `tables.semantics` has it.
 
 PostgreSQL fails on a double that overflows, and on one that underflows to zero. Every operation here is
 therefore guarded by CASE, which is evaluated in order: an operation is only reached by values for which it
@@ -172,11 +173,12 @@ def _sum(sign: str, same: str, other: str) -> str:
     )
 
 
-# Where one number is zero or infinite (for a quotient: where "{b}" is not zero), PostgreSQL does not fail.
+# Where one number is zero or infinite (and for a quotient "{b}" is not zero), PostgreSQL does not fail.
 _EDGE = f"{{a}} = 0 OR abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE}"
 # The branches after _EDGE test whether the result would be infinite or zero on scaled numbers: their product
 # or quotient, 2**1074 times smaller or larger than the result, neither overflows nor underflows. 2**-50 is
-# 2**1024 divided by 2**1074, and 0.5 is half of the least double times 2**1074.
+# 2**1024 divided by 2**1074, and 0.5 is half of the least double times 2**1074. Where both numbers of a
+# quotient are below 1, only "{b}" is scaled, by _UP = 2**537: 2**487 is 2**1024 divided by 2**537.
 _PRODUCT = (
     f"(CASE WHEN {_in_safe_range('{a}')} AND {_in_safe_range('{b}')} THEN {{a}} * {{b}} "
     f"WHEN {_EDGE} OR {{b}} = 0 THEN {{a}} * {{b}} "
