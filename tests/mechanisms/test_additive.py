@@ -44,7 +44,7 @@ SOURCE = Memory({"x": [1.0, 2.0, 30.0], "c": ["a", "a", "b"]}, PUBLIC)
 
 @pytest.mark.parametrize("statistic", [Histogram(column="c"), Count()])
 def test_an_entry_that_a_statistic_does_not_have_is_refused_before_anything_is_read(statistic: Any) -> None:
-    with pytest.raises(InvalidInput, match="entry 2 was asked"):
+    with pytest.raises(InvalidInput, match="there is no entry 2"):
         laplace(PUBLIC, Component(statistic=statistic, index=2), epsilon=1)
 
 
