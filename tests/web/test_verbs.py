@@ -109,43 +109,42 @@ def test_a_sum_of_epsilons_is_not_drawn_under_a_limit_in_rho():
     assert "limit" not in in_rho
 
 
+class Pipe:
+    """A worker process that replies at once, always in the same way."""
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply, self.sent = reply, []
+
+    def send_bytes(self, raw: bytes) -> None:
+        self.sent.append(raw)
+
+    def poll(self, seconds: float) -> bool:
+        return True
+
+    def recv_bytes(self) -> bytes:
+        return self.reply
+
+
+def worker_with(pipe: Pipe, least_seconds: float) -> workers.Worker:
+    worker = workers.Worker.__new__(workers.Worker)
+    worker.pipe, worker.opened, worker.least_seconds = pipe, set(), least_seconds
+    return worker
+
+
 def test_a_question_is_not_begun_where_opening_its_table_took_its_time():
     """It would be charged, and be ended at the time limit without an answer."""
-    sent: list[bytes] = []
-
-    class Pipe:
-        def send_bytes(self, raw: bytes) -> None:
-            sent.append(raw)
-
-        def poll(self, seconds: float) -> bool:
-            return True
-
-        def recv_bytes(self) -> bytes:
-            return b'{"result": {}, "touched": false}'
-
-    worker = workers.Worker.__new__(workers.Worker)
-    worker.pipe, worker.opened, worker.least_seconds = Pipe(), set(), 1.0
+    pipe = Pipe(b'{"result": {}, "touched": false}')
+    worker = worker_with(pipe, 1.0)
     request = {"verb": "sql", "dataset": {"ledger": "new"}}
     late = worker.call(request, time.monotonic() + 0.5)
     assert late["error"] == workers.LATE
-    assert [b'"open"' in raw for raw in sent] == [True]
+    assert [b'"open"' in raw for raw in pipe.sent] == [True]
     assert worker.call(request, time.monotonic() + 5.0) == {"result": {}, "touched": False}
 
 
 def test_a_reply_that_waited_for_a_table_to_open_is_held_back():
     """How long that takes depends on the table: a refusal that leaves at once would tell it."""
-
-    class Pipe:
-        def send_bytes(self, raw: bytes) -> None: ...
-
-        def poll(self, seconds: float) -> bool:
-            return True
-
-        def recv_bytes(self) -> bytes:
-            return b'{"error": {"kind": "QueryError", "message": ""}, "touched": false}'
-
-    worker = workers.Worker.__new__(workers.Worker)
-    worker.pipe, worker.opened, worker.least_seconds = Pipe(), set(), 0.0
+    worker = worker_with(Pipe(b'{"error": {"kind": "QueryError", "message": ""}, "touched": false}'), 0.0)
     request = {"verb": "sql", "dataset": {"ledger": "new"}}
     replies = [worker.call(request, time.monotonic() + 5.0) for _ in range(2)]
     assert [reply["touched"] for reply in replies] == [True, False]

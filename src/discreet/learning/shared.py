@@ -125,7 +125,7 @@ for _name in ("add", "sub", "mul", "div"):
 _HANDLERS[Tensor.__radd__] = _HANDLERS[torch.add]
 _HANDLERS[Tensor.__rmul__] = _HANDLERS[torch.mul]
 _HANDLERS[Tensor.__truediv__] = _HANDLERS[torch.div]
-# `Tensor` has no methods __sub__ and __div__ of some versions; their place in the table was None.
+# Where `Tensor` has no method of a name, such as __div__, the loop above has added the key None.
 _HANDLERS.pop(None, None)
 
 

@@ -119,7 +119,7 @@ def question_options(form: dict[str, str]) -> dict[str, Any]:
     try:
         limits = {name: int(form[name]) for name in ("rows", "groups") if form.get(name)}
     except ValueError:
-        raise InvalidInput("say how many rows and groups of a person count as whole numbers.") from None
+        raise InvalidInput("give the limits on rows and groups of one person as whole numbers.") from None
     if not (math.isfinite(amount) and amount > 0):
         raise InvalidInput("say what the answer may cost, or how good it must be, as a number above 0.")
     text = form.get("sql", "").strip()
