@@ -1,7 +1,8 @@
 """The public facts of a table: its schema, the unit of privacy, and the neighbor relation.
 
-A mechanism is priced for one `Public` and refused on a source with another. Nothing in a `Public` is ever
-read from the data: the steward declares it.
+The price of a mechanism, its privacy cost, is computed for one `Public`, and the mechanism is refused on data
+with another one. Nothing in a `Public` is ever read from the data: the steward, who is responsible for the
+data, declares it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Unit:
 
     `rows`: at most this many rows of one unit count in one group of an answer; `groups`: one unit counts in
     at most this many groups. Queries enforce both limits and are priced for them; nothing is assumed about
-    the data. Both are defaults: a query may set its own limits.
+    the data. Both are defaults: a query may set its own limits. A query that needs a limit on rows is refused
+    if neither sets one; without a limit on groups, that on rows takes its place.
     """
 
     column: str | None = None
@@ -93,7 +95,7 @@ def rows() -> Unit:
 @described("public.Bounds")
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A number between `lower` and `upper`; others are clipped.
+    """Declares a column of numbers between `lower` and `upper`; numbers outside are clipped.
 
     With `nullable`, a missing value contributes nothing.
 
@@ -117,7 +119,8 @@ class Bounds:
 @described("public.Categories")
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """One of a public list of values; anything else, and a missing value, belongs to none of them."""
+    """Declares a column with a public list of values; anything else, and a missing value, is in no
+    category."""
 
     values: tuple[str | int, ...]
 
@@ -136,7 +139,7 @@ class Categories:
                     "a category", value, "a text without NUL and without half a surrogate pair"
                 )
         as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
-        # in a column of text, 1 and "1" are the same value: a row would be in both categories
+        # In a column of text, 1 and "1" are the same value: a row would be in both categories.
         if len(set(as_read)) < len(values):
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
@@ -145,7 +148,8 @@ class Categories:
 @described("public.Boolean")
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """True or false. With `nullable`, a missing value is neither; without, it counts as false."""
+    """Declares a column of true and false. With `nullable`, a missing value is neither; without, it counts as
+    false."""
 
     nullable: bool = True
 
@@ -156,8 +160,8 @@ class Boolean:
 @described("public.Dates")
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """A day between `lower` and `upper` (ISO: "2020-01-31"); others are clipped. `nullable` as in
-    `Bounds`."""
+    """Declares a column of days between `lower` and `upper` (ISO: "2020-01-31"); days outside are clipped.
+    `nullable` is as in `Bounds`."""
 
     lower: str
     upper: str
@@ -167,6 +171,7 @@ class Dates:
         for name in ("lower", "upper"):
             value = getattr(self, name)
             try:
+                # A datetime is a date too: its time of day is cut off.
                 day = (
                     value.isoformat()[:10]
                     if isinstance(value, date)
@@ -183,8 +188,8 @@ class Dates:
 @described("public.Text")
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, or any column whose possible values are not public. It can be compared, counted and joined
-    on.
+    """Declares a column of any text, or any column whose possible values are not public. It can be compared,
+    counted and joined on.
 
     As a grouping key it needs private partition selection, because which keys exist is private.
     """
@@ -197,9 +202,9 @@ FACTS = (Bounds, Categories, Boolean, Dates, Text)
 @described("public.Related")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """Another table that queries may join.
+    """Declares another table that queries may join.
 
-    `private`: its rows belong to the units of the main table, which the column `unit` identifies.
+    `private`: its rows belong to the units of the main table; its column `unit` says to which.
 
     Without `private` its contents are public: everybody may know every row. `key` names columns whose values
     together are unique in it, so that joining on them adds no rows.

@@ -112,7 +112,7 @@ def _enter(cls: type, tag: str) -> None:
         raise DescriptionError(
             f"the tag {tag} belonged to another class, and old ledgers contain it: choose a new one."
         )
-    # The same name is allowed: a dataclass with slots is a second class, and a module may be reloaded.
+    # A second class of the same name is allowed: reloading a module makes one.
     if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes have the tag {tag}.")
     _CLASSES[tag], _TAGS[cls] = cls, tag

@@ -1,7 +1,8 @@
 """Checks of arguments, with one template for all messages: the name, what is required, and the value.
 
-Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Checks
-of numbers accept `int`, `float`, `Fraction` and numpy's numbers; they refuse booleans and strings.
+They are called with keywords, so that the message can name the argument:
+`_require.positive(epsilon=epsilon)`. Checks of numbers accept `int`, `float`, `Fraction` and numpy's numbers;
+they refuse booleans and strings.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribut
 # The declared type of numeric parameters; integers and fractions stay exact.
 Real = int | float | Fraction
 
-# Noise for a price below this, or above its inverse, would leave the range of floats.
+# Noise for a price (an epsilon or a rho) below this, or above its inverse, would leave the range of floats.
 _LEAST_PRICE = Fraction(1, 10**100)
 # The size of a float. numpy's long doubles are larger; they cannot be compared with fractions or converted to
 # them, and are refused.

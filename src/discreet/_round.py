@@ -1,5 +1,6 @@
-"""Directed rounding: `up` and `down` are exact. Texts of amounts are rounded to the safe side, after digits
-beyond the fourteenth, which are taken for rounding errors of a sum, were rounded to nearest."""
+"""Directed rounding: `up` and `down` are exact. The text of an amount, such as an epsilon that was spent, is
+rounded to the safe side. Before that, the amount is rounded to fourteen significant digits, to nearest: later
+digits are taken for rounding errors of a sum."""
 
 from __future__ import annotations
 
@@ -55,9 +56,10 @@ def significant(value: float, digits: int, rounding: str) -> float:
     if value == 0 or not math.isfinite(value):
         return float(value)
     exact = Decimal(float(value))
-    first = exact.adjusted() + 1
-    near = exact.quantize(Decimal(1).scaleb(first - _SUM_DIGITS))
-    return float(near.quantize(Decimal(1).scaleb(first - digits), rounding=rounding))
+    # the value is 0.d1d2d3... times 10**exponent, with d1 not 0
+    exponent = exact.adjusted() + 1
+    near = exact.quantize(Decimal(1).scaleb(exponent - _SUM_DIGITS))
+    return float(near.quantize(Decimal(1).scaleb(exponent - digits), rounding=rounding))
 
 
 class UpperAmount(float):

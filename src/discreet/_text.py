@@ -1,4 +1,4 @@
-"""Text of other people made safe to show: characters that could control a terminal, or hide or reorder the
+"""Makes text of other people safe to show: characters that could control a terminal, or hide or reorder the
 text around them, are replaced by their escape sequences."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def is_text(value: str) -> bool:
-    """Return whether every engine and every file can hold this text: it can be written in UTF-8, and has no
-    NUL, which ends a text in some of them.
+    """Return whether every query engine and every file can hold this text: it can be written in UTF-8, and
+    has no NUL, which ends a text in some of them.
 
     >>> is_text("naïve"), is_text("a\\x00b"), is_text("\\ud800")
     (True, False, False)

@@ -58,6 +58,7 @@ class _WeightGrid:
 def _grid(noise: float, tail: float) -> _WeightGrid | None:
     """Return the grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None
     if that takes too many cells. `beyond` of the grid is about `tail`."""
+    # imported here: slow to load, and most processes never need it
     from scipy.special import ndtr
 
     mu = 1 / noise
@@ -66,7 +67,7 @@ def _grid(noise: float, tail: float) -> _WeightGrid | None:
     # With the unit z is N(mu, 1): above this z it has probability `tail`.
     largest_z = mu - NormalDist().inv_cdf(max(tail, 1e-300))
     cells = math.ceil(math.exp(min(mu * largest_z - mu * mu / 2, 600.0)) / mesh)
-    # Half, because the sum of several Ys needs a longer grid than one Y.
+    # Half of the limit is left, because the sum of several Ys needs a longer grid than one Y.
     if cells > _MAX_CELLS // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
@@ -119,7 +120,7 @@ class AllocationCurve:
         # The standard deviation of the sum of the Ys. The tilts are multiples of its inverse, and for the
         # upper tail also of the inverse of the largest Y: with more than 25 times that, the largest values
         # take almost all of the tilted weight. Every tilt is valid, so the multiples only decide how tight
-        # delta is; no measurement of them is on record.
+        # delta is; they were chosen by hand, not tuned.
         deviation = math.sqrt(steps * math.expm1(1 / noise**2))
         largest = float(grid.values[-1])
         upper_tilts = sorted(
@@ -176,8 +177,9 @@ def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
     """Return a window that leaves out at most `tail` of the mean of X = S / steps above it; None if it would
     have too many cells.
 
-    It spans 12 standard deviations about the mean, and above that up to 3 times the largest Y, whose tail is
-    heavy. These numbers only decide the size: what is left out is bounded, and is added to delta.
+    It spans 12 standard deviations of S on both sides of its mean, and above that up to 3 times the largest
+    Y, whose tail is heavy. These numbers only decide the size: what is left out is bounded, and is added to
+    delta.
     """
     y = grid.values
     mean = float(np.sum(y * grid.weights))
@@ -230,7 +232,7 @@ class _TailMean:
             grid.mesh * window.first,
             grid.mesh * np.arange(size),
         )
-        # Undoes the tilt.
+        # `scale` undoes the tilt; its last factor covers rounding errors.
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
         mass = np.maximum(tilted_mass, 0.0) * scale

@@ -37,7 +37,7 @@ def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors:
     """Return the amplified (epsilon, delta) of a sample of fixed size without replacement: the formula of
     `poisson`, under replace only.
 
-    `rate` is the size of the sample over the size of the table. The `epsilon` and `delta` given must hold
+    `rate` is the size of the sample divided by that of the table. The `epsilon` and `delta` given must hold
     under replace too. Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9.
     """
     require_relation(as_neighbors(neighbors), REPLACE, what="amplification by sampling without replacement")
@@ -48,15 +48,16 @@ def _amplify(epsilon: float, delta: float, rate: float) -> Cost:
     """Return (ln(1 + rate (e^epsilon - 1)), rate delta), both rounded up."""
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=delta, rate=rate)
-    exact = _require.exact(delta, "delta") * _require.exact(rate, "rate")
-    return Cost(pure.amplified(_round.up(epsilon), _round.up(rate)), _round.up(exact))
+    amplified_delta = _require.exact(delta, "delta") * _require.exact(rate, "rate")
+    return Cost(pure.amplified(_round.up(epsilon), _round.up(rate)), _round.up(amplified_delta))
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
     """Return 2 q (e^epsilon - e^-epsilon), q the rate: the simple bound on the amplified epsilon of Poisson
     sampling that lectures prove in three lines.
 
-    For rates up to 1/2 it is never below the tight bound of `poisson`.
+    It is never below the tight bound of `poisson`, because ln(1 + q x) <= q x, and x = e^epsilon - 1 is at
+    most 2 (e^epsilon - e^-epsilon).
 
     >>> lecture(1.0, rate=0.01) > poisson(1.0, 0.0, rate=0.01).value
     True
@@ -79,8 +80,8 @@ def iteration(
     Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass).
                Replacing the record moves one step by at most 2 lipschitz, and the noise of the later steps
                hides that shift in equal parts.
-    Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 /
-               smoothness, the projection is onto a convex set, every record is used once, and noise N(0,
+    Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, `step_size` is at most 2
+               / smoothness, the projection is onto a convex set, every record is used once, and noise N(0,
                (step_size * noise)² I) enters each step.
     Limits:    says nothing about intermediate iterates or non-convex losses; the record of the last step
                (steps_after = 0) gains nothing.

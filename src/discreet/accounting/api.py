@@ -38,7 +38,7 @@ class Accountant:
 
 
 def _pld_epsilon(event: Event, delta: float) -> float:
-    # Imported when first needed, because it imports scipy, which takes long to load.
+    # Imported when first needed, here and below, because it imports scipy, which takes long to load.
     from . import pld
 
     return pld.epsilon(event, delta)
@@ -65,7 +65,7 @@ ACCOUNTANTS: dict[str, Accountant] = {
 TIGHTEST = "tightest"
 # Up to this many parts the accountant "optimal" is tried beside the others. With more parts it takes long,
 # and it uses only one (epsilon, delta) per part where "pld" uses the whole privacy curve. The number 8 was
-# not measured; a larger one can only lower results.
+# chosen by hand, not tuned; a larger one can only lower results.
 _FEW = 8
 # The accountants among which "tightest" takes the least. "basic" is never below "optimal". "advanced" can be
 # below it only where "optimal" rounds very many different epsilons up to a coarse grid.
@@ -116,6 +116,8 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
         return 0.0
     if delta == 0:
         form = normal(event)
+        # A pure epsilon excludes own deltas, the probabilities with which parts fail (`form.delta`), and a
+        # distance in total variation to the parts (see `normal`).
         exact = pure.epsilon_of(form.event)
         return exact if exact is not None and form.delta == 0 == form.distance else math.inf
     return _named_in_refusals(event, lambda: accountant.epsilon(event, delta), math.inf)
@@ -217,14 +219,14 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
 
 
 def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float) -> float:
-    """Return the least delta that the rule gives at epsilons up to this one.
+    """Return the least delta that `rule`, an accountant's formula for delta, gives at any epsilon up to this.
 
-    An event that is (x, d)-DP is (epsilon, d)-DP for every epsilon >= x. The rule's own delta can rise with
-    epsilon, because a distance in total variation costs (1 + e^epsilon) times its value (see `normal`).
+    An event that is (x, d)-DP is (epsilon, d)-DP for every epsilon >= x. The delta of the formula can rise
+    with epsilon, because a distance in total variation costs (1 + e^epsilon) times its value (see `normal`).
     """
     from .conversion import minimum
 
-    # With the same guard as in `_delta_by`: where floats overflow, a NaN could pass for a small delta.
+    # The guard of `_delta_by` is needed here too: where floats overflow, a NaN could pass for a small delta.
     def price(x: float) -> float:
         return _named_in_refusals(event, lambda: rule(event, x), 1.0)
 
@@ -279,14 +281,15 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     if alpha == 1:
         return 0.0
     if alpha == 0:
-        # A pure epsilon leaves no outcome that occurs on one table only; own deltas may leave some.
+        # With a pure epsilon every outcome occurs on both tables, except with a probability of the own
+        # deltas.
         always_deniable = pure.epsilon_of(form.event) is not None and form.distance == 0
         return max(0.0, 1.0 - form.delta) if always_deniable else 0.0
     return _best_line(lambda d: epsilon(event, delta=d, accountant=accountant), float(alpha))
 
 
-# Deltas at which the search for the best line starts; it then narrows around the best of them. More of them
-# would take more time and change little.
+# Deltas at which the search for the best line starts; it then narrows around the best of them. Every
+# delta gives a valid bound; more of them take more time.
 _DELTAS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75)
 
 
@@ -321,6 +324,7 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
 def table() -> str:
     """Return a table in Markdown of the epsilon at delta 1e-6 by every accountant (columns), computed for one
     example of every event (rows)."""
+    # imported here: only the documentation and tests need the examples
     from .examples import EXAMPLES
 
     head = ["event", *ACCOUNTANTS]

@@ -1,14 +1,15 @@
 """Chooses the price at which a release is charged: its own, or capped at the (epsilon, delta) it was
 requested with.
 
-A release requested at epsilon e should raise the reported spending by at most e. A `Filter` adds up prices in
-lanes: the pure epsilons, and the Rényi divergences at some orders (see `lanes`). A Gaussian release has no
-pure epsilon. Charged at its own price, it makes the pure lane infinite for good, and the reported spending
-jumps to the value of the Rényi lanes. Charged as a cap, it adds e to the pure lane, and some delta to the sum
-of "own deltas", the probabilities with which releases fail. While the requested epsilons add up to at most
-the budget's epsilon and the own deltas are within their limit, every release without a pure epsilon is
-charged as a cap. After that, releases are charged at their own price, and only the Rényi lanes stay within
-their limits. The proofs are in docs/filters.md, "Capped prices".
+A release should raise the reported spending by at most the epsilon that it was requested with. A `Filter`,
+the variable `rule` in this module, adds up prices in lanes: the pure epsilons, and the Rényi divergences at
+some orders (see `lanes`). A Gaussian release has no pure epsilon. Charged at its own price, it makes the pure
+lane infinite for good, and the reported spending jumps to the value of the Rényi lanes. Charged as a cap, it
+adds the requested epsilon to the pure lane, and some delta to the sum of "own deltas", the probabilities with
+which releases fail. While the requested epsilons add up to at most the budget's epsilon and the own deltas
+are within their limit, every release without a pure epsilon is charged as a cap. After that, releases are
+charged at their own price, and only the Rényi lanes stay within their limits. The proofs are in
+docs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .filters import BudgetFilter, Filter
 from .lanes import LAST_DIGITS, Capped, Item, Spent, certified_epsilon, split
 
 # A certified epsilon above this part of the requested epsilon is charged as the requested epsilon: a user who
-# asks for 0.1 then reads 0.1 and not 0.09997. The number is a convention and was not measured.
+# asks for 0.1 then reads 0.1 and not 0.09997. The number was chosen by hand, not tuned.
 _CLOSE = 0.999
 # The number of fixed-point iterations in `_in_proportion`. Epsilon changes only with the logarithm of delta,
 # so that each iteration gains digits; four are enough, because only about the same part is wanted there.
@@ -36,7 +37,7 @@ _ITERATIONS = 4
 # on another machine, the charge is certified again, and the last digits may differ there.
 _MARGIN = float(LAST_DIGITS)
 # The deltas of `_in_proportion` are powers of this number: few different deltas, so that the cache of
-# `lanes.certified_epsilon` is used. The number is a convention and was not measured.
+# `lanes.certified_epsilon` is used. The number was chosen by hand, not tuned.
 _STEP = 2 ** (1 / 8)
 
 
@@ -198,6 +199,7 @@ def _in_proportion(event: Event, remaining_delta: Fraction, remaining_epsilon: F
         target = float(remaining_delta) * part
         if target < 1e-300:
             return None
+        # at most 0.5, because a power of `_STEP` may be 1, and the delta of a cap must be below 1
         cap = _at(event, min(0.5, _STEP ** math.floor(math.log(target, _STEP))))
         if cap is None:
             return None

@@ -151,7 +151,8 @@ def geometric(gamma: Real) -> NegativeBinomialTrials:
 
 @_require.check_options
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
-    """Return the logarithmic distribution: it has a lower price than the geometric one of the same mean."""
+    """Return the logarithmic distribution. A selection with it costs less than one with the geometric
+    distribution of the same mean."""
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 
@@ -201,7 +202,7 @@ class GNMax(Event):
     def equivalent(self) -> Gaussian:
         """The Gaussian release with this price; its noise multiplier is rounded down, its price up."""
         # sqrt(1/2), rounded down
-        down = float(self.sigma) * 0.707106781186547
-        if down == 0:
+        noise_multiplier = float(self.sigma) * 0.707106781186547
+        if noise_multiplier == 0:
             raise InvalidInput(f"sigma = {self.sigma!r} is too small to be told from zero.")
-        return Gaussian(noise_multiplier=down, neighbors=self.neighbors)
+        return Gaussian(noise_multiplier=noise_multiplier, neighbors=self.neighbors)

@@ -27,7 +27,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All accountants on one event. Prints as a table; `.best` is the row with the least epsilon."""
+    """Holds the results of all accountants for one event. Prints as a table; `.best` is the row with the
+    least epsilon."""
 
     delta: float
     rows: tuple[Row, ...]
@@ -62,7 +63,8 @@ class Comparison:
 
 @_require.check_options
 def compare(event: Event, *, delta: float) -> Comparison:
-    """Return the epsilon of the event at `delta` by every accountant, or the reason why it has none."""
+    """Return the epsilon of the event at `delta` by every accountant, or the reason why an accountant has
+    none."""
     _check_event(event)
     _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))

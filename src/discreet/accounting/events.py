@@ -90,7 +90,7 @@ class NonPrivate(Event):
 @described("accounting.Gaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Event):
-    """Noise N(0, s² I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`.
+    """Noise N(0, s² I); `noise_multiplier` is s divided by the l2 sensitivity under `neighbors`.
 
     Zero means no noise.
     """
@@ -106,8 +106,8 @@ class Gaussian(Event):
 @described("accounting.Laplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Event):
-    """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 /
-    noise_multiplier. Zero means no noise."""
+    """Continuous Laplace noise; `noise_multiplier` is its scale divided by the l1 sensitivity, so epsilon = 1
+    / noise_multiplier. Zero means no noise."""
 
     noise_multiplier: float
     neighbors: Neighbors = ADD_REMOVE

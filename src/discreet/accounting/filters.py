@@ -28,7 +28,7 @@ from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 # The relative amount by which the total may exceed a budget, because decimals such as 0.1 are not exact in
-# binary. 2^-40 is 2^13 times the rounding of one float; no measurement is on record. It is part of the
+# binary. 2^-40 is 2^13 times the rounding of one float; chosen by hand, not tuned. It is part of the
 # guarantee (`Filter.certified`) and is stored in ledgers as `slack`.
 ROUNDING_ALLOWANCE = Fraction(1, 2**40)
 # The parts of epsilon that `default_orders` leaves for Rényi divergences, one order per part. Accounts derive
@@ -61,6 +61,7 @@ class BudgetFilter:
     __slots__ = ()
     neighbors: Neighbors
     slack: Fraction
+    # what the budget is counted in, for messages; not a unit of privacy
     unit = "epsilon"
 
     @property
@@ -311,8 +312,8 @@ class Filter(BudgetFilter):
 
     @property
     def share(self) -> float:
-        """The delta of each order: delta without the share for own deltas, over the number of orders; rounded
-        down."""
+        """The delta of each order: delta without the share for own deltas, divided by the number of orders;
+        rounded down."""
         assert self.orders is not None
         delta = self.certified[1] - self.delta_limit
         return _round.down(delta / len(self.orders)) if self.orders else 0.0

@@ -57,7 +57,7 @@ _MU: dict[type[Event], Callable[[Any], float]] = {
 
 def mu(event: Event) -> float:
     """Return the mu of a whole event: the root of the sum of the squared mus of its parts (Dong, Roth & Su
-    2022, arXiv:1905.02383, Corollary 3.3), rounded up. Own deltas are not included.
+    2022, arXiv:1905.02383, Corollary 3.3), rounded up. Own deltas (see `normal`) are not included.
 
     >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
     1.0000000000000004
@@ -79,7 +79,7 @@ def mu(event: Event) -> float:
 
 
 def epsilon(event: Event, delta: float) -> float:
-    """Return the epsilon of a mu-GDP event."""
+    """Return the epsilon of an event at delta, by its mu; own deltas are subtracted from delta first."""
     form = normal(event)
     total = mu(event)
     exact = pure.epsilon_of(form.event)
@@ -92,7 +92,7 @@ def epsilon(event: Event, delta: float) -> float:
 
 
 def delta(event: Event, epsilon: float) -> float:
-    """Return the delta of a mu-GDP event."""
+    """Return the delta of an event at epsilon, by its mu; own deltas are added."""
     form = normal(event)
     return form.total_delta(gaussian_delta(mu(event), epsilon), epsilon)
 
@@ -127,14 +127,15 @@ def clt_estimate(event: Event, delta: float) -> ApproximateEpsilon:
     """Return an estimate of epsilon for Poisson-sampled Gaussians by the central limit theorem: that of
     mu-GDP with mu = rate sqrt(steps (e^{1/s²} - 1)), s the noise multiplier.
 
-    Bu, Dong, Long & Su 2020, arXiv:1911.11607. It is typically below the true epsilon.
+    Gaussians that are not sampled add their exact mu² = steps / s². Bu, Dong, Long & Su 2020,
+    arXiv:1911.11607. The estimate is typically below the true epsilon.
     """
     total = 0.0
     for part, times in normal(event).parts.items():
         rate, inner = (part.rate, part.event) if isinstance(part, ev.PoissonSampled) else (1, part)
         if not isinstance(inner, ev.Gaussian) or inner.noise_multiplier == 0:
             raise refuse(part, "central-limit", "the estimate is for (sampled) Gaussians")
-        spread = 1 / float(inner.noise_multiplier) / float(inner.noise_multiplier)
-        growth = math.expm1(spread) if spread < 700 else math.inf
-        total += times * (float(rate) ** 2 * growth if rate != 1 else spread)
+        mu_squared = 1 / float(inner.noise_multiplier) / float(inner.noise_multiplier)
+        growth = math.expm1(mu_squared) if mu_squared < 700 else math.inf
+        total += times * (float(rate) ** 2 * growth if rate != 1 else mu_squared)
     return ApproximateEpsilon(gaussian_epsilon(math.sqrt(total), delta), "central limit theorem")

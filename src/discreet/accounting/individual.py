@@ -26,8 +26,8 @@ _UP = 1 + 1e-12
 class _Filter:
     """Base class of both filters: what each record has spent, and which records still take part.
 
-    `clip` is the largest norm of a contribution, `budget` what each record may spend, in the unit of the
-    subclass.
+    `clip` is the largest norm of a contribution, `budget` what each record may spend: rho of zCDP, or Rényi
+    divergence at one order, depending on the subclass.
     """
 
     __slots__ = ("_active", "_budget", "_clip", "_spent")
@@ -126,6 +126,7 @@ class SampledFilter(_Filter):
         _require.integer(order=order, at_least=2)
         self._order = int(order)
         # Costs of the norms 0, clip / 256, 2 clip / 256, ..., clip.
+        # `rdp_sampled.gaussian` returns order - 1 times the Rényi divergence.
         norms = [self._clip * k / 256 for k in range(1, 257)]
         costs = [rdp_sampled.gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in norms]
         self._levels = np.array([0.0, *costs])

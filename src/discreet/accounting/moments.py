@@ -1,12 +1,12 @@
 """The moments accountant as it was published in 2016, and the closed-form bounds that lectures compare with
 it.
 
-It is for teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the
-sampled Gaussian. Each formula checks the conditions under which it holds. For charging, use `rdp` or the
-privacy loss distribution.
+This module is for teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas
+for the sampled Gaussian. Each formula checks the conditions under which it holds. For charging, use `rdp` or
+the privacy loss distribution.
 
-Symbols: q is the sampling rate, s the noise multiplier, l a moment, and alpha(l) the logarithm of the larger
-of E1 and E2 at moment l.
+Symbols: q is the sampling rate, s the noise multiplier, l the order of a moment, and alpha(l) the logarithm
+of the larger of E1 and E2 at moment l.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
     """Return E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²),
     m = (1-q) m0 + q m1.
 
-    Abadi et al. 2016, arXiv:1607.00133, Section 3.2. By the trapezoidal rule, which for these analytic
-    integrands converges faster than any power of the step.
+    Abadi et al. 2016, arXiv:1607.00133, Section 3.2. They are computed by the trapezoidal rule, which for
+    these analytic integrands converges faster than any power of the step.
 
     >>> round(integrals(1, 1.0, 1.0).e2, 6)
     2.718282

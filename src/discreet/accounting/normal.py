@@ -103,7 +103,7 @@ def _reduce(event: Event, times: int) -> list[_Piece]:
     """Return the pieces of `times` copies of an event in normal form.
 
     Every leaf is rewritten by its rule in `_REWRITINGS` until no rule changes it. The own delta and the
-    distance of a rewriting are put on a `NoOp` of their own, since its result may have several pieces.
+    distance of a rewriting are put on a `NoOp` of their own, since the new event may have several pieces.
     """
     pieces: list[_Piece] = []
     for part, count in ev.leaves(event).items():
@@ -194,8 +194,8 @@ def is_noiseless(part: Event) -> bool:
 
 
 def _one_gaussian(form: Normal) -> Event | None:
-    """Return one Gaussian with the price of several Gaussians on one sample; None if there is only one part
-    or one that is no Gaussian with noise.
+    """Return one Gaussian with the price of several Gaussians on one sample; None if there is at most one
+    part, or a part that is not a Gaussian with noise.
 
     The squares of the inverse noise multipliers add up; the multiplier returned is rounded down.
     """
@@ -226,7 +226,8 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Rewriting:
     # theorem here takes it out.
     if inner.delta == 0 or inner.distance > 0 or total is None:
         return _equal_price(e)
-    # (eps, delta) becomes (ln(1 + q (e^eps - 1)), q delta): Balle, Barthe & Gaboardi 2018, Theorem 9.
+    # (eps, delta) becomes (ln(1 + q (exp(eps) - 1)), q delta), q being e.rate: Balle, Barthe & Gaboardi 2018,
+    # Theorem 9.
     bare = ev.PureDP(epsilon=pure.amplified(total, _round.up(e.rate)), neighbors=e.neighbors)
     return bare, e.rate * Fraction(inner.delta), _ZERO
 
@@ -241,11 +242,12 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
+    # imported here: slow to load, and most processes never need it
+    from scipy.special import betainc
+
     # For B ~ Binomial(n, rate), P[B > k] is the regularized incomplete beta function I_rate(k + 1, n - k). It
     # falls with its first argument and grows with the second and with the rate: hence the rounding
     # directions.
-    from scipy.special import betainc
-
     tail = float(betainc(_round.down(limit + 1), _round.up(size - limit), min(1.0, _round.up(rate))))
     # An error of one unit in the last place of the rate is a relative one of up to `size` units in the tail.
     return min(1.0, tail * (1 + 1e-9 + size * 2.0**-50) + 5e-324)
@@ -271,8 +273,8 @@ def _group(e: ev.Group) -> _Rewriting:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
         return _equal_price(ev.compose(grouped))
     if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
-        # The passes are a composition only for given blocks of steps of one unit (`sampled_events.parts`).
-        # The units of a group have different blocks, so for a group they are no composition: it is not
+        # `_allocation` rewrites it to a composition, one pass per block of steps, for given blocks of one
+        # unit (`sampled_events.parts`). The units of a group have different blocks, so a group is not
         # rewritten, and only bounds for the whole event hold. With selected = steps nothing is drawn.
         return _equal_price(e)
     reduced, part_delta, part_distance = _REWRITINGS.get(type(e.event), _equal_price)(e.event)
@@ -324,8 +326,8 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 }
 
 
-# Groups up to this size are summed term by term; larger ones by a closed form, in constant time. Both are
-# upper bounds. The number is a convention.
+# The sum of `group_delta` is computed term by term for groups up to this size; for larger ones by a closed
+# form, in constant time. Both are upper bounds. The number is a convention.
 _LONG_SUM = 10**5
 
 
@@ -342,8 +344,8 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     if (k - 1) * epsilon <= 700 and size <= _LONG_SUM:
         return min(1.0, math.fsum(math.exp(i * epsilon) for i in range(size)) * delta * (1 + 1e-12))
     # e^{(k - 1) eps} may overflow: the sum divided by its last term is (1 - e^{-k eps}) / (1 - e^{-eps})
-    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon) if epsilon else k
-    return min(1.0, math.exp(log_largest) * terms * (1 + 1e-12) + 5e-324)
+    relative_sum = math.expm1(-k * epsilon) / math.expm1(-epsilon) if epsilon else k
+    return min(1.0, math.exp(log_largest) * relative_sum * (1 + 1e-12) + 5e-324)
 
 
 def _pure_group(e: Any, size: int) -> Event:

@@ -1,8 +1,9 @@
 """Privacy odometers: running bounds on the privacy loss so far.
 
 A filter guards a budget that was fixed in advance. An odometer has no budget: its bound on the privacy loss
-holds at all times at once, so that an analyst may also stop *because* of what it shows. For that it is a
-little larger than a bound that holds at one fixed time only.
+holds at all times at once, so that an analyst may also stop *because* of what it shows. In return it is a
+little larger than a bound that holds at one fixed time only. It keeps the same sums as a filter: one lane for
+the pure epsilons, and one for the Rényi divergences at each order (see `lanes`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .lanes import Spent, lane_prices, on_grid, split
 from .refusal import refuse
 
 # The default orders of the mixture, from 1.25 to 513; order - 1 doubles from one to the next. The bound holds
-# for any list of orders. Not measured.
+# for any list of orders; this one was chosen by hand, not tuned.
 _ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
 
 
@@ -39,11 +40,11 @@ class Odometer:
     probability at most `delta`.
 
     Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything
-               seen, the readings included. For fixed epsilon and delta' let B be the event that it stops with
-               e <= epsilon and d <= delta'. Then for every set A of transcripts, and with P and P' the
-               distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no event
-               has an own delta (see `normal`), more is true: with probability 1 - delta, the privacy loss
-               never exceeds the reading, at any time.
+               seen, the readings included. For fixed epsilon and delta' let B be the set of transcripts that
+               stop with e <= epsilon and d <= delta'. Then for every set A of transcripts, and with P and P'
+               the distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no
+               accounting event has an own delta (see `normal`), more is true: with probability 1 - delta, the
+               privacy loss never exceeds the reading, at any time.
     Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and
                Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
 
@@ -95,8 +96,9 @@ class Odometer:
         """Return what was spent, from itself or from a list of events."""
         if isinstance(spent, Spent):
             if len(spent.sums) != 1 + len(self.orders):
+                lanes = 1 + len(self.orders)
                 raise _require.fail(
-                    "spent", spent, f"what this odometer's own {1 + len(self.orders)} lanes added up"
+                    "spent", spent, f"what this odometer has spent: one sum for each of its {lanes} lanes"
                 )
             return spent
         state = self.start()
@@ -107,7 +109,7 @@ class Odometer:
     def _mixture(self, sums: list[float]) -> float:
         """Return the loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta,
         rounded up; `sums` holds the sum of Rényi divergences at each order. Orders with an infinite sum count
-        as zero in the average. In the code, `rate` is order - 1."""
+        as zero in the average."""
         terms = [
             (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
         ]
@@ -115,8 +117,8 @@ class Odometer:
             return math.inf
         needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
         # At this loss one order alone reaches the value that is needed.
-        high = min(total + needed / rate for rate, total in terms)
-        low = high - needed / min(rate for rate, _ in terms) - 1.0
+        high = min(total + needed / order_minus_1 for order_minus_1, total in terms)
+        low = high - needed / min(order_minus_1 for order_minus_1, _ in terms) - 1.0
         for _ in range(200):
             middle = (low + high) / 2
             if not low < middle < high or high - low < 1e-13 * max(1.0, abs(high)):
@@ -126,7 +128,7 @@ class Odometer:
 
 
 def _log_sum(terms: list[tuple[float, float]], loss: float) -> float:
-    """Return ln of the sum of exp(rate (loss - total)) over the terms (rate, total)."""
-    powers = [rate * (loss - total) for rate, total in terms]
+    """Return ln of the sum of exp((order - 1) (loss - total)) over the terms (order - 1, total)."""
+    powers = [order_minus_1 * (loss - total) for order_minus_1, total in terms]
     largest = max(powers)
     return largest + math.log(math.fsum(math.exp(power - largest) for power in powers))

@@ -23,7 +23,7 @@ from .conversion import rdp_to_epsilon, rdp_to_epsilon_classic
 _NORMAL = NormalDist()
 # A smaller probability is replaced by this one: an underflow to 0 would give a query a cost of 0.
 _LEAST = 2.0**-1000
-# The Rényi orders at which costs are computed by default.
+# The Rényi orders at which costs are computed by default. Any list is valid: epsilon is the least over them.
 ORDERS: tuple[float, ...] = (
     tuple(1 + x / 10 for x in range(1, 100)) + tuple(range(11, 64)) + (80, 100, 128, 192, 256, 384, 512)
 )
@@ -61,9 +61,9 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
     """
     if not order > 1:
         raise _require.fail("order", order, "above 1")
-    plain = order / (sigma * sigma) * (1 + 1e-14)
+    data_independent = order / (sigma * sigma) * (1 + 1e-14)
     if q >= 1:
-        return plain
+        return data_independent
     q = max(q, _LEAST)
     mu2 = sigma * math.sqrt(-math.log(q))
     mu1 = mu2 + 1
@@ -71,10 +71,10 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
     # The conditions of the theorem: mu1 >= order, mu2 > 1, q <= e^{-eps2}, and q <= e^{(mu2 - 1) eps2} /
     # (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2, whose logarithm is `limit`.
     if mu1 < order or mu2 <= 1:
-        return plain
+        return data_independent
     limit = (mu2 - 1) * eps2 - mu2 * math.log(mu1 / (mu1 - 1) * mu2 / (mu2 - 1))
     if math.log(q) > limit or q > math.exp(-eps2):
-        return plain
+        return data_independent
     # The bound is ln((1 - q) A^{order - 1} + q B^{order - 1}) / (order - 1), with A = (1 - q) / (1 - power),
     # power = (q e^eps2)^{(mu2 - 1) / mu2}, and B = e^eps1 / q^{1 / (mu1 - 1)}.
     power = math.exp((mu2 - 1) / mu2 * (math.log(q) + eps2))
@@ -83,7 +83,7 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
     first, second = math.log1p(-q) + log_a, math.log(q) + log_b
     top = max(first, second)
     value = top + math.log(math.exp(first - top) + math.exp(second - top))
-    return min(plain, max(0.0, value) / (order - 1) * (1 + 1e-12) + 1e-15)
+    return min(data_independent, max(0.0, value) / (order - 1) * (1 + 1e-12) + 1e-15)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -117,7 +117,8 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
 
 
 # The number of cells of the grid of z (see `smooth_sensitivity`) per vote, and the number of cells that one
-# changed vote may cross: one more, because z may lie anywhere in its cell.
+# changed vote may cross: one more, because z may lie anywhere in its cell. More cells per vote lower the
+# bound and take more time.
 _CELLS = 16
 _CROSSED = _CELLS + 1
 
@@ -156,12 +157,12 @@ def smooth_sensitivity(
     cells = Counter((len(votes), _cell(votes, sigma)) for votes in queries)
     # The sum of M(d) above `distance`.
     worst = order / (sigma * sigma) * (1 + 1e-12) * sum(cells.values())
-    best = math.exp(-beta * (distance + 1)) * worst
+    largest = math.exp(-beta * (distance + 1)) * worst
     # M(d) of each pair of classes and cell.
     peaks = dict.fromkeys(cells, 0.0)
     for d in range(distance + 1):
         # No later d can raise the maximum.
-        if math.exp(-beta * d) * worst <= best:
+        if math.exp(-beta * d) * worst <= largest:
             break
         for classes, start in cells:
             grid = _VoteGrid(order, sigma, classes)
@@ -169,8 +170,8 @@ def smooth_sensitivity(
                 peaks[classes, start], *(_bound(grid, cell) for cell in _new_cells(start, d, grid.lowest))
             )
         total = math.fsum(n * peaks[key] for key, n in cells.items())
-        best = max(best, math.exp(-beta * d) * min(total, worst))
-    return best * (1 + 1e-9)
+        largest = max(largest, math.exp(-beta * d) * min(total, worst))
+    return largest * (1 + 1e-9)
 
 
 def _cell(votes: Sequence[float], sigma: float) -> int:
@@ -218,8 +219,8 @@ def _bound(grid: _VoteGrid, cell: int) -> float:
     """Return an upper bound of the local sensitivity of all z in a cell. Cell and vote are widened by 1e-3 of
     a cell, which covers the rounding of z."""
     low, high, vote = cell - 1e-3, cell + 1 + 1e-3, _CELLS + 1e-3
-    more, less = grid.cost(high + vote) - grid.cost(low), grid.cost(high) - grid.cost(low - vote)
-    return max(more, less, 0.0) * (1 + 1e-9) + 1e-12 * grid.order / grid.sigma**2
+    rise, fall = grid.cost(high + vote) - grid.cost(low), grid.cost(high) - grid.cost(low - vote)
+    return max(rise, fall, 0.0) * (1 + 1e-9) + 1e-12 * grid.order / grid.sigma**2
 
 
 def release_rdp(order: float, *, beta: float, noise: float) -> float:
@@ -227,7 +228,7 @@ def release_rdp(order: float, *, beta: float, noise: float) -> float:
 
     Guarantee: the divergence at `order` is at most order / (2 noise² shrunk) - (ln(margin) / 2 + order beta)
                / (order - 1), with shrunk = 1 - (order - 1)(e^{2 beta} - 1) and margin = 1 - order (1 - e^{-2
-               beta}). Both must be positive; they have the same sign.
+               beta}). Both must be positive; margin is e^{-2 beta} shrunk.
     Proof:     two neighbors give N(f, s²) and N(f', s'²), s and s' being noise times the smooth
                sensitivities. So e^-beta <= s'/s <= e^beta, and |f - f'| <= min(s, s') / noise. With a =
                order, the divergence between the Gaussians is D_a = a (f-f')² / (2 v) + ln(s'/s) + ln(s'²/v) /

@@ -1,8 +1,8 @@
 """Privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for Gaussian DP.
 
-`filters.Filter` splits its delta over several lanes. That is not needed here: for these two definitions, the
-sum that composition of a fixed plan takes also holds when an analyst chooses every event after seeing earlier
-answers.
+`filters.Filter` splits its delta over several lanes, i.e. sums. That is not needed here: for these two
+definitions, the sum that bounds a plan fixed in advance is a bound also when an analyst chooses every event
+after seeing earlier answers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 on epsilon and delta, intervals for both, and whether an event can be bounded at all.
 
 The normal form of an event (`Normal`, variable `form`) holds its parts with their counts, its own failure
-probability `form.delta`, and a total-variation distance. A `Composition` holds the pairs of distributions of
-all parts for one direction, removing or adding a unit; a `Solver` computes its bounds. The functions `_above`
-and `_delta_above` return upper bounds, `_below` and `_delta_below` lower bounds, of the parts alone, without
-the failure probability and the distance.
+probability `form.delta` (its own delta), and a total-variation distance. A `Composition` holds the pairs (P,
+Q) of distributions of all parts for one direction, removing or adding a unit; a `Solver` computes its bounds.
+The functions `_above` and `_delta_above` return upper bounds, `_below` and `_delta_below` lower bounds, of
+the parts alone, without the failure probability and the distance.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
-# The P-mass, as a share of delta, of all tails that are cut off single events and counted as infinite loss:
-# far below the relative width of the intervals that are returned, about 1e-4.
+# The P-mass (probability under P), as a share of delta, of all tails that are cut off single events and
+# counted as infinite loss: far below the relative width of the intervals that are returned, about 1e-4.
 _TAIL = 1e-8
 # The mass of such tails where delta is sought and not known yet: far below every delta that has digits here
 # (docs/pld.md: about 1e-15).
@@ -99,7 +99,7 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     upper = _epsilon(event, delta, solved)
     if delta == 1 or rules.without_noise(normal(event)):
         return upper, upper
-    # every part attains its own pair, so that the pure epsilon is attained
+    # Every part attains its own pair, i.e. some mechanism has it: so the pure epsilon is attained.
     if delta == 0 and ev.leaves(attained(event)) == ev.leaves(event):
         return upper, upper
     failure = _failure_probability(event)
@@ -193,13 +193,14 @@ def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
 
 def _above(form: Normal, delta: float, solved: list[Solved] | None = None) -> float:
     """Return the least of all upper bounds on epsilon that are known for the parts: by their pairs, by their
-    Rényi divergences where nothing else is known, and at delta 0."""
+    Rényi divergences where nothing else is known, and their pure epsilon."""
     parts = rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
         return closed_form.gaussian_epsilon(shift[1], delta)[1]
+    # `by_block`: whether exponential mechanisms are priced by the block
     best = min(
         _worst(rules.compositions(parts, delta * _TAIL, 0, by_block), delta, solved)
         for by_block in rules.ways(parts)
@@ -292,7 +293,7 @@ def _over_directions(
         side = 0 if below else 1
         return closed_form.gaussian_delta(shift[side], epsilon)[side]
     bounds = []
-    # `by_block`: whether exponential mechanisms are priced by the block, which is an upper bound only
+    # pricing by the block, as in `_above`, gives upper bounds only
     for by_block in (False,) if below else rules.ways(parts):
         largest = 0.0
         for composition in rules.compositions(parts, _SMALLEST_TAIL, int(below), by_block):

@@ -143,9 +143,10 @@ def _wrapped(
     above = log_moment(theta + plan.up, 1) - base - plan.up * h * (window.start + window.size)
     above = math.exp(min(above, 0.0)) * (1 + 1e-9)
     if plan.down is None:
-        around = math.exp(-theta * h * window.size)
+        wrapping = math.exp(-theta * h * window.size)
         total = math.exp(min(log_moment(0.0, 1), 1.0))
-        return Wrapped(above, above, around / (1 - around) * total * (1 + 1e-9) if around < 1 else math.inf)
+        absolute = wrapping / (1 - wrapping) * total * (1 + 1e-9) if wrapping < 1 else math.inf
+        return Wrapped(above, above, absolute)
     below = log_moment(theta - plan.down, 1) - base + plan.down * h * (window.start - 1)
     return Wrapped(above, above + math.exp(min(below, 0.0)) * (1 + 1e-9), 0.0)
 
@@ -184,6 +185,7 @@ def _read_upper(
     weight, distance = weight[:length], distance[:length]
     tail = np.cumsum(weight[::-1])[::-1] + beyond
     shifted = np.append(tail[1:], beyond) * np.exp(-distance)
+    # The last summand bounds the terms j after the end of the array, where P(loss index >= j) is `beyond`.
     value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(distance) + beyond
     log_scale = total.log_scale - plan.theta * h * first + total.log_error
     log_scale += (
@@ -284,14 +286,14 @@ def epsilon_above(c: DeltaCurve, delta: float, offset: float) -> CertifiedEpsilo
     Between two lattice points delta is at most the chord, as it is convex in e^epsilon. `offset` is added to
     every loss.
     """
-    left = delta * (1 - 1e-12) - c.infinite
-    if left <= 0:
+    finite_delta = delta * (1 - 1e-12) - c.infinite
+    if finite_delta <= 0:
         return CertifiedEpsilon(math.inf, 0.0)
-    target = math.exp(min(math.log(left) - c.log_scale, 700.0))
-    good = np.flatnonzero(c.value <= target)
-    if good.size == 0:
+    target = math.exp(min(math.log(finite_delta) - c.log_scale, 700.0))
+    certified = np.flatnonzero(c.value <= target)
+    if certified.size == 0:
         return CertifiedEpsilon(math.inf, 0.0)
-    i = int(good[0])
+    i = int(certified[0])
     epsilon, slope = c.mesh * (c.start + i), 1.0 / c.mesh
     if i > 0:
         before, after = float(c.value[i - 1]), float(c.value[i])

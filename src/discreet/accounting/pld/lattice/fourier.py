@@ -119,7 +119,7 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
         weight = np.exp(np.log(mass) + exponent - shift)
     total = weight.sum()
     weight = weight / total
-    # 800 exceeds |log mass| for every positive double
+    # The relative error of each weight; 800 exceeds |log mass| for every positive double.
     relative = u * (16 + 4 * np.abs(exponent) + 2 * abs(shift) + (0 if shift == 0 else 800))
     mode = int(np.argmax(weight))
     # relative error of `total`
@@ -163,10 +163,11 @@ def log_one_plus(
     """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|, where `error` bounds the
     error of z; the rounding of this function is included."""
     a, b = z.real, z.imag
-    size = np.maximum(np.hypot(1 + a, b), 1e-100)
-    square = 2 * a + (a * a + b * b)
-    log = np.where(size > 0.5, 0.5 * np.log1p(np.maximum(square, -0.9)), np.log(size))
-    log_error = np.log1p((error + 16 * u * (np.abs(a) + np.abs(b))) / size)
+    modulus = np.maximum(np.hypot(1 + a, b), 1e-100)
+    # |1+z|² - 1, without cancellation for small z; at least -0.75 where it is used
+    square_minus_one = 2 * a + (a * a + b * b)
+    log = np.where(modulus > 0.5, 0.5 * np.log1p(np.maximum(square_minus_one, -0.9)), np.log(modulus))
+    log_error = np.log1p((error + 16 * u * (np.abs(a) + np.abs(b))) / modulus)
     return log, np.arctan2(b, 1 + a), log_error.astype(np.float64)
 
 
@@ -189,10 +190,10 @@ class _Spectrum:
         self.size, self.precise, self.unit = size, precise, unit(precise)
         self.active: Index | None = None
         dtype = np.longdouble if precise else np.float64
-        half = size // 2 + 1
-        self.log: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.log_error: Array = np.zeros(half)
+        frequencies = size // 2 + 1
+        self.log: npt.NDArray[Any] = np.zeros(frequencies, dtype)
+        self.angle: npt.NDArray[Any] = np.zeros(frequencies, dtype)
+        self.log_error: Array = np.zeros(frequencies)
         self.dropped = 0.0
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
@@ -241,9 +242,10 @@ def _without_atom(
 
 def _absolute_error(log: Array, log_error: Array) -> Array:
     """Return e^(log + log_error) - e^log: how far a number of size e^log may be from the truth."""
-    inside = np.minimum(log_error, 600.0)
+    # `np.where` computes both cases: without the minimum, the one that it discards could overflow
+    growth = np.expm1(np.minimum(log_error, 600.0))
     return np.asarray(
-        np.where(log_error > 30, np.exp(np.minimum(log + log_error, 600.0)), np.exp(log) * np.expm1(inside))
+        np.where(log_error > 30, np.exp(np.minimum(log + log_error, 600.0)), np.exp(log) * growth)
     )
 
 
@@ -258,13 +260,13 @@ class _Powers:
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
-        half, dtype = size // 2 + 1, np.longdouble if precise else np.float64
-        self.log: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
-        self.log_error, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
+        frequencies, dtype = size // 2 + 1, np.longdouble if precise else np.float64
+        self.log: npt.NDArray[Any] = np.zeros(frequencies, dtype)
+        self.angle: npt.NDArray[Any] = np.zeros(frequencies, dtype)
+        self.log_ratio: npt.NDArray[Any] = np.zeros(frequencies, np.clongdouble if precise else np.complex128)
+        self.log_error, self.log_ratio_error, self.rest_error = (np.zeros(frequencies) for _ in range(3))
         # frequencies where |g| is below |phi| / 2 in every pair
-        self.has_small_gain = np.ones(half, bool)
+        self.has_small_gain = np.ones(frequencies, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
         """Convolve with a pair n times. `gain` is tilted and normalised as the masses of `t` and stands at
@@ -285,6 +287,7 @@ class _Powers:
         self.log_ratio = self.log_ratio + n * np.where(
             small_gain, _complex_log1p(-ratio, u), np.log(rest) - (log + 1j * angle)
         )
+        # `~small_gain` counts as 1: where the gain is not small, the error of phi counts in full
         shared_error = error_g + np.minimum(np.abs(ratio) + ~small_gain, 1.0) * (error + 16 * u * np.abs(phi))
         self.log_ratio_error += (n * np.log1p(shared_error / np.abs(rest))).astype(np.float64)
         # the error of phi - g by itself, where phi^n is no common factor
@@ -296,13 +299,13 @@ class _Powers:
 
     def invert(self) -> tuple[Array, float, Array, float]:
         """Return the distribution under P with a bound on the error of its entries, and then the difference
-        P - e^loss Q with a bound on its."""
+        P - e^loss Q with a bound on that of its entries."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
         # Where the difference is small it is computed without cancellation, by expm1.
         by_ratio = self.has_small_gain & (np.abs(self.log_ratio) < 50)
         gain = np.where(by_ratio, -p * np.expm1(np.where(by_ratio, self.log_ratio, 0)), p - q)
-        size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
+        size_p, size_q, size_gain = (np.abs(x).astype(np.float64) for x in (p, q, gain))
         log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
         log_q = log_p + self.log_ratio.real.astype(np.float64)
         error_p, error_q, error_ratio = (
@@ -311,7 +314,7 @@ class _Powers:
             _absolute_error(log_q, self.log_ratio_error),
         )
         relative_error = np.expm1(np.minimum(self.log_error, 600.0))
-        shared_error = size * (relative_error + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
+        shared_error = size_gain * (relative_error + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
         angle = np.abs(self.angle).astype(np.float64)
         separate_error = (
             error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))
@@ -352,6 +355,8 @@ def difference(
         t = tilt(LatticeMasses(part.indices, part.mass, part.times), theta * mesh, precise)
         kept = part.mass > 0
         largest_exponent = theta * mesh * float(np.abs(t.indices).max())
+        # bounds `relative` in `tilt`, whose |shift| is at most 800 + largest_exponent, and a few roundings
+        # more
         relative_error = unit(precise) * (2500 + 8 * largest_exponent) + 2 * t.log_error
         powers.multiply(t, t.mass * (part.gain[kept] / part.mass[kept]), relative_error, part.times)
         origin += part.times * int(t.indices[t.mode])
