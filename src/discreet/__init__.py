@@ -153,7 +153,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise _require.no_attribute("module 'discreet'", name, [*__all__, *_PACKAGES, *_LATER])
+    raise _require.no_attribute("module 'discreet'", name, __all__)
 
 
 def __dir__() -> list[str]:

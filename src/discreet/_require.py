@@ -308,8 +308,7 @@ def _a_float(name: str, value: object) -> None:
 
 
 def _an_integer(name: str, value: Any) -> None:
-    named = {name: value}
-    integer(**named)
+    integer(**{name: value})
 
 
 def _a_flag(name: str, value: object) -> None:

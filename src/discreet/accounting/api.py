@@ -18,6 +18,7 @@ from .. import _require
 from .._errors import Unsupported
 from . import composition, gdp, pure, rdp, totals
 from . import events as ev
+from .conversion import minimum
 from .events import Event, leaves
 from .normal import normal
 from .refusal import refuse
@@ -224,7 +225,6 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
     An event that is (x, d)-DP is (epsilon, d)-DP for every epsilon >= x. The delta of the formula can rise
     with epsilon, because a distance in total variation costs (1 + e^epsilon) times its value (see `normal`).
     """
-    from .conversion import minimum
 
     # The guard of `_delta_by` is needed here too: where floats overflow, a NaN could pass for a small delta.
     def price(x: float) -> float:
@@ -301,7 +301,6 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
     tried until it falls, then the interval around the best is narrowed. A search that misses the peak is
     still valid, because every delta gives a valid bound.
     """
-    from .conversion import minimum
 
     def height(log_delta: float) -> float:
         d = math.exp(log_delta)

@@ -19,15 +19,16 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import Unsupported
+from . import allocation, pure, rdp, shuffling
 from . import choice_events as ce
 from . import events as ev
-from . import pure, rdp
 from . import sampled_events as se
 from .conversion import gaussian_epsilon, zcdp_to_epsilon
 from .events import Event
 from .normal import Normal, group_delta, normal
 from .refusal import refuse
 from .solve import least_epsilon
+from .totals import zcdp
 
 # (epsilon, number of events with this epsilon)
 Pairs = list[tuple[float, int]]
@@ -66,8 +67,6 @@ def _gaussian_point(event: ev.Gaussian, delta: float) -> float:
 
 def _zcdp_point(event: Any, delta: float) -> float:
     """Return the epsilon at delta of an event that is rho-zCDP; `zcdp(event).value` is its rho."""
-    from .totals import zcdp
-
     return zcdp_to_epsilon(zcdp(event).value, delta)
 
 
@@ -101,8 +100,6 @@ def _rdp_point(event: Event, delta: float) -> float:
 def _allocation_point(event: se.RandomAllocation, delta: float) -> float:
     """Return the epsilon of a random allocation: by the curve of `allocation` where its grid is not too large
     and it is below the Rényi bound, else by the Rényi bound."""
-    from .allocation import curve as curve_of
-
     fallback = rdp.epsilon(event, delta)
     # `event.event` is a Gaussian. Without noise only the Rényi bound is left, which is infinite then.
     noise = float(getattr(event.event, "noise_multiplier", 0.0))
@@ -110,7 +107,7 @@ def _allocation_point(event: se.RandomAllocation, delta: float) -> float:
         return fallback
     try:
         # 1e-3 of delta is given up to the curve's tail, and never more than 1e-9.
-        curve = curve_of(event.steps, noise, min(1e-3 * delta, 1e-9))
+        curve = allocation.curve(event.steps, noise, min(1e-3 * delta, 1e-9))
     except Unsupported:
         return fallback
     low, high = 0.0, fallback
@@ -123,8 +120,6 @@ def _allocation_point(event: se.RandomAllocation, delta: float) -> float:
 
 
 def _shuffled_point(event: se.Shuffled, delta: float) -> float:
-    from . import shuffling
-
     return shuffling.epsilon(float(event.epsilon), event.reports, delta)
 
 

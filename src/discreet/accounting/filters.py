@@ -23,6 +23,7 @@ from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
+from . import api
 from .conversion import rdp_to_epsilon
 from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
@@ -347,10 +348,8 @@ def at_once(plan: Event, *, delta: float) -> Event:
                long training that takes most of a budget.
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
-    from .api import epsilon
-
     _require.open_probability(delta=delta)
-    price = epsilon(plan, delta=delta)
+    price = api.epsilon(plan, delta=delta)
     if math.isinf(price):
         raise InvalidInput(
             f"no finite epsilon is proved for this plan at delta = {delta:g}. Nothing was released. "

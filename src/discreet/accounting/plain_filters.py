@@ -15,7 +15,7 @@ from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
 from .._require import Real
 from .conversion import gaussian_delta
-from .events import Event, Gaussian, leaves
+from .events import Event, Gaussian, NonPrivate, NoOp, leaves
 from .filters import ROUNDING_ALLOWANCE, BudgetFilter
 from .lanes import Item, Spent, event_of, on_grid, split
 from .refusal import refuse
@@ -145,8 +145,6 @@ class GaussianFilter(BudgetFilter):
 def _square(part: Event) -> Fraction | float:
     """Return mu² of one part: 1 / noise_multiplier² of a Gaussian, 0 of a `NoOp`, infinity of a `NonPrivate`.
     Parts of other kinds are refused."""
-    from .events import NonPrivate, NoOp
-
     if isinstance(part, NoOp):
         return Fraction(0)
     if isinstance(part, NonPrivate):
