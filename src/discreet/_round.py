@@ -59,6 +59,8 @@ def significant(value: float, digits: int, rounding: str) -> float:
     # the value is 0.d1d2d3... times 10**exponent, with d1 not 0
     exponent = exact.adjusted() + 1
     near = exact.quantize(Decimal(1).scaleb(exponent - _SUM_DIGITS))
+    # `near` has no further digits, and from the 29th on `decimal` would raise an error.
+    digits = min(digits, _SUM_DIGITS)
     return float(near.quantize(Decimal(1).scaleb(exponent - digits), rounding=rounding))
 
 

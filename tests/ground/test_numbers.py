@@ -38,6 +38,8 @@ def test_an_amount_shows_itself_rounded_and_keeps_its_value(value, digits):
     for text, step in ((str(left), 1e-9), (f"{left:.{digits}g}", 10.0 ** (1 - digits))):
         assert value * (1 - step) - error <= float(text) <= value + error
     assert [str(_round.UpperAmount(x)) for x in (0.0, math.inf, 1.0999999999999965)] == ["0.0", "inf", "1.1"]
+    # more digits than the module `decimal` computes with
+    assert f"{_round.UpperAmount(1.5):.30g} {_round.LowerAmount(1.5):.17g}" == "1.5 1.5"
     assert f"{spent:.2f}" == f"{value:.2f}"
 
 
