@@ -260,13 +260,14 @@ class Line:
             value = summed(self.steps, tilted_steps, t).log_above(self.steps) if tilted_steps else 0.0
             bounds.append(value + 0.5 * self.tau**2 * t * (t + 1))
         self.beyond, self.below = bounds
-        if self.level.exponent is not None:
-            cores = [step.core(self.level.exponent) for step in self.steps]
-            total = summed(
-                self.steps, [TiltedStep(core, None) for core in cores if core], self.level.exponent
-            )
-            self.still = total.log + total.error
-            return None not in cores
+        if self.level.exponent is None:
+            return True
+        cores = [step.core(self.level.exponent) for step in self.steps]
+        without_jump = [TiltedStep(core, None) for core in cores if core is not None]
+        if len(without_jump) < len(cores):
+            return False
+        total = summed(self.steps, without_jump, self.level.exponent)
+        self.still = total.log + total.error
         return True
 
     def _without_jump(self, epsilon: float) -> float:
