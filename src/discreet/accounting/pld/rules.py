@@ -47,10 +47,10 @@ from .solve import Composition
 
 # Up to this many exponential mechanisms are priced both ways, one by one and by the block (one joint pair for
 # several of them: `pairs.choices`), as either may be tighter; more of them are priced by the block alone. The
-# number changes tightness and time only; it was not measured.
+# number changes tightness and time only; it was chosen by hand, not tuned.
 _FEW = 16
 # The largest epsilon of an exponential mechanism that is priced by the block. It changes tightness and time
-# only; it was not measured.
+# only; it was chosen by hand, not tuned.
 _LARGE = 8
 # The P-mass that the grid of a random allocation may count as infinite loss, in units of `tail` (and limited
 # to between 1e-20 and 1e-6). Both are tried in this order: a larger one makes the grid smaller and the bound
@@ -145,7 +145,8 @@ def _shuffled(event: Event, tail: float) -> EventPairs:
 
 @lru_cache(maxsize=16)
 def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
-    """Return the pair of shuffled reports by the bound of the clones, and its P-mass at infinite loss."""
+    """Return the pair of shuffled reports by the bound of Feldman, McMillan & Talwar 2021 ("hiding among the
+    clones", `shuffling.delta_at`), and its P-mass at infinite loss."""
     return profile.curve_atoms(lambda x: shuffling.delta_at(local_epsilon, reports, x), local_epsilon)
 
 
@@ -348,7 +349,7 @@ def _too_wide(part: Event) -> bool:
 
 
 def _rho(part: Any) -> Fraction:
-    """Return the rho of discrete Gaussian noise: squared sensitivity over twice the variance."""
+    """Return the rho of discrete Gaussian noise: squared sensitivity / (2 variance)."""
     squared = part.l2_squared if isinstance(part, ev.VectorDiscreteGaussian) else part.sensitivity**2
     return squared / (2 * _require.exact(part.variance, "variance"))
 
