@@ -75,11 +75,12 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
 
     def best_conversion(remaining_delta: float) -> AtOrder:
         best = _search(lambda order: convert(order, moment(order) / (order - 1), remaining_delta))
-        exact = _pure(form)
-        return AtOrder(exact, math.inf) if exact <= best.value else best
+        pure_epsilon = _pure(form)
+        return AtOrder(pure_epsilon, math.inf) if pure_epsilon <= best.value else best
 
     from .solve import least_epsilon
 
+    # `price` records its orders here; the last one, or infinity if it is never called, is that of the result
     orders: list[float] = [math.inf]
 
     def price(remaining_delta: float) -> float:

@@ -159,10 +159,10 @@ class Solver:
         """Return the best upper bound on epsilon of several passes, with finer meshes as long as they help.
 
         `remaining` is delta less the mass at infinite loss. In each pass `log_sensitivity` lets less of delta
-        be misplaced or cut off where delta hardly depends on epsilon, and `error` estimates what the mesh added
-        to epsilon: from the difference between two passes (it grows with the square of the mesh), and from
-        the spread of losses in their cells. `previous` and `previous_mesh` are the bound and the mesh of the
-        pass before, and `shrink` is the factor by which the planned mesh is made finer.
+        be misplaced or cut off where delta hardly depends on epsilon, and `error` estimates what the mesh
+        added to epsilon: from the difference between two passes (it grows with the square of the mesh), and
+        from the spread of losses in their cells. `previous` and `previous_mesh` are the bound and the mesh of
+        the pass before, and `shrink` is the factor by which the planned mesh is made finer.
         """
         theta, shrink = self.theta, 1.0
         plan = (
