@@ -20,9 +20,13 @@ from typing import Any
 from .. import _require
 from . import choice_events as ce
 from . import events as ev
-from . import pure
+from . import pure, shuffling
 from . import rdp_sampled as sampled
+from . import sampled_events as se
+from .conversion import minimum, rdp_to_delta
 from .events import Event
+from .normal import normal
+from .refusal import refuse
 
 Moment = Callable[[float], float]
 # Covers the rounding of each closed form: a few hundred units in the last place.
@@ -262,8 +266,6 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
 
 def _minimum_near(price: Callable[[float], float], start: float) -> float:
     """Return the least price found within 1/2 of `start`."""
-    from .conversion import minimum
-
     return min(price(start), minimum(price, start - 0.5, start + 0.5, 24)[1])
 
 
@@ -310,8 +312,6 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
 def best_delta(moment: Moment, epsilon: float) -> float:
     """Return the least delta at an epsilon, over a grid of orders, of an event with these moments."""
-    from .conversion import rdp_to_delta
-
     orders = [1 + math.exp(k / 3) for k in range(-12, 31)]
     return min(rdp_to_delta(order, moment(order) / (order - 1), epsilon) for order in orders)
 
@@ -350,9 +350,7 @@ def _sampled_without_replacement(e: Any) -> Moment:
 
 
 def _shuffled_moment(e: Any) -> Moment:
-    from .shuffling import moment
-
-    return moment(float(e.epsilon), e.reports)
+    return shuffling.moment(float(e.epsilon), e.reports)
 
 
 def _gaussian(e: Any) -> Moment:
@@ -384,9 +382,9 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),
     ce.RDPPoint: point,
     ev.PoissonSampled: _sampled_poisson,
-    sampled.WITHOUT_REPLACEMENT: _sampled_without_replacement,
-    sampled.ALLOCATION: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
-    sampled.SHUFFLED: _shuffled_moment,
+    se.SampledWithoutReplacement: _sampled_without_replacement,
+    se.RandomAllocation: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
+    se.Shuffled: _shuffled_moment,
     ev.Group: group,
     ce.RepeatAndSelect: repeat_and_select,
 }
@@ -395,9 +393,6 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
 def moments(event: Event) -> Moment:
     """Return the moments of a whole event that cannot fail (own delta and distance 0, see `normal`); an event
     without a rule is refused by name."""
-    from .normal import normal
-    from .refusal import refuse
-
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
         raise refuse(
@@ -411,8 +406,6 @@ def moments(event: Event) -> Moment:
 def of_parts(parts: dict[Event, int]) -> Moment:
     """Return the moments of a composition of parts with counts: the sum of the parts' moments, also where
     events are chosen adaptively (Mironov 2017, arXiv:1702.07476, Prop. 1)."""
-    from .refusal import refuse
-
     terms: list[tuple[Moment, int]] = []
     for part, times in parts.items():
         rule = RULES.get(type(part))

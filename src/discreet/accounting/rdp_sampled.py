@@ -17,11 +17,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from . import sampled_events as se
-
 Moment = Callable[[float], float]
-# Names of event classes for the table of rules in `rdp_rules`.
-WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
 # The largest order that is computed: larger ones are not best where sampling helps. Infinite moments are
 # claimed above it.
 LARGEST = 1 << 14
