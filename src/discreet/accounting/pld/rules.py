@@ -190,7 +190,7 @@ def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
     if sum(parts.values()) == 1:
         return pairs_of(next(iter(parts)), tail)
     components = [(pairs_of(part, tail / n), n) for part, n in parts.items()]
-    infinite = math.fsum(n * component.infinite for component, n in components)
+    infinite = inherited = math.fsum(n * component.infinite for component, n in components)
     upper, lower = [], list[DominatingPair | None]()
     for i in range(max(len(component.upper) for component, _ in components)):
         above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in components]
@@ -201,9 +201,7 @@ def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
         ]
         both = joint(above, below if len(below) == len(components) else None, tail)
         upper.append(both.upper)
-        infinite = max(
-            infinite, math.fsum(n * component.infinite for component, n in components) + both.infinite
-        )
+        infinite = max(infinite, inherited + both.infinite)
         lower.append(both.lower)
     # lower pairs of all directions or none: the pair of one direction cannot stand in for the other's
     known = tuple(pair for pair in lower if pair is not None)

@@ -259,8 +259,10 @@ def plan(
     log_delta_tilted = log_delta - (k(t)[0] - t * epsilon)
     alias = alias + max(0.0, -log_delta_tilted - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
+    # Delta falls about as e^(-theta epsilon): at `first` it is about e^3 times as large as at epsilon.
     first = epsilon - 3.0 / max(theta, 1e-3 / sd)
     high = max(high, epsilon + 1e-6 * sd)
+    # At this width exp(-t * width) is e^-alias delta.
     width = (alias - log_delta) / max(t, 1e-12 / sd)
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
