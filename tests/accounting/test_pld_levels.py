@@ -102,6 +102,17 @@ def test_runs_with_a_jump_are_within_their_error_of_mpmath(rate, sigma, times, t
         assert abs(mp.log(base.real) * times - whole.log) <= whole.error
 
 
+def test_a_level_whose_bound_takes_too_many_nodes_is_not_usable(monkeypatch):
+    exponent, core = 12.5, Cut.core
+    monkeypatch.setattr(Cut, "core", lambda self, t, *rest: None if t == exponent else core(self, t, *rest))
+    steps = [(SampledGaussian(0.7, 1e-3), 500, 0.0)]
+    moments, level = StepMoments([Cut(steps[0], 1e-12)]), Level(0.2, math.inf, exponent)
+    aim, shape = Aim(1.0, math.log(1e-5), 3.0, 14.0), line_module.LineShape(1e-2, 1e-12, 1e8)
+    logs = partial(moments.logs, level=level)
+    assert line_module.Line(steps, logs, aim, shape, level._replace(exponent=12.0)).usable
+    assert not line_module.Line(steps, logs, aim, shape, level).usable
+
+
 def two_steps(rate: float, sigma: float, epsilon: float) -> mp.mpf:
     """delta of two steps, removing: the loss of the first integrated against the closed form of the
     second."""

@@ -39,7 +39,7 @@ def amplified(epsilon: float, rate: Any) -> float:
 
 
 def _of_laplace(e: Any) -> float:
-    """Return 1 / noise_multiplier, the sensitivity over the scale, rounded up."""
+    """Return 1 / noise_multiplier, the sensitivity divided by the scale, rounded up."""
     return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
 
 

@@ -17,6 +17,8 @@ from .conversion import minimum, rdp_to_delta, rdp_to_epsilon, rdp_to_epsilon_cl
 from .events import Event
 from .normal import Normal, normal
 from .rdp_rules import Moment, of_parts
+from .refusal import refuse
+from .solve import least_epsilon
 
 # The values of order - 1 at which the search starts.
 _COARSE = [2.0**k for k in range(14)]
@@ -41,8 +43,6 @@ def curve(event: Event, orders: Iterable[float]) -> list[float]:
     """
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
-        from .refusal import refuse
-
         raise refuse(event, "rdp", "it can fail with some probability, so its Rényi divergence is infinite")
     moment = of_parts(form.parts)
     divergences = []
@@ -75,11 +75,10 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
 
     def best_conversion(remaining_delta: float) -> AtOrder:
         best = _search(lambda order: convert(order, moment(order) / (order - 1), remaining_delta))
-        exact = _pure(form)
-        return AtOrder(exact, math.inf) if exact <= best.value else best
+        pure_epsilon = _pure(form)
+        return AtOrder(pure_epsilon, math.inf) if pure_epsilon <= best.value else best
 
-    from .solve import least_epsilon
-
+    # `price` records its orders here; the last one, or infinity if it is never called, is that of the result
     orders: list[float] = [math.inf]
 
     def price(remaining_delta: float) -> float:

@@ -20,9 +20,13 @@ from typing import Any
 from .. import _require
 from . import choice_events as ce
 from . import events as ev
-from . import pure
+from . import pure, shuffling
 from . import rdp_sampled as sampled
+from . import sampled_events as se
+from .conversion import minimum, rdp_to_delta
 from .events import Event
+from .normal import normal
+from .refusal import refuse
 
 Moment = Callable[[float], float]
 # Covers the rounding of each closed form: a few hundred units in the last place.
@@ -49,8 +53,8 @@ def _log1p(value: float) -> float:
 
 
 def gaussian(mu_squared: float) -> Moment:
-    """Return the moment order (order - 1) mu² / 2 of Gaussian noise, mu being the sensitivity over the
-    standard deviation (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    """Return the moment order (order - 1) mu² / 2 of Gaussian noise, mu being the sensitivity divided by
+    the standard deviation (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
     return lambda order: order * (order - 1) / 2 * mu_squared * _UP
 
 
@@ -68,6 +72,7 @@ def randomized_response(epsilon: float, categories: int) -> Moment:
             # `gap` would soon overflow. The divergence never exceeds epsilon. The same holds in the functions
             # below.
             return (order - 1) * epsilon * _UP
+        # sqrt(p q), summed over the two answers
         weight = 2 * math.exp(epsilon / 2) / (math.exp(epsilon) + categories - 1)
         return _log1p(weight * gap(order, epsilon))
 
@@ -84,17 +89,17 @@ def laplace(epsilon: float) -> Moment:
     def moment(order: float) -> float:
         if order * epsilon > 350:
             return (order - 1) * epsilon * _UP
-        half = math.exp(-epsilon / 2)
-        return _log1p(half * gap(order, epsilon) + half / 2 * _slope(order - 0.5, epsilon))
+        decay = math.exp(-epsilon / 2)
+        return _log1p(decay * gap(order, epsilon) + decay / 2 * _integral_between(order - 0.5, epsilon))
 
     return moment
 
 
-def _slope(c: float, epsilon: float) -> float:
+def _integral_between(c: float, epsilon: float) -> float:
     """Return sinh(c eps) / c - 2 sinh(eps / 2) with c = order - 1/2: the integral over losses L in [0, eps]
     of cosh(c L) - cosh(L / 2); for small c eps by its power series, whose terms are positive."""
     if c < _NEAR_ORDER_1:
-        return _slope_near_order_1(c, epsilon)
+        return _integral_near_order_1(c, epsilon)
     if c * epsilon > 1:
         return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
     # The j-th term is (c^{2j} - (1/2)^{2j}) eps^{2j+1} / (2j + 1)!. The factor at the end covers the terms
@@ -107,13 +112,13 @@ def _slope(c: float, epsilon: float) -> float:
     return total * (1 + 1e-12)
 
 
-# Below this c, at orders under 1.001, the two terms of `_slope` are almost equal and their difference loses
-# digits.
+# Below this c, at orders under 1.001, the two terms of `_integral_between` are almost equal and their
+# difference loses digits.
 _NEAR_ORDER_1 = 0.501
 
 
-def _slope_near_order_1(c: float, epsilon: float) -> float:
-    """Return the same as `_slope`, without differences of almost equal numbers."""
+def _integral_near_order_1(c: float, epsilon: float) -> float:
+    """Return the same as `_integral_between`, without differences of almost equal numbers."""
     above = c - 0.5
     if c * epsilon > 1:
         rise = math.cosh((c + 0.5) * epsilon / 2) * math.sinh(above * epsilon / 2)
@@ -136,7 +141,7 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
     """
     epsilon = pure.epsilon_of(e)
     if epsilon is None:
-        # So little noise that the sensitivity over the scale overflows.
+        # So little noise that the sensitivity divided by the scale overflows.
         return _infinite
     shift, scale = e.sensitivity, float(e.scale)
     a = math.exp(-1 / scale)
@@ -146,9 +151,9 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
     def moment(order: float) -> float:
         if order * epsilon > 350:
             return (order - 1) * epsilon * _UP
-        half = math.exp(-epsilon / 2)
-        ends = 2 / (1 + a) * half * gap(order, epsilon)
-        return _log1p(ends + at_zero * half * _sum_between(order, shift, scale))
+        decay = math.exp(-epsilon / 2)
+        ends = 2 / (1 + a) * decay * gap(order, epsilon)
+        return _log1p(ends + at_zero * decay * _sum_between(order, shift, scale))
 
     return moment
 
@@ -175,23 +180,23 @@ def bounded_range(epsilon: float) -> Moment:
     The worst pair has only two losses, t and t - eps. With a the order, u = e^t, A = (1 - e^{-a eps}) / (1 -
     e^{-eps}) and B = e^{-eps} (1 - e^{-(a-1) eps}) / (1 - e^{-eps}), sum p^a q^{1-a} = u^{a-1} (A - u B), and
     the u of the worst pair is (1 - 1/a) A / B. The divergence is never above order * epsilon² / 8 (Cesar &
-    Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used where the closed form would lose digits. In the
-    code, `top` and e^log_drop are A and B without their denominators.
+    Rogers 2021, arXiv:2004.07223, Lemma 3.4: zCDP), which is used where the closed form would lose digits. In
+    the code, `top` and e^log_drop are A and B without their denominators.
     """
 
     def moment(order: float) -> float:
-        concentrated = order * (order - 1) * epsilon * epsilon / 8 * _UP
-        if order * epsilon < 1e-2 or concentrated == 0:
-            return concentrated
+        zcdp_moment = order * (order - 1) * epsilon * epsilon / 8 * _UP
+        if order * epsilon < 1e-2 or zcdp_moment == 0:
+            return zcdp_moment
         top = -math.expm1(-order * epsilon)
         log_drop = -epsilon + math.log(-math.expm1(-(order - 1) * epsilon))
         log_u = min(max(math.log1p(-1 / order) + math.log(top) - log_drop, 0.0), epsilon)
-        inside = top - math.exp(log_u + log_drop)
-        if inside <= 0:
+        difference = top - math.exp(log_u + log_drop)
+        if difference <= 0:
             # The difference was lost to rounding, which happens only at very large order times epsilon.
-            return min(concentrated, (order - 1) * epsilon * _UP)
-        value = (order - 1) * log_u + math.log(inside) - math.log(-math.expm1(-epsilon))
-        return min(concentrated, (value + 1e-13 * (1 + order * epsilon)) * _UP, (order - 1) * epsilon * _UP)
+            return min(zcdp_moment, (order - 1) * epsilon * _UP)
+        value = (order - 1) * log_u + math.log(difference) - math.log(-math.expm1(-epsilon))
+        return min(zcdp_moment, (value + 1e-13 * (1 + order * epsilon)) * _UP, (order - 1) * epsilon * _UP)
 
     return moment
 
@@ -251,18 +256,16 @@ def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
     grid = [k / 2 for k in range(-12, 28)]
     start = min(grid, key=second_order_price)
     # ln(1/gamma) is the price at a = 1.
-    extra = min(_minimum_near(second_order_price, start), -math.log(gamma))
+    second_price = min(_minimum_near(second_order_price, start), -math.log(gamma))
 
     def moment(order: float) -> float:
-        return (inner(order) + (order - 1) * (1 + shape) * extra + log_mean) * _UP
+        return (inner(order) + (order - 1) * (1 + shape) * second_price + log_mean) * _UP
 
     return moment
 
 
 def _minimum_near(price: Callable[[float], float], start: float) -> float:
     """Return the least price found within 1/2 of `start`."""
-    from .conversion import minimum
-
     return min(price(start), minimum(price, start - 0.5, start + 0.5, 24)[1])
 
 
@@ -309,8 +312,6 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
 def best_delta(moment: Moment, epsilon: float) -> float:
     """Return the least delta at an epsilon, over a grid of orders, of an event with these moments."""
-    from .conversion import rdp_to_delta
-
     orders = [1 + math.exp(k / 3) for k in range(-12, 31)]
     return min(rdp_to_delta(order, moment(order) / (order - 1), epsilon) for order in orders)
 
@@ -349,9 +350,7 @@ def _sampled_without_replacement(e: Any) -> Moment:
 
 
 def _shuffled_moment(e: Any) -> Moment:
-    from .shuffling import moment
-
-    return moment(float(e.epsilon), e.reports)
+    return shuffling.moment(float(e.epsilon), e.reports)
 
 
 def _gaussian(e: Any) -> Moment:
@@ -383,19 +382,17 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),
     ce.RDPPoint: point,
     ev.PoissonSampled: _sampled_poisson,
-    sampled.WITHOUT_REPLACEMENT: _sampled_without_replacement,
-    sampled.ALLOCATION: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
-    sampled.SHUFFLED: _shuffled_moment,
+    se.SampledWithoutReplacement: _sampled_without_replacement,
+    se.RandomAllocation: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
+    se.Shuffled: _shuffled_moment,
     ev.Group: group,
     ce.RepeatAndSelect: repeat_and_select,
 }
 
 
 def moments(event: Event) -> Moment:
-    """Return the moments of a whole event without own delta; an event without a rule is refused by name."""
-    from .normal import normal
-    from .refusal import refuse
-
+    """Return the moments of a whole event that cannot fail (own delta and distance 0, see `normal`); an event
+    without a rule is refused by name."""
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
         raise refuse(
@@ -409,8 +406,6 @@ def moments(event: Event) -> Moment:
 def of_parts(parts: dict[Event, int]) -> Moment:
     """Return the moments of a composition of parts with counts: the sum of the parts' moments, also where
     events are chosen adaptively (Mironov 2017, arXiv:1702.07476, Prop. 1)."""
-    from .refusal import refuse
-
     terms: list[tuple[Moment, int]] = []
     for part, times in parts.items():
         rule = RULES.get(type(part))

@@ -17,11 +17,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from . import sampled_events as se
-
 Moment = Callable[[float], float]
-# Names of event classes for the table of rules in `rdp_rules`.
-WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
 # The largest order that is computed: larger ones are not best where sampling helps. Infinite moments are
 # claimed above it.
 LARGEST = 1 << 14
@@ -64,7 +60,7 @@ def chord(at_integers: Moment) -> Moment:
     """
     moments: dict[int, float] = {1: 0.0}
 
-    def log_moment_at(order: int) -> float:
+    def moment_at(order: int) -> float:
         if order not in moments:
             moments[order] = at_integers(order)
         return moments[order]
@@ -74,9 +70,9 @@ def chord(at_integers: Moment) -> Moment:
             return math.inf
         below = math.floor(order)
         if below == order:
-            return log_moment_at(below)
-        weight = order - below
-        return ((1 - weight) * log_moment_at(below) + weight * log_moment_at(below + 1)) * (1 + 4 * _EPS)
+            return moment_at(below)
+        share = order - below
+        return ((1 - share) * moment_at(below) + share * moment_at(below + 1)) * (1 + 4 * _EPS)
 
     return moment
 
@@ -97,7 +93,7 @@ def gaussian(rate: float, noise: float) -> Moment:
 
     def moment(order: float) -> float:
         # Chords are valid at every order. The series has more terms than the order, and is tried up to order
-        # 256 only; that number is a convention.
+        # 256 only; that number was chosen by hand.
         if order == math.floor(order) or order > 256:
             return by_chords(order)
         return min(by_chords(order), _gaussian_series(order, rate, noise))
@@ -111,8 +107,8 @@ def _gaussian_integer(order: int, rate: float, noise: float) -> float:
     noise."""
     i = np.arange(2, order + 1, dtype=np.float64)
     growth = i * (i - 1) / (2 * noise * noise)
-    weights = log_binomials(order)[2:] + i * math.log(rate) + (order - i) * math.log1p(-rate)
-    terms = weights + growth + np.log(-np.expm1(-growth))
+    log_weights = log_binomials(order)[2:] + i * math.log(rate) + (order - i) * math.log1p(-rate)
+    terms = log_weights + growth + np.log(-np.expm1(-growth))
     size = float(growth[-1]) + float(_table()[order]) * 3 + order * abs(math.log(rate))
     return log1p_exp(log_sum(terms, size))
 
@@ -175,12 +171,12 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
 
     def log_term(n: int, i: int, log_binomial: float, log_moment: float) -> float:
         if mirrored or i == 2:
-            extra = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
+            log_excess = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
         else:
             # ln(3 e^g - 1), g the moment: the sum of C(n, i) q^i (1-q)^{n-i} over all i is 1 and is the 1 in
             # ln(1 + ...), so it is subtracted from every term.
-            extra = log_moment + math.log(3 - math.exp(-log_moment))
-        return log_binomial + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
+            log_excess = log_moment + math.log(3 - math.exp(-log_moment))
+        return log_binomial + i * math.log(rate) + (n - i) * math.log1p(-rate) + log_excess
 
     return _binomial_expansion(rate, inner, log_term)
 
@@ -223,8 +219,8 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     and 4 (e^{m_2} - 1).
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 9.
     """
-    # ln(e^epsilon - 1) for the pure epsilon
-    worst = (
+    # ln(e^eps - 1)
+    log_expm1 = (
         math.inf
         if pure_epsilon is None
         else math.log(math.expm1(min(pure_epsilon, 700.0)))
@@ -233,10 +229,11 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     )
 
     def log_term(n: int, j: int, log_binomial: float, log_moment: float) -> float:
-        extra = log_moment + min(math.log(2), j * worst)
+        log_t = log_moment + min(math.log(2), j * log_expm1)
         if j == 2 and log_moment > 0:
-            extra = min(extra, math.log(4) + log_moment + math.log(-math.expm1(-log_moment)))
-        return j * math.log(rate) + log_binomial + (extra if log_moment > 0 else -math.inf)
+            log_t = min(log_t, math.log(4) + log_moment + math.log(-math.expm1(-log_moment)))
+        # A moment of 0 means that there is no privacy loss, so every term is 0.
+        return j * math.log(rate) + log_binomial + (log_t if log_moment > 0 else -math.inf)
 
     return _binomial_expansion(rate, inner, log_term)
 
@@ -262,17 +259,19 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
     plain = without_replacement(rate, lambda order: order * (order - 1) / 2 * mu * mu * (1 + 8 * _EPS), None)
     if mu > _NO_GAIN:
         return plain
-    even = cache(lambda order: log_central_moment(order, mu))
+    log_central = cache(lambda order: log_central_moment(order, mu))
 
     def moment_at(order: float) -> float:
         n = int(order)
         j = np.arange(2, n + 1, dtype=np.float64)
         log_moments = j * (j - 1) / 2 * mu * mu
-        halves = np.array([0.5 * (even(2 * (i // 2)) + even(2 * ((i + 1) // 2))) for i in range(2, n + 1)])
+        log_roots = np.array(
+            [0.5 * (log_central(2 * (i // 2)) + log_central(2 * ((i + 1) // 2))) for i in range(2, n + 1)]
+        )
         terms = (
             log_binomials(n)[2:]
             + j * math.log(rate)
-            + np.minimum(math.log(4) + halves, math.log(2) + log_moments)
+            + np.minimum(math.log(4) + log_roots, math.log(2) + log_moments)
         )
         return log1p_exp(
             log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(log_moments[-1]))

@@ -194,8 +194,8 @@ class CorrelatedGaussian(Event):
     """All `steps` answers of a matrix mechanism: independent Gaussian noise is added to the answers of a
     strategy matrix, so that the noise of the released answers is correlated.
 
-    `noise_multiplier` is the standard deviation of the independent noise over the largest l2 change that one
-    unit can make in the strategy's answers *under `participation`*.
+    `noise_multiplier` is the standard deviation of the independent noise, divided by the largest l2 change
+    that one unit can make in the strategy's answers *under `participation`*.
     Guarantee: as private as one Gaussian with that noise multiplier, also when the inputs of later steps are
                chosen adaptively.
     Proof:     Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1 (Gaussian noise only).

@@ -27,7 +27,7 @@ _UP = 1 + 1e-9
 _POINTS = 48
 # The profile of a run is computed up to the epsilon at which its delta is the first of these; for larger
 # epsilons the last value is used. A run with a larger own delta has no such epsilon, and the next delta is
-# tried.
+# tried. (An own delta is a probability with which the run fails, see `normal`.)
 _LEAST = (1e-16, 1e-13, 1e-10, 1e-7, 1e-4)
 
 

@@ -133,6 +133,7 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
 def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int) -> float:
     """Return an upper bound of the mean of a falling function of the number of clones, from its values at the
     starts of the buckets; by summation by parts, so that all terms are positive."""
+    # imported here, so that `import discreet` does not load scipy
     from scipy.special import betaincc
 
     n, p = reports - 1, math.exp(-local_epsilon)
@@ -146,23 +147,24 @@ def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int)
 
 def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array:
     """Return the hockey-stick divergence for each number of clones: P(a >= k) - e^epsilon Q(a >= k), where k
-    is the least a with P(a) > e^epsilon Q(a); rounded up."""
+    is the least a with P(a) >= e^epsilon Q(a); rounded up."""
+    # imported here, so that `import discreet` does not load scipy
     from scipy.special import betainc
 
-    e, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
+    r, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
     m = clones + 1
-    # With e = e^local_epsilon, P(a) > e^epsilon Q(a) is: (e a + m - a) > e^epsilon (a + e (m - a)).
+    # With r = e^local_epsilon, P(a) > e^epsilon Q(a) is: (r a + m - a) > e^epsilon (a + r (m - a)).
     threshold = math.expm1(-local_epsilon - epsilon) / math.expm1(-local_epsilon) / (1 + math.exp(-epsilon))
-    first = np.clip(np.ceil(m * threshold), 0, m + 1)
+    least = np.clip(np.ceil(m * threshold), 0, m + 1)
 
     # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
     def tail(k: _Array) -> _Array:
-        inside = betainc(np.clip(k, 1, np.maximum(clones, 1)), np.maximum(clones - k + 1, 1), 0.5)
-        return np.where(k <= 0, 1.0, np.where(k > clones, 0.0, inside))
+        interior = betainc(np.clip(k, 1, np.maximum(clones, 1)), np.maximum(clones - k + 1, 1), 0.5)
+        return np.where(k <= 0, 1.0, np.where(k > clones, 0.0, interior))
 
     # The first number a is A + D under P and A + 1 - D under Q, with P[D = 1] = b.
-    without, with_one = tail(first), tail(first - 1)
-    b = e / (1 + e)
+    without, with_one = tail(least), tail(least - 1)
+    b = r / (1 + r)
     p_tail = b * with_one + (1 - b) * without
     q_tail = b * without + (1 - b) * with_one
     return np.asarray(np.maximum(p_tail - exp_epsilon * q_tail, 0.0) + 1e-12 * p_tail)
@@ -171,21 +173,21 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
     """Return |ln(P(a) / Q(a))| and sqrt(P(a) Q(a)), rounded up, for the likely counts a.
 
-    With e = e^local_epsilon, P(a) is the binomial probability of a in m trials of probability 1/2, times
-    2 (e a + m - a) / ((1 + e) m), and Q(a) the same with a and m - a exchanged in the factor. The binomial
+    With r = e^local_epsilon, P(a) is the binomial probability of a in m trials of probability 1/2, times
+    2 (r a + m - a) / ((1 + r) m), and Q(a) the same with a and m - a exchanged in the factor. The binomial
     probabilities are computed from their ratios and scaled to total one within 20 standard deviations, which
     can only raise them.
     """
     m = clones + 1
-    e = math.exp(local_epsilon)
+    r = math.exp(local_epsilon)
     reach = int(10 * math.sqrt(m)) + 2
     counts = np.arange(max(0, m // 2 - reach), min(m, m // 2 + reach + 1) + 1, dtype=np.float64)
     log_ratios = np.log(m - counts[:-1]) - np.log(counts[:-1] + 1)
     logs = np.concatenate([[0.0], np.cumsum(log_ratios)])
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
-    p_factor, q_factor = e * counts + m - counts, counts + e * (m - counts)
-    weights = weights * 2 * np.sqrt(p_factor * q_factor) / ((1 + e) * m)
+    p_factor, q_factor = r * counts + m - counts, counts + r * (m - counts)
+    weights = weights * 2 * np.sqrt(p_factor * q_factor) / ((1 + r) * m)
     return np.abs(np.log(p_factor) - np.log(q_factor)), weights * (1 + 1e-10)
 
 

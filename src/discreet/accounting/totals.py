@@ -44,9 +44,9 @@ _ZCDP: dict[type[Event], Callable[[Any], float]] = {
     ev.Gaussian: _gaussian,
     # as the next entry, for a vector with one entry
     ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),
-    # CKS 2020, Theorem 14
+    # Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14
     ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),
-    # Cesar & Rogers 2021, Lemma 3.4
+    # Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4
     ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),
     ev.ZCDP: lambda e: _round.up(e.rho),
 }
@@ -54,7 +54,7 @@ _ZCDP: dict[type[Event], Callable[[Any], float]] = {
 
 def basic(event: Event) -> Cost:
     """Return the sums of the epsilons and of the deltas (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16),
-    for events that are (epsilon, delta)-DP with one fixed pair, which a Gaussian is not.
+    for events with one fixed epsilon and delta, which a Gaussian does not have.
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3))
     Cost(value=3.0, delta=0.0)
@@ -113,15 +113,15 @@ def _rho(part: Event) -> float:
 
 def zcdp_epsilon(event: Event, delta: float) -> float:
     """Return the epsilon at delta of the event's zCDP bound by the tight conversion (Canonne, Kamath &
-    Steinke 2020, arXiv:2004.00010v4, Prop. 12); own deltas are subtracted from delta first."""
-    rho, own = zcdp(event)
+    Steinke 2020, arXiv:2004.00010v4, Prop. 12); the own delta is taken out of delta first."""
+    rho, own_delta = zcdp(event)
     if math.isinf(rho) or rho == 0:
-        return rho if own <= delta else math.inf
-    remaining = Normal({}, own, 0.0, event.neighbors).remaining_delta(delta, 0.0)
+        return rho if own_delta <= delta else math.inf
+    remaining = Normal({}, own_delta, 0.0, event.neighbors).remaining_delta(delta, 0.0)
     return zcdp_to_epsilon(rho, remaining) if remaining > 0 else math.inf
 
 
 def zcdp_delta(event: Event, epsilon: float) -> float:
     """Return the delta at an epsilon, by the same conversion."""
-    rho, own = zcdp(event)
-    return Normal({}, own, 0.0, event.neighbors).total_delta(zcdp_to_delta(rho, epsilon), epsilon)
+    rho, own_delta = zcdp(event)
+    return Normal({}, own_delta, 0.0, event.neighbors).total_delta(zcdp_to_delta(rho, epsilon), epsilon)

@@ -78,8 +78,8 @@ class Lord3(FDRProcedure):
         spent = np.concatenate([[0.0], np.cumsum(gamma)])
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         # `begin`: the first test after the last discovery; `wealth`: the wealth at that discovery.
-        # Levels are computed for `width` tests at a time: a width that starts at 64 (not measured) and
-        # doubles until the next discovery. It changes the time, not the result.
+        # Levels are computed for `width` tests at a time: a width that starts at 64 (chosen by hand, not
+        # tuned) and doubles until the next discovery. It changes the time, not the result.
         begin, wealth, width = 0, self.wealth, 64
         index = begin
         while index < len(values):

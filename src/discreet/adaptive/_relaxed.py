@@ -20,7 +20,7 @@ from scipy import fft
 
 from .spending import Levels
 
-# Positions per block. It changes the time, not the result. The value is not measured.
+# Positions per block. It changes the time, not the result. Chosen by hand, not tuned.
 BLOCK = 256
 
 
@@ -28,21 +28,21 @@ class _EarnedLevels:
     """Sums spending sequences that start at the positions of discoveries.
 
     Invariant: `sums[:end]` holds the complete sums for all discoveries so far; positions from `end` on lack
-    what the discoveries of the last blocks add. `first` is the initial wealth, spent from position 0 on.
+    what the discoveries of the last blocks add. The initial `wealth` is spent from position 0 on.
     """
 
-    def __init__(self, gamma: Levels, first: float) -> None:
+    def __init__(self, gamma: Levels, wealth: float) -> None:
         self._gamma = gamma
         self._spectra: dict[int, NDArray[np.complex128]] = {}
         self._paid = np.zeros(len(gamma) + BLOCK)
         self.sums = np.zeros(len(gamma) + BLOCK)
-        self.sums[: len(gamma)] = first * gamma
+        self.sums[: len(gamma)] = wealth * gamma
         self.end = BLOCK
 
     def pay(self, index: int, amount: float) -> None:
         """Record a discovery: from position `index` on, it adds `amount` times the spending sequence.
 
-        Here only up to the end of the block; later blocks get theirs in `close`.
+        It is added up to the end of the current block only; later blocks get theirs in `close`.
         """
         self._paid[index] += amount
         end = min(self.end, index + len(self._gamma))
@@ -53,10 +53,10 @@ class _EarnedLevels:
         for the largest k such that 2^k divides the number of finished blocks."""
         blocks = self.end // BLOCK
         size = (blocks & -blocks) * BLOCK
-        block = self._paid[self.end - size : self.end]
-        if np.any(block):
+        paid = self._paid[self.end - size : self.end]
+        if np.any(paid):
             length = min(size, len(self.sums) - self.end)
-            self.sums[self.end : self.end + length] += self._convolve(block, size)[:length]
+            self.sums[self.end : self.end + length] += self._convolve(paid, size)[:length]
         self.end += BLOCK
 
     def _convolve(self, paid: Levels, size: int) -> Levels:
@@ -99,14 +99,14 @@ def decide(
             else np.concatenate([[0], np.cumsum(uses_term[index:end])])
         )
         # how many of these tests have their position in the current block, where the sums are complete
-        inside = int(np.searchsorted(used_before[:-1], earned.end - used))
-        positions = used + used_before[:inside]
+        in_block = int(np.searchsorted(used_before[:-1], earned.end - used))
+        positions = used + used_before[:in_block]
         thresholds = level_from(earned.sums[positions])
-        levels[index : index + inside] = thresholds
-        hits = values[index : index + inside] <= thresholds
+        levels[index : index + in_block] = thresholds
+        hits = values[index : index + in_block] <= thresholds
         first = int(hits.argmax())
         if not hits[first]:
-            index, used = index + inside, used + int(used_before[inside])
+            index, used = index + in_block, used + int(used_before[in_block])
             continue
         # the first rejection changes all later levels: go on behind it
         rejected[index + first] = True

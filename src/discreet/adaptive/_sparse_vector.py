@@ -40,9 +40,9 @@ class SparseVectorRounds:
                rounds in sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold
                + c (k D / query + V / value))-DP. k is 2, or 1 where one unit moves all excesses the same way.
                With `value` None the summand V / value is 0.
-    Proof:     that of `mechanisms.SparseVector`, with scales in place of shares of epsilon. It needs no
-               threshold that is the same for all questions, only one that is a function of the earlier
-               answers. It covers the gap. A round ends at its positive, so with `redraws` it is a
+    Proof:     that of `mechanisms.SparseVector`, with scales in place of shares of epsilon. The threshold
+               need not be the same for all questions: that proof needs only that it is a function of the
+               earlier answers. It covers the gap. A round ends at its positive, so with `redraws` it is a
                SparseVector with one positive.
     Assumes:   the state stays secret, and each state is used for one question only.
     """

@@ -115,10 +115,10 @@ class ChangeWatch:
         one_way = moves_one_way(self.scores, self.public) and not self.paper
         # 1000 / 2587 is 1 / (1 + 2^(2/3)), rounded: any share is private, this one has the least variance
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
-        half = _require.exact(self.epsilon, "epsilon") / 2
-        query = (1 if one_way else 2) * self.grid_sensitivity / (half * (1 - share))
+        half_epsilon = _require.exact(self.epsilon, "epsilon") / 2
+        query = (1 if one_way else 2) * self.grid_sensitivity / (half_epsilon * (1 - share))
         return SparseVectorRounds(
-            threshold=self.grid_sensitivity / (half * share),
+            threshold=self.grid_sensitivity / (half_epsilon * share),
             query=query,
             value=None,
             max_positives=1,
@@ -128,8 +128,8 @@ class ChangeWatch:
     @property
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:
         """Return the mechanism that estimates the time of the change, for the other half of epsilon."""
-        half = _require.exact(self.epsilon, "epsilon") / 2
-        return score_selector(self.scores, self.public, half, paper=self.paper)
+        half_epsilon = _require.exact(self.epsilon, "epsilon") / 2
+        return score_selector(self.scores, self.public, half_epsilon, paper=self.paper)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""
@@ -161,7 +161,8 @@ class ChangeWatch:
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """Return a bound a, in nats: with probability `confidence`, every window that raises the alarm has a
-        best score of at least threshold - a, and every other window one below threshold + a."""
+        best score of at least t - a, and every other window one below t + a, where t is the threshold rounded
+        to a multiple of 1 / GRID nat."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -192,11 +193,13 @@ def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000,
     """
     _require.open_probability(false_alarm=false_alarm)
     _require.integer(runs=runs, at_least=10)
-    source, rounds = np.random.default_rng(seed), watch.rounds
+    generator, rounds = np.random.default_rng(seed), watch.rounds
     highest = np.empty(runs)
     for run in range(runs):
-        parts = on_grid(watch.change, watch.change.draw(source, watch.times, changed=False))
+        parts = on_grid(watch.change, watch.change.draw(generator, watch.times, changed=False))
         best = best_scores(parts, watch.window)
-        noise = source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
+        noise = generator.laplace(0, float(rounds.query), len(best)) - generator.laplace(
+            0, float(rounds.threshold)
+        )
         highest[run] = (best + noise).max() / GRID
     return float(np.quantile(highest, 1 - false_alarm))

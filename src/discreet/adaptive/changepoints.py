@@ -12,8 +12,9 @@ nothing is known of the distributions, the values up to k are compared by rank w
     mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper replaces a row, so its noise is in proportion to the *range* of the ratio. Under add_remove and
-zero_out the largest absolute ratio is enough: half of a symmetric range. Unbounded ratios are clipped; the
-paper's noise for likely values of unbounded ratios protects only people whose data follow the distributions.
+zero_out the largest absolute ratio is enough: half of a symmetric range. Unbounded ratios are clipped here.
+The paper scales the noise to their likely size instead, which protects only people whose data follow the
+distributions.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-# Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. The value is not measured.
+# Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. Chosen by hand, not tuned.
 GRID = 256
-# The largest number of times of a series: one score per time is held in memory. The value is not measured.
+# The largest number of times of a series: one score per time is held in memory. Chosen by hand.
 _MAX_TIMES = 1_000_000
-# The largest ratio, in nats: sums over up to 2**35 rows, in units of 1 / GRID, stay within 64 bits.
+# The largest ratio, in nats: sums over fewer than 2**35 rows, in units of 1 / GRID, stay within 64 bits.
 _MAX_RATIO = 2**20
 
 
@@ -73,6 +74,7 @@ class BernoulliChange:
 
     def __post_init__(self) -> None:
         _require.open_probability(before=self.before, after=self.after)
+        # again as floats: a fraction above 0 or below 1 may round to 0 or 1
         _require.open_probability(before=float(self.before), after=float(self.after))
         if self.before == self.after:
             raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
@@ -153,12 +155,15 @@ class GaussianChange:
         below, above = ndtr((low - mean) / d), ndtr((mean - high) / d)
         tilted_mean, exponent = mean + power * d * d, power * mean + power * power * d * d / 2
         from_low, to_high = (low - tilted_mean) / d, (high - tilted_mean) / d
-        inside = ndtr(to_high) - ndtr(from_low) if from_low < 0 else ndtr(-from_low) - ndtr(-to_high)
+        tilted_share = ndtr(to_high) - ndtr(from_low) if from_low < 0 else ndtr(-from_low) - ndtr(-to_high)
         if (largest := max(power * low, power * high)) > 700:
             return math.inf
-        # the expectation over ratios that are not clipped; where exp(exponent) is too large for a float, an
-        # upper bound: the largest value times their probability
-        middle = math.exp(exponent) * inside if exponent < 700 else math.exp(largest) * (1 - below - above)
+        # The expectation over ratios that are not clipped: exp(exponent) times their probability under the
+        # distribution tilted by exp(power * ratio). Where exp(exponent) is too large for a float, an upper
+        # bound: the largest value times their probability.
+        middle = (
+            math.exp(exponent) * tilted_share if exponent < 700 else math.exp(largest) * (1 - below - above)
+        )
         return float(math.exp(power * low) * below + max(0.0, middle) + math.exp(power * high) * above)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
@@ -217,8 +222,8 @@ class _Series:
                 float(bounds.lower),
                 float(bounds.upper),
             )
-            inside = (ticks >= 1) & (ticks <= self.times)
-            yield ticks[inside].astype(np.int64) - 1, clipped[inside]
+            in_series = (ticks >= 1) & (ticks <= self.times)
+            yield ticks[in_series].astype(np.int64) - 1, clipped[in_series]
 
 
 @described("adaptive.LikelihoodScores")
@@ -231,8 +236,8 @@ class LikelihoodScores(_Series):
     share a time.
 
     Guarantee: add_remove, zero_out: the scores of all k up to the row's time move by its ratio, the others
-               not at all: all the same way, by at most the largest absolute ratio. replace: a score loses the
-               old row's ratio, gains the new row's, or both.
+               not at all. So all move the same way, by at most the largest absolute ratio. replace: a
+               score loses the old row's ratio, gains the new row's, or both.
     Proof:     sums are exact integers (`_MAX_RATIO`), and each row's ratio lies in `grid_range` (`on_grid`).
     """
 
@@ -277,7 +282,7 @@ class RankScores(_Series):
 
     The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k), where x_i is the smallest
     value at time i: the Mann-Whitney statistic, two-sided. A time without a row adds no signs. Scores are
-    rounded down to units of 1 / (512 margin); 512 is not measured.
+    rounded down to units of 1 / (512 margin); 512 was chosen by hand.
 
     Guarantee: add_remove, zero_out: one row moves a score by at most 2 / margin, which is 1024 units;
                replace: by twice that, because the new row may have another time.
@@ -312,10 +317,10 @@ class RankScores(_Series):
         series = np.full(self.times, np.inf)
         for ticks, values in self.rows(source):
             np.minimum.at(series, ticks, values)
-        signs = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
+        sign_sums = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
         # the product below is at most 512 margin (times / 2)^2: in Python integers where 64 bits overflow
-        exact = signs.astype(object) if 128 * self.margin * self.times**2 >= 2**63 else signs
+        exact = sign_sums.astype(object) if 128 * self.margin * self.times**2 >= 2**63 else sign_sums
         return np.asarray(exact * (512 * self.margin) // (k * (self.times - k)), np.int64)
 
 
@@ -384,8 +389,8 @@ class Changepoint(Select):
         # Every t > 0 gives a valid bound (t, e, M and a of the proof above); the smallest over a grid is
         # used.
         for t in np.linspace(0.02, 1.5, 75):
-            sign = -t if changed else t
-            moment = self.scores.change.moment(sign, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]
+            power = -t if changed else t
+            moment = self.scores.change.moment(power, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]
             if moment < 1:
                 needed = (t * shortfall - math.log(failure)) / -math.log(moment)
                 least = min(least, needed)

@@ -47,10 +47,10 @@ from .solve import Composition
 
 # Up to this many exponential mechanisms are priced both ways, one by one and by the block (one joint pair for
 # several of them: `pairs.choices`), as either may be tighter; more of them are priced by the block alone. The
-# number changes tightness and time only; it was not measured.
+# number changes tightness and time only; it was chosen by hand, not tuned.
 _FEW = 16
 # The largest epsilon of an exponential mechanism that is priced by the block. It changes tightness and time
-# only; it was not measured.
+# only; it was chosen by hand, not tuned.
 _LARGE = 8
 # The P-mass that the grid of a random allocation may count as infinite loss, in units of `tail` (and limited
 # to between 1e-20 and 1e-6). Both are tried in this order: a larger one makes the grid smaller and the bound
@@ -145,7 +145,8 @@ def _shuffled(event: Event, tail: float) -> EventPairs:
 
 @lru_cache(maxsize=16)
 def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
-    """Return the pair of shuffled reports by the bound of the clones, and its P-mass at infinite loss."""
+    """Return the pair of shuffled reports by the bound of Feldman, McMillan & Talwar 2021 ("hiding among the
+    clones", `shuffling.delta_at`), and its P-mass at infinite loss."""
     return profile.curve_atoms(lambda x: shuffling.delta_at(local_epsilon, reports, x), local_epsilon)
 
 
@@ -189,7 +190,7 @@ def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
     if sum(parts.values()) == 1:
         return pairs_of(next(iter(parts)), tail)
     components = [(pairs_of(part, tail / n), n) for part, n in parts.items()]
-    infinite = math.fsum(n * component.infinite for component, n in components)
+    infinite = inherited = math.fsum(n * component.infinite for component, n in components)
     upper, lower = [], list[DominatingPair | None]()
     for i in range(max(len(component.upper) for component, _ in components)):
         above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in components]
@@ -200,9 +201,7 @@ def _inner(event: Event, sampled_event: Event, tail: float) -> EventPairs:
         ]
         both = joint(above, below if len(below) == len(components) else None, tail)
         upper.append(both.upper)
-        infinite = max(
-            infinite, math.fsum(n * component.infinite for component, n in components) + both.infinite
-        )
+        infinite = max(infinite, inherited + both.infinite)
         lower.append(both.lower)
     # lower pairs of all directions or none: the pair of one direction cannot stand in for the other's
     known = tuple(pair for pair in lower if pair is not None)
@@ -348,7 +347,7 @@ def _too_wide(part: Event) -> bool:
 
 
 def _rho(part: Any) -> Fraction:
-    """Return the rho of discrete Gaussian noise: squared sensitivity over twice the variance."""
+    """Return the rho of discrete Gaussian noise: squared sensitivity / (2 variance)."""
     squared = part.l2_squared if isinstance(part, ev.VectorDiscreteGaussian) else part.sensitivity**2
     return squared / (2 * _require.exact(part.variance, "variance"))
 

@@ -8,7 +8,7 @@ reports what was measured with these values.
 Symbols: `theta` is the tilt, the exponent of the weight e^(theta L) that a loss L gets before the transform;
 `k` is the logarithm of the moment generating function of the sum of losses, for planning
 (`planning.Cumulants`); the losses of each part are counted from an `offset`, and `self.offset` is the sum of
-all of them, which is added to every epsilon in the end.
+the offsets of all steps, which is added to every epsilon in the end.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Solver:
     def __init__(self, composition: Composition, delta: float) -> None:
         self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
         self.tail = max(delta * _TAIL, 1e-280)
-        plain = [RepeatedPair(pair, n) for pair, n in composition.parts]
-        k = engine.cumulants(plain, self.tail)
+        unshifted = [RepeatedPair(pair, n) for pair, n in composition.parts]
+        k = engine.cumulants(unshifted, self.tail)
         self.theta = planning.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
         if self.mesh is not None and self.mesh < 0.5 * planning.plan(k, self.theta).mesh:
@@ -90,7 +90,7 @@ class Solver:
         offsets = k.center(self.theta)
         if self.mesh is not None:
             offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]
-        self.parts = [part._replace(offset=offset) for part, offset in zip(plain, offsets, strict=True)]
+        self.parts = [part._replace(offset=offset) for part, offset in zip(unshifted, offsets, strict=True)]
         self.k = k.shifted(offsets)
         self.k.log_goal = math.log(delta)
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
@@ -158,11 +158,11 @@ class Solver:
     def _lattice_above(self, delta: float, remaining: float, enough: float) -> float:
         """Return the best upper bound on epsilon of several passes, with finer meshes as long as they help.
 
-        `remaining` is delta less the mass at infinite loss. In each pass `extra` makes the window and the
-        tails finer where delta hardly depends on epsilon, and `error` estimates what the mesh added to
-        epsilon: from the difference between two passes (it grows with the square of the mesh), and from the
-        spread of losses in their cells. `before` and `width` are the bound and the mesh of the pass before,
-        and `shrink` is the factor by which the planned mesh is made finer.
+        `remaining` is delta less the mass at infinite loss. In each pass `log_sensitivity` lets less of delta
+        be misplaced or cut off where delta hardly depends on epsilon, and `error` estimates what the mesh
+        added to epsilon: from the difference between two passes (it grows with the square of the mesh), and
+        from the spread of losses in their cells. `previous` and `previous_mesh` are the bound and the mesh of
+        the pass before, and `shrink` is the factor by which the planned mesh is made finer.
         """
         theta, shrink = self.theta, 1.0
         plan = (
@@ -170,16 +170,19 @@ class Solver:
             if self.mesh is None
             else planning.plan(self.k, theta, self.mesh)
         )
-        before, width = self._pass(planning.with_contributions(plan, self.k), remaining), plan.mesh
-        best = before.epsilon
+        previous, previous_mesh = self._pass(planning.with_contributions(plan, self.k), remaining), plan.mesh
+        best = previous.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
             theta = (
                 planning.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
             )
-            extra = self._sensitivity(before)
-            self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
+            log_sensitivity = self._sensitivity(previous)
+            self.alias, self.tail = (
+                15.0 + log_sensitivity,
+                max(delta * _TAIL * math.exp(-log_sensitivity), 1e-280),
+            )
             plan = planning.narrowest(self.k, theta, self.mesh, self.alias)
             plan = planning.with_contributions(
                 plan if self.mesh else planning.with_mesh(plan, shrink), self.k, self.seen
@@ -192,12 +195,12 @@ class Solver:
             ):
                 if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
-                error = (before.epsilon - bound.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
+                error = (previous.epsilon - bound.epsilon) / max((previous_mesh / plan.mesh) ** 2 - 1, 1e-9)
                 error = max(error, self.k.inflation(plan, bound.slope))
-                if width > plan.mesh and error <= _ACCEPTED * bound.epsilon:
+                if previous_mesh > plan.mesh and error <= _ACCEPTED * bound.epsilon:
                     break
                 shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(error, 1e-300))))
-            before, width = bound, plan.mesh
+            previous, previous_mesh = bound, plan.mesh
         self.finest, self.points = plan.mesh, plan.points
         return best
 
@@ -209,16 +212,16 @@ class Solver:
         return bound
 
     def _sensitivity(self, bound: CertifiedEpsilon) -> float:
-        """Return the log of how many times larger a relative error of delta is in epsilon (between 0 and 15):
-        by so much less of delta may be misplaced."""
+        """Return the log, limited to between 0 and 15, of the factor by which a relative error of epsilon is
+        larger than the relative error of delta that causes it: by so much less of delta may be misplaced."""
         product = bound.slope * bound.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
-    def _plan_near(self, epsilon: float, extra: float = 0.0) -> LatticePlan:
-        """Return a plan around epsilon, with a mesh no wider than that of the passes before. `extra` times
-        log(1 + theta) is added to `alias`, for lower bounds, from which misplaced mass is subtracted."""
+    def _plan_near(self, epsilon: float, alias_factor: float = 0.0) -> LatticePlan:
+        """Return a plan around epsilon, with a mesh no wider than that of the passes before. `alias_factor`
+        times log(1 + theta) is added to `alias`: misplaced mass is subtracted from lower bounds."""
         theta = planning.tilt_for_epsilon(self.k, epsilon - self.offset)
-        plan = planning.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
+        plan = planning.narrowest(self.k, theta, self.mesh, self.alias + alias_factor * math.log1p(theta))
         return plan._replace(mesh=min(plan.mesh, self.finest))
 
     def epsilon_below(self, delta: float, near: float) -> float:

@@ -6,7 +6,10 @@ wrong. The constants may be changed for tightness and time; docs/pld.md reports 
 Symbols: L is the privacy loss under P of one step, S that of the composition, n a number of steps, k(t) = log
 E exp(t S) with its first two derivatives (`Cumulants`), theta the tilt, h the mesh. "Tilted by t" means
 re-weighted by e^(t L): the tilted sum has mean k'(t) and variance k''(t), which are called `mean` (or
-`epsilon`) and `spread`; `sd` is the root of the variance. Losses are counted from the offsets of the parts.
+`epsilon`) and `spread`; `sd` is the root of the variance. A part is one pair with its count n. The losses of
+each part are lowered by a constant, its offset, so every epsilon is lowered by the sum of the offsets
+(`Cumulants.offset`). Knots are the lattice points at which one step's discretised losses may lie; cells are
+the intervals between them.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ INFLATION = 6e-5
 _MAX_POINTS = 2**22
 # The tail mass at which cells begin to widen; see `graded_indices`.
 _COARSE = 0.01
-# Up to so many lattice points all are used as knots.
+# If one step's losses span fewer lattice points than this, all of them are knots.
 _ALL = 2**14
 # The largest exponent theta * h of the tilt between two neighboring lattice points: at e^40 both masses still
 # are normal floats.
 _STEEPEST = 40.0
-# Rare huge losses dominate the tilted distribution if its variance exceeds that at 0.7 of the tilt so many
-# times.
+# Rare huge losses dominate the tilted distribution if its variance is more than so many times the variance at
+# 0.7 of the tilt.
 _RARE = 3.0
-# The log of the share of P(loss >= epsilon) that rounding may have when a weaker tilt is considered.
+# The log of the rounding error, as a share of P(loss >= epsilon), above which a weaker tilt is refused.
 _BLURRED = math.log(3e-6)
 # The largest number of lattice points in the widest floating-point type, which is slower.
 _MAX_PRECISE_POINTS = 2**21
@@ -121,19 +124,24 @@ class Cumulants:
         mesh adds."""
         exponent = self._log + t * self._loss
         weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
-        inside = np.mod(self._loss, mesh)
+        # L - l
+        remainder = np.mod(self._loss, mesh)
         total = np.add.reduceat(weight, self._starts)
-        return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
+        return float(
+            self._times @ (np.add.reduceat(weight * remainder * (mesh - remainder), self._starts) / total)
+        )
 
     def inflation(self, plan: LatticePlan, slope: float) -> float:
-        """Return about what the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)], over the
-        distribution of one step's loss given that the sum is near epsilon; slope is -d log(delta) / d
+        """Return about what the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)], where L is
+        distributed as one step's loss given that the sum is near epsilon; slope is -d log(delta) / d
         epsilon."""
         exponent = self._log + plan.others(self._loss)
         weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
-        inside = np.mod(self._loss, plan.mesh)
-        moved = np.add.reduceat(weight * inside * (plan.mesh - inside), self._starts)
-        return 0.5 * (slope + 1) * float(self._times @ (moved / np.add.reduceat(weight, self._starts)))
+        remainder = np.mod(self._loss, plan.mesh)
+        added_variance = np.add.reduceat(weight * remainder * (plan.mesh - remainder), self._starts)
+        return (
+            0.5 * (slope + 1) * float(self._times @ (added_variance / np.add.reduceat(weight, self._starts)))
+        )
 
     def __call__(self, t: float) -> tuple[float, float, float]:
         """Return k(t), k'(t) and k''(t): the log moment, the mean and the variance of the tilted sum."""
@@ -160,6 +168,8 @@ class Cumulants:
         k, k1, k2 = self(t)
         sd = math.sqrt(max(k2, 1e-300))
         a = t * sd
+        # `gap` is E[e^(-t X) (1 - e^-X)+] for X normal with mean 0 and this sd; for a small sd to first order
+        # in sd, and kept away from 0, where the difference cancels.
         tail = 0.5 * float(erfcx(a / math.sqrt(2)))
         if sd < 1e-3:
             gap = sd * max(1 / math.sqrt(2 * math.pi) - a * tail, 1e-2 / (1 + a * a))
@@ -249,8 +259,10 @@ def plan(
     log_delta_tilted = log_delta - (k(t)[0] - t * epsilon)
     alias = alias + max(0.0, -log_delta_tilted - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
+    # Delta falls about as e^(-theta epsilon): at `first` it is about e^3 times as large as at epsilon.
     first = epsilon - 3.0 / max(theta, 1e-3 / sd)
     high = max(high, epsilon + 1e-6 * sd)
+    # At this width exp(-t * width) is e^-alias delta.
     width = (alias - log_delta) / max(t, 1e-12 / sd)
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
@@ -282,13 +294,14 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
     """Return the plan with the fewest lattice points, among several tilts: where rare huge losses would
     dominate the tilted distribution, a weaker tilt needs a much smaller window.
 
-    A weaker tilt is tried as long as it makes delta at most e^bearable times smaller in units of the tilted
-    distribution, and rounding does not become visible.
+    A weaker tilt is tried as long as it makes delta at most e^bearable times smaller as a share of the tilted
+    mass, and rounding does not become visible.
     """
     first = best = plan(k, theta, mesh, alias)
     rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
     if best.points < 2**15 and not rare:
         return best
+    # rounding, about 4e-14 per step, times 2e9 / steps is still below 1e-4
     bearable = max(1.0, math.log(2e9 / k.steps)) if best.points >= 2**15 else 1.0
     for factor in (0.85, 0.7, 0.55, 0.4):
         other = plan(k, theta, first.mesh, alias, factor)
@@ -330,8 +343,9 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
 
 
 def short_mantissa(mesh: float) -> float:
-    """Round down to 20 bits, so that every multiple that occurs is an exact float. It saves rounding errors,
-    which are bounded anyway: a mesh that all losses lie on is used without it."""
+    """Return the mesh rounded down to 20 significant bits, so that every multiple that occurs is an exact
+    float. This saves rounding errors, but the bounds cover them anyway: a mesh that all losses lie on is not
+    rounded."""
     mantissa, exponent = math.frexp(mesh)
     return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
 
@@ -340,9 +354,9 @@ def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
     """Return the plan of a first pass: a mesh wider by `factor`, a weaker tilt, and a window that begins far
     below the estimate, which may be much too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
-    wider = plan(k, theta, factor=0.8)
-    first = max(min(-k.offset, wider.first), wider.epsilon - 30 * sd)
-    return with_mesh(wider._replace(first=first, low=min(first, wider.low)), factor)
+    weaker = plan(k, theta, factor=0.8)
+    first = max(min(-k.offset, weaker.first), weaker.epsilon - 30 * sd)
+    return with_mesh(weaker._replace(first=first, low=min(first, weaker.low)), factor)
 
 
 def with_mesh(plan: LatticePlan, factor: float) -> LatticePlan:
@@ -370,7 +384,7 @@ def with_contributions(
 
 def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     """Return the lattice indices that serve as knots of one step's losses: dense where losses contribute most
-    to delta, sparser in the tails, with cells as wide as (tail mass)^(-1/3).
+    to delta, sparser in the tails, where the width of cells is proportional to (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of the other steps at epsilon - l. The tail mass
     of a loss is the share of all contributions beyond it, on the nearer side. For many small steps the
@@ -388,12 +402,15 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     cumulated = np.cumsum(weight)
     tail = np.minimum(cumulated, cumulated[-1] - cumulated + weight) / cumulated[-1]
     width = np.maximum(0.8, np.cbrt(_COARSE / np.maximum(tail, 1e-300)))
+    # Above the peak cells are at most as wide as the mesh, or as 0.03 / (theta + 1), over which
+    # e^((theta + 1) loss) changes by 3%.
     widest = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)
     width = np.minimum(width * mesh, widest)
     steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
     position = np.concatenate(([0.0], np.cumsum(steps)))
     position *= min(1.0, _MAX_POINTS / 2 / position[-1])
     loss = np.interp(np.arange(math.floor(position[-1]) + 1.0), position, nodes.loss)
+    # -1, 0 and 1 are the lattice points around the offset of the part
     index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(
         np.int64
     )

@@ -18,7 +18,7 @@ from ..pairs.sampled import SampledGaussian
 from . import transform
 
 # The ratio of the frequencies at the ends of an interval: a smaller one bounds phi more tightly, and takes
-# more intervals. Not measured, nor are the next two.
+# more intervals. Chosen by hand and not tuned, as are the next two.
 GROWTH = 1.3
 # The cells of a group: all pairs of cells within a group contribute to the bound, and their number grows with
 # the square of the cells.
@@ -41,8 +41,10 @@ def fading(
     Proof: the noise is cut into groups of cells, and |phi| is at most the mean of the groups' |phi|. In a
            group 1 - |phi|² = E[1 - cos u(L - L')] over two independent draws. Only draws in cells that are
            not neighbors are counted, with the least value of 1 - cos over the distances that two losses in
-           these cells can have. The bound is computed again with cells joined two by two, until one group is
-           left, and the largest counts: wide cells have the distances that matter at low frequencies.
+           these cells can have. Of each cell only a lower bound on its mass takes part; the rest of the mass
+           counts as if its |phi| were 1. The bound is computed again with cells joined two by two, until one
+           group is left, and the largest of these bounds is returned: joined cells have the distances that
+           matter at low frequencies.
     """
     mass, loss = _cells(pair, edges, theta, log_total)
     bound = np.zeros(len(u))
@@ -68,25 +70,27 @@ def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) 
     while count * _CELL < high - low:
         count *= 2
     t = np.linspace(low, high, count + 1)
-    middle, half = (t[1:] + t[:-1]) / 2, (high - low) / count / 2
+    middle, half_width = (t[1:] + t[:-1]) / 2, (high - low) / count / 2
     p, mu = transform.power(pair, theta), 1 / pair.sigma
-    ratio = transform.log_ratio(pair, t)
-    share = np.exp(np.minimum(mu * t - mu * mu / 2 + math.log(pair.rate) - ratio, 0.0))
+    log_r = transform.log_ratio(pair, t)
+    share = np.exp(np.minimum(mu * t - mu * mu / 2 + math.log(pair.rate) - log_r, 0.0))
     slope = np.maximum(np.abs(t[1:]), np.abs(t[:-1])) + abs(p) * mu * share[1:]
-    log = p * transform.log_ratio(pair, middle) - middle * middle / 2 - half * slope
-    mass = np.exp(np.minimum(log - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (2 * half) * (1 - 1e-9)
-    edge = ratio.astype(np.float64)
-    return (mass, edge) if pair.removing else (mass[::-1], -edge[::-1])
+    log = p * transform.log_ratio(pair, middle) - middle * middle / 2 - half_width * slope
+    mass = (
+        np.exp(np.minimum(log - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (2 * half_width) * (1 - 1e-9)
+    )
+    edge_loss = log_r.astype(np.float64)
+    return (mass, edge_loss) if pair.removing else (mass[::-1], -edge_loss[::-1])
 
 
 def _decay(mass: Array, loss: Array, u: Array) -> Array:
     """Return a lower bound on 1 - |phi| over [u, GROWTH * u], for cells of at least these masses, cell i with
     losses from loss[i] to loss[i + 1].
 
-    For a group of mass m, 1 - |phi| >= (1 - |phi|²) / 2, and the two orders of a pair of cells cancel the 2:
-    the sum over pairs of mass_i mass_j / m times the least 1 - cos(angle). Angles run from u times the least
-    distance to GROWTH u times the largest. 1 - cos rises up to pi and falls up to 2 pi, so that it is least
-    at one of the ends; beyond 2 pi it is taken as 0.
+    For a group of mass m, 1 - |phi| >= (1 - |phi|²) / 2. Each pair of cells is drawn in two orders, which
+    cancels the 2, so the group contributes the sum over pairs of mass_i mass_j / m times the least value of
+    1 - cos(angle). Angles run from u times the least distance to GROWTH u times the largest. 1 - cos rises up
+    to pi and falls up to 2 pi, so that it is least at one of the ends; beyond 2 pi it is taken as 0.
     """
     i, j = _FIRST, _SECOND
     cells, low, high = (x.reshape(-1, _GROUP) for x in (mass, loss[:-1], loss[1:]))

@@ -1,13 +1,18 @@
-"""From lines (`line.Line`) to an interval of epsilon: one line for all runs, or one for each level of a
-ladder (`steps.Level`) where rare huge losses would make a single line too long.
+"""From lines (`line.Line`, an integral along a vertical line in the complex plane) to an interval of epsilon.
+
+A run is one outcome of the whole composition. There is one line for all runs, or one for each level of a
+ladder (`steps.Level`: the runs whose largest loss is in some range) where rare huge losses would make a
+single line too long. The integrand of a line is multiplied by a Gaussian kernel of width tau: a wide kernel
+makes the line short and raises epsilon.
 
 The proof rests on the bounds of each line, and on levels being disjoint and together holding all runs, so
 that their deltas add up. All plans, and the constants below, decide how tight the interval is and how long it
 takes, never whether it holds; docs/pld.md reports what was measured with them.
 
 Symbols: `k` is the logarithm of the moment generating function of a run (`planning.Cumulants`), for planning;
-theta is a tilt; a slope is -d log(delta) / d epsilon; k.offset is the sum of the steps' offsets, from which
-`Aim.epsilon` and the argument of `read` are counted, while the interval is of epsilon itself.
+theta is a tilt; a slope is -d log(delta) / d epsilon. The losses of each step are lowered by a constant, its
+offset, and k.offset is the sum of all offsets: `Aim.epsilon` and the argument of `read` are lowered by it,
+too, while intervals are of epsilon itself.
 """
 
 from __future__ import annotations
@@ -114,18 +119,19 @@ def _read(
 ) -> _Reading | None:
     """Return a reading with the narrowest kernel that is affordable, around the interval `near`; None if
     every line is too long. `first` says whether it is a first pass, with a wide kernel."""
-    # where delta hardly depends on epsilon, less of it may be misplaced, by e^-extra
+    # where epsilon is sensitive to delta, e^margin times less of delta may be misplaced
     product = near.slope * near.high
-    extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
+    margin = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
     aim, tail = (
-        Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra),
-        delta * _TAIL * math.exp(-extra),
+        Aim(near.high - k.offset, math.log(delta), theta, 14.0 + margin),
+        delta * _TAIL * math.exp(-margin),
     )
     rare = not first and steps_module.rare(k.logs, aim)
     if rare and near.high > (1 + 1e-2) * near.low:
         epsilon, slope = StepMoments([Cut(step, tail) for step in steps]).alone(delta, near.high)
         near, aim = EpsilonInterval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
     for share, per_level, work in _FIRST_WAYS if first else _RARE_WAYS if rare else _WAYS:
+        # the kernel adds about (slope + 1) tau² / 2 to epsilon
         tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
         shape = LineShape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
         lines = _line_per_level(steps, k, aim, shape, rare) if per_level else _one_line(steps, k, aim, shape)
@@ -150,16 +156,17 @@ def _line_per_level(
 ) -> LineLadder | None:
     """Return one line per level; None if one would be too long, or if there is one level only.
 
-    `wide` is the width of the level's kernel: it may be wide where the sum of losses is far above epsilon.
+    `tau` is the width of the level's kernel: it may be wide where the sum of losses is far above epsilon.
+    `size` is epsilon itself, not lowered by the offsets.
     """
     moments, size = StepMoments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
     levels = steps_module.ladder(moments, aim, k.offset, rare)
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
-        wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
+        tau = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
         level_aim = aim._replace(theta=10 / min(level.high, moments.largest_loss()))
-        line = Line(steps, partial(moments.logs, level=level), level_aim, shape._replace(tau=wide), level)
+        line = Line(steps, partial(moments.logs, level=level), level_aim, shape._replace(tau=tau), level)
         if not line.usable:
             return None
         lines.append(line)
@@ -167,7 +174,7 @@ def _line_per_level(
 
 
 def _limited_by_rounding(lines: LineLadder, interval: EpsilonInterval, delta: float, offset: float) -> bool:
-    """Return whether rounding errors are a noticeable part of the interval's width."""
+    """Return whether rounding errors of delta change epsilon by about 1e-5 of itself or more."""
     epsilon = interval.high - offset
     error = math.fsum(
         x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines
@@ -180,7 +187,7 @@ def _invert(
 ) -> EpsilonInterval | None:
     """Return the epsilons at which the upper and the lower bound on delta cross delta, searched from
     `epsilon` (counted from the offset); None if the upper one is not found."""
-    # epsilon 0, counted from the offset
+    # `least` is epsilon 0 lowered by the offset, and rounded down
     log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
     high = crossing(lambda x: math.log(max(lines.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
     if high is None:

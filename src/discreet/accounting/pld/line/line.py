@@ -18,7 +18,9 @@ jump belong to another level or are bounded by Chernoff. docs/pld.md has the pro
 huge losses").
 
 All values along the line are those of the tilted distribution, divided by M(theta)^n; `log_scale` is the log
-of that factor. U is the unit roundoff of doubles, and factors such as 1 + 1e-9 round bounds outwards.
+of that factor. The losses of each step are lowered by a constant, its offset; epsilon "counted from the
+offsets" is lowered by the sum of all of them. U is the unit roundoff of doubles, and factors such as 1 + 1e-9
+round bounds outwards.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
     # log of Chernoff's bound on delta, kernel and all
     log = logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
-    # With tilt theta and exponent t, |t - theta| W must exceed the log of Chernoff's bound over its target.
+    # With tilt theta and exponent t, |t - theta| W must exceed the log of Chernoff's bound divided by its
+    # target.
     gap = t[None, :] - t[1:, None]
     log_excess = np.maximum(log[None, :] - aim.log_delta + aim.alias, 0.5)
     with np.errstate(divide="ignore"):
@@ -70,12 +73,12 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow |
     up, down = above.argmin(axis=1), below.argmin(axis=1)
     # 0 may be an exponent of Chernoff's bound, but not the tilt
     each_tilt, t = np.arange(len(t) - 1), t[1:]
-    needed = np.maximum(above[each_tilt, up], below[each_tilt, down])
-    needed = np.where(log[1:] - aim.log_delta < _LOG_CANCELLATION + np.log1p(t), needed, np.inf)
-    i = int(np.argmin(needed))
-    if not math.isfinite(needed[i]):
+    period = np.maximum(above[each_tilt, up], below[each_tilt, down])
+    period = np.where(log[1:] - aim.log_delta < _LOG_CANCELLATION + np.log1p(t), period, np.inf)
+    i = int(np.argmin(period))
+    if not math.isfinite(period[i]):
         return None
-    return TiltWindow(float(t[i]), float(needed[i]) * 1.02, float(gap[i, up[i]]), float(-gap[i, down[i]]))
+    return TiltWindow(float(t[i]), float(period[i]) * 1.02, float(gap[i, up[i]]), float(-gap[i, down[i]]))
 
 
 class LineShape(NamedTuple):
@@ -195,18 +198,19 @@ class Line:
         # the log of |kernel| at u = 0
         log_kernel = 0.5 * tau * tau * (theta * theta + theta)
         log = self._faded(tilted_steps, u) + log_kernel - 0.5 * (tau * u) ** 2
-        # the lengths of the intervals, each with one term of the rule more, over pi
+        # the lengths of the intervals, each with one more term of the rule, divided by pi
         length = (u * (GROWTH - 1) + self.spacing) / math.pi
-        each, density = np.exp(log) * length / u**2, np.exp(log) * length
+        delta_parts, density_parts = np.exp(log) * length / u**2, np.exp(log) * length
         last_kernel = math.exp(log_kernel - 0.5 * (tau * u[-1]) ** 2) * (
             math.expm1(self._log_growth(tilted_steps)) if self.jumps else 1.0
         )
-        each[-1], density[-1] = (
+        delta_parts[-1], density_parts[-1] = (
             last_kernel * (1 / u[-1] + length[-1] / u[-1] ** 2),
             last_kernel * (1 / (tau**2 * u[-1]) + length[-1]),
         )
+        # 1 + tau² / 2 covers the factor e^(tau² / 8) by which the kernel of the density is larger
         rest, rest_density = (
-            np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (each, density)
+            np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (delta_parts, density_parts)
         )
         fits = (np.log(rest) < log_target) & (np.log(rest_density * tau * tau) < log_target)
         i = int(np.argmax(fits)) if fits.any() else len(u) - 1
@@ -219,25 +223,28 @@ class Line:
         e^(tau² (z + 1/2)² / 2), which bounds what the kernel adds to delta.
 
         `errors` holds for each integral a bound on the sum of its terms' errors, and the sum of u times their
-        sizes, by which an error of epsilon counts.
+        sizes: the factor by which an error of epsilon changes the integral.
         """
         dtype: Any = np.longdouble if self.precise else np.float64
         total = summed(self.steps, tilted_steps, self.theta)
         self.log_scale, self.log_error = total.log, total.error
-        values, wrong = powers(self.steps, tilted_steps, total, self.spacing, self.count)
+        values, value_error = powers(self.steps, tilted_steps, total, self.spacing, self.count)
         u = self.spacing * np.arange(self.count)
         self.u, z = u.astype(dtype), self.theta + 1j * self.spacing * np.arange(self.count, dtype=dtype)
-        half = dtype(self.tau) ** 2 / 2
+        half_variance = dtype(self.tau) ** 2 / 2
         # The terms at u and -u are conjugate, and only u >= 0 is summed: u = 0 counts half.
         values[0] *= 0.5
-        wrong[0] *= 0.5
-        shapes = np.exp(half * z * (z + 1)) / (z * (z + 1)), np.exp(half * (z + 0.5) ** 2)
+        value_error[0] *= 0.5
+        shapes = np.exp(half_variance * z * (z + 1)) / (z * (z + 1)), np.exp(half_variance * (z + 0.5) ** 2)
         self.delta_terms, self.density_terms = (values * shape for shape in shapes)
-        rounding = unit(self.precise) * (200 + 8 * float(half) * np.abs(z).astype(np.float64) ** 2)
+        rounding = unit(self.precise) * (200 + 8 * float(half_variance) * np.abs(z).astype(np.float64) ** 2)
         shape_sizes = [np.abs(shape).astype(np.float64) for shape in shapes]
         size = np.abs(values).astype(np.float64)
         self.errors = [
-            (float(shape @ (wrong + (size + wrong) * rounding)), float(shape @ (u * (size + wrong))))
+            (
+                float(shape @ (value_error + (size + value_error) * rounding)),
+                float(shape @ (u * (size + value_error))),
+            )
             for shape in shape_sizes
         ]
 
@@ -253,13 +260,14 @@ class Line:
             value = summed(self.steps, tilted_steps, t).log_above(self.steps) if tilted_steps else 0.0
             bounds.append(value + 0.5 * self.tau**2 * t * (t + 1))
         self.beyond, self.below = bounds
-        if self.level.exponent is not None:
-            cores = [step.core(self.level.exponent) for step in self.steps]
-            total = summed(
-                self.steps, [TiltedStep(core, None) for core in cores if core], self.level.exponent
-            )
-            self.still = total.log + total.error
-            return None not in cores
+        if self.level.exponent is None:
+            return True
+        cores = [step.core(self.level.exponent) for step in self.steps]
+        without_jump = [TiltedStep(core, None) for core in cores if core is not None]
+        if len(without_jump) < len(cores):
+            return False
+        total = summed(self.steps, without_jump, self.level.exponent)
+        self.still = total.log + total.error
         return True
 
     def _without_jump(self, epsilon: float) -> float:
@@ -303,7 +311,8 @@ class Line:
 
     def _around(self, epsilon: float) -> float:
         """Return a bound on the error of the rule, the sum over k = ±1, ±2, ... of e^(theta k W) times delta
-        at epsilon + kW, which is at most Chernoff's bound on the probability that a run's loss exceeds it."""
+        at epsilon + kW. Each delta is at most Chernoff's bound on the probability that a run's loss exceeds
+        epsilon + kW."""
         w, t = self.window, self.theta - self.window.down
         above = self.beyond - (self.theta + w.up) * epsilon - w.up * w.period
         below = self.below - t * epsilon - w.down * w.period
@@ -323,7 +332,7 @@ def powers(
            e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
 
     In the code: `log` and `angle` are those of c^n, `log_ratio` and `angle_ratio` those of (1 + j/c)^n;
-    `log` is also A, `largest` is B, and a, b are their errors.
+    `log` is also A (`log64` in doubles), `largest` is B, and a, b are their errors.
     """
     dtype = tilted_steps[0].core.weight.dtype
     roundoff = unit(dtype != np.float64)
@@ -337,34 +346,39 @@ def powers(
     for step, tilted, odds in zip(steps, tilted_steps, total.odds, strict=True):
         n = step.times
         z, error = transform.phi_minus_one(tilted.core, spacing, count)
-        size, turn, wrong = log_one_plus(z, error, roundoff)
-        log, angle = log + n * size, angle + n * turn
-        a += n * wrong + 4 * roundoff * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
+        log_size, turn, log_error = log_one_plus(z, error, roundoff)
+        log, angle = log + n * log_size, angle + n * turn
+        a += n * log_error + 4 * roundoff * n * (np.abs(log_size) + np.abs(turn)).astype(np.float64)
         if tilted.far is not None:
-            size, turn, larger, wrong = _jumping(
+            log_size, turn, log_larger, log_error = _jumping(
                 1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, roundoff
             )
             log_ratio, angle_ratio, largest, b = (
-                log_ratio + n * size,
+                log_ratio + n * log_size,
                 angle_ratio + n * turn,
-                largest + n * larger,
-                b + n * wrong,
+                largest + n * log_larger,
+                b + n * log_error,
             )
-    plain = log.astype(np.float64)
+    log64 = log.astype(np.float64)
     if not any(tilted.far for tilted in tilted_steps):
-        return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
-    # c^n (e^w - 1) with w = log_ratio + i angle_ratio: e^w - 1 over e^positive, split so that nothing
-    # cancels
-    positive, negative, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
+        return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(log64 + a) * np.expm1(-a))
+    # c^n (e^w - 1) with w = log_ratio + i angle_ratio: e^w - 1 is divided by e^positive, and split so that
+    # nothing cancels
+    positive, negative, sin_half = (
+        np.maximum(log_ratio, 0),
+        np.minimum(log_ratio, 0),
+        np.sin(angle_ratio / 2),
+    )
     real = (
         np.where(log_ratio > 0, -np.expm1(-positive), np.expm1(negative)) * np.cos(angle_ratio),
-        -2 * np.exp(-positive) * half * half,
+        -2 * np.exp(-positive) * sin_half * sin_half,
     )
     imag = np.exp(negative) * np.sin(angle_ratio)
     value = np.exp(log + positive) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
     rounding = 16 * roundoff * np.exp(log + positive) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
-    error = np.exp(plain + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
-        plain + largest + b
+    # the change of the proof, with expm1 of negative numbers only, which do not overflow
+    error = np.exp(log64 + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
+        log64 + largest + b
     ) * np.expm1(-b)
     return value, np.asarray((error + rounding.astype(np.float64)) * (1 + 1e-9))
 
@@ -384,7 +398,7 @@ def _jumping(
         (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * roundoff * (odds[0] + j_size) + 1e-300
     )
     log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, roundoff)
-    moved = np.log1p(error / (size + j_size)) + 16 * roundoff * (
+    log_error = np.log1p(error / (size + j_size)) + 16 * roundoff * (
         np.abs(log_ratio) + np.abs(angle_ratio)
     ).astype(np.float64)
-    return log_ratio, angle_ratio, np.log1p(j_size / size) * (1 + 1e-12), moved * (1 + 1e-9)
+    return log_ratio, angle_ratio, np.log1p(j_size / size) * (1 + 1e-12), log_error * (1 + 1e-9)

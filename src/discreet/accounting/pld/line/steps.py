@@ -87,7 +87,7 @@ class Cut:
     `lost` bounds the P-mass of all `times` steps outside the interval of noise that is kept. Only the highest
     level counts it, for all levels; in the others `lost` is 0. If `sound` is false the level has no noise
     without a jump, and the cut must not be used. Where exactly the noise is cut matters for no bound as long
-    as neighboring levels cut at the same place: it is a function of the loss alone.
+    as neighboring levels cut at the same place: the place is a function of the loss alone.
     """
 
     def __init__(self, step: Step, tail: float, level: Level = ALL) -> None:
@@ -108,6 +108,7 @@ class Cut:
             if self.sound and far[0] < far[1]:
                 self.far = self._panels(*far)
             elif self.sound:
+                # this step has no jump
                 core = low, high
         self.edges = self._panels(*core) if self.sound else np.array([low, high])
         self._rough: dict[tuple[float, bool], float] = {}
@@ -220,15 +221,15 @@ class StepMoments:
     def spread(self, high: float) -> tuple[float, float]:
         """Return the mean (offsets included) and the standard deviation of the loss of a run whose steps have
         no loss above `high`."""
-        mean = square = 0.0
+        mean = variance = 0.0
         for n, offset, loss, log in self._steps:
             kept = slice(0, _upto(loss, high - offset))
             weight = np.exp(log[kept])
             weight /= weight.sum()
-            middle = float(weight @ loss[kept])
-            mean += n * (middle + offset)
-            square += n * float(weight @ (loss[kept] - middle) ** 2)
-        return mean, math.sqrt(square)
+            step_mean = float(weight @ loss[kept])
+            mean += n * (step_mean + offset)
+            variance += n * float(weight @ (loss[kept] - step_mean) ** 2)
+        return mean, math.sqrt(variance)
 
     def alone(self, delta: float, limit: float) -> tuple[float, float]:
         """Return about the epsilon below `limit` at which runs with a single large loss, all other steps at
@@ -236,15 +237,15 @@ class StepMoments:
         low, high, mean = 0.0, limit, self.spread(limit)[0]
         for _ in range(40):
             middle = (low + high) / 2
-            value, fall = 0.0, 0.0
+            value, mass_above = 0.0, 0.0
             for n, offset, loss, log in self._steps:
                 above = np.exp(log) * np.maximum(
                     -np.expm1(np.minimum(middle - mean - offset - loss, 0.0)), 0.0
                 )
                 value += n * float(above.sum())
-                fall += n * float(np.exp(log)[above > 0].sum())
+                mass_above += n * float(np.exp(log)[above > 0].sum())
             low, high = (middle, high) if value > delta else (low, middle)
-        return high, max(fall / max(value, 1e-300) - 1.0, 1e-3 / high)
+        return high, max(mass_above / max(value, 1e-300) - 1.0, 1e-3 / high)
 
     def largest_loss(self) -> float:
         """Return the largest loss of any step, its offset included."""
@@ -276,8 +277,8 @@ def _upto(loss: Array, high: float) -> int:
     return max(1, int(np.searchsorted(loss, high, side="right")))
 
 
-# The four constants below change the planning of levels only, so no bound rests on them; they were not
-# measured one by one.
+# The four constants below change the planning of levels only, so no bound rests on them; they were chosen by
+# hand, not tuned one by one.
 # Jumps are kept apart if Chernoff's best bound on delta exceeds delta by more than e to this power.
 _RARE = 8.0
 # Where runs without a jump are negligible, jumps begin at this share of epsilon or above.
@@ -303,6 +304,7 @@ def ladder(moments: StepMoments, aim: Aim, offset: float, are_rare: bool) -> lis
     `offset` is the sum of all offsets. If jumps `are_rare` (`rare`), runs of small losses only
     are left to Chernoff's bound if they are negligible, and get a level of their own otherwise.
     """
+    # epsilon itself, not counted from the offsets
     size = aim.epsilon + offset
     mean, deviation = moments.spread(size)
     rung, largest_loss = size + max(2 * size - mean, size) + 16 * deviation, moments.largest_loss()
@@ -319,14 +321,14 @@ def _negligible(moments: StepMoments, aim: Aim, size: float) -> Level | None:
     """Return the level that begins at the largest loss (up to `size`, which is epsilon with the offsets) such
     that runs without a loss above it are negligible, with Chernoff's exponent for them; None if there is no
     such loss."""
-    threshold, low, high = None, _LEAST, 1.0
+    level, low, high = None, _LEAST, 1.0
     for _ in range(7):
         share = math.sqrt(low * high)
         tilts = np.geomspace(2.0, 400.0, 25) / (share * size)
         bound = moments.logs(tilts, Level(high=share * size)) - tilts * aim.epsilon
         i = int(np.argmin(bound))
         if bound[i] < aim.log_delta - aim.alias - 2.0:
-            threshold, low = Level(share * size, math.inf, float(tilts[i])), share
+            level, low = Level(share * size, math.inf, float(tilts[i])), share
         else:
             high = share
-    return threshold
+    return level

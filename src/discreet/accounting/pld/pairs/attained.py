@@ -78,8 +78,9 @@ def _sampled(e: ev.PoissonSampled) -> Event:
 def _fixed(e: se.SampledWithoutReplacement) -> Event:
     """Return a sample of the same size, of a mechanism that never fails where the event allows a failure.
 
-    The normal form of a sample of what may fail is any pure mechanism with the epsilon of the sample, which
-    no sample need attain: half of all samples show nothing of the unit at rate 1/2, whatever the epsilon.
+    `..normal` would rewrite a sample of an event that may fail to `PureDP` with the epsilon of the sample,
+    whose pair no mechanism on a sample need attain: at rate 1/2 half of all samples show nothing of the unit,
+    whatever the epsilon.
     """
     inner = attained(e.event)
     form = normal(inner)
@@ -97,8 +98,8 @@ def _truncated(e: se.TruncatedPoisson) -> Event:
 
 def _group(e: ev.Group) -> Event:
     """Return the event of a group whose members all move the sum to which noise is added, or the scores of a
-    choice, in one direction (noise on a sum is one mechanism that `ZCDP` and `PureDP` describe); for events
-    that are not in `scaling`, that of a group of which one member alone changes the output."""
+    choice, in one direction (noise on a sum is one mechanism that `ZCDP` and `PureDP` describe). For events
+    that are not in `scaling`, return that of a group of which one member alone changes the output."""
     scaling = (
         ev.Gaussian,
         ev.Laplace,
@@ -310,7 +311,8 @@ def _allocation(e: se.RandomAllocation) -> Event:
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
     """Return the pairs of the sum over all steps of whole numbers k: k is Y / mesh, rounded and limited from
-    above, where Y is the likelihood ratio of the step. The sum shows nearly all that the pass shows.
+    above, where Y is the likelihood ratio of the step. The sum shows nearly all that the outputs of all steps
+    show.
 
     k has one distribution in the steps that the unit was allocated to and another in all others, whichever
     steps these are: so the sum, also modulo the size of the transform, is one of independent draws.
@@ -323,24 +325,25 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
     edges = mesh * np.arange(0.5, top / mesh + 1)
     z = np.concatenate(([-np.inf], np.log(edges) / mu + mu / 2, [np.inf]))
     # masses of k, and their errors, in a step without the unit and in a step with it
-    (without, error_without), (within, error_within) = between(z), between(z - mu)
+    (without, error_without), (with_unit, error_with_unit) = between(z), between(z - mu)
     relative = max(
         float(np.max(error_without / np.maximum(without, 1e-290))),
-        float(np.max(error_within / np.maximum(within, 1e-290))),
+        float(np.max(error_with_unit / np.maximum(with_unit, 1e-290))),
     )
     size = 2**10
     # so long that nearly all values of the sum are different modulo the size
     while size < _LARGEST and size * mesh < 24 * deviation * math.sqrt(steps) + 2 * top:
         size *= 2
     q, error_q = powers([(without, steps)], size)
-    p, error_p = powers([(without, steps - selected), (within, selected)], size)
+    p, error_p = powers([(without, steps - selected), (with_unit, selected)], size)
     return both_ways(p, q, max(error_p, error_q), 2 * steps * relative)
 
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
     """Return the pairs of the interval, one of 600, in which the largest of all steps lies: it shows nearly
-    all that a pass shows when there is little noise. Largest values below the first interval are left out."""
+    all that the outputs of all steps show when there is little noise. Largest values below the first interval
+    are left out."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
@@ -370,28 +373,28 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     P(k) = p f(k-1) + (1-p) f(k) and Q(k) = (1-p) f(k-1) + p f(k). The order of the reports shows nothing
     beyond k.
     """
-    # `yes` is 1 - p, computed so that a small probability keeps its digits
-    n, p, yes = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
-    half_width = math.ceil(14 * math.sqrt(n * yes * p)) + 40
+    # `untrue` is 1 - p, computed so that a small probability keeps its digits
+    n, p, untrue = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+    half_width = math.ceil(14 * math.sqrt(n * untrue * p)) + 40
     k = np.arange(
-        max(0, math.floor(n * yes) - half_width),
-        min(reports, math.ceil(n * yes) + half_width) + 1,
+        max(0, math.floor(n * untrue) - half_width),
+        min(reports, math.ceil(n * untrue) + half_width) + 1,
         dtype=np.float64,
     )
     # f(k-1) / f(k)
-    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)
+    previous = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)
     log = (
         gammaln(n + 1)
         - gammaln(k + 1)
         - gammaln(np.maximum(n - k, 0) + 1)
-        + k * math.log(yes)
+        + k * math.log(untrue)
         + (n - k) * math.log(p)
     )
     # k = n + 1, all reports say yes: f(k) = 0, and `f` holds f(n) instead
     last = k > n
-    f = np.exp(np.where(last, n * math.log(yes), log))
-    ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
-    mass = np.where(last, p * f, f * (p * before + yes))
+    f = np.exp(np.where(last, n * math.log(untrue), log))
+    ratio = np.where(last, math.exp(epsilon), (p * previous + untrue) / (untrue * previous + p))
+    mass = np.where(last, p * f, f * (p * previous + untrue))
     error = 64 * U * (100 + reports * math.log(reports + 1) + reports * (1 + epsilon))
     order = np.argsort(ratio, kind="stable")
     return Atoms(np.log(ratio)[order], mass[order], None, error, 64 * U * (1 + epsilon))
@@ -401,6 +404,7 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
 def shuffled_thirds(epsilon: float, reports: int) -> Atoms:
     """Return the pair of shuffled randomized response with three answers, when the true answer of all other
     units is the third: by how much first answers outnumber second ones, modulo the size of the transform."""
+    # the probabilities of each of the two other answers, and of the true one
     other = 1 / (math.exp(epsilon) + 2)
     true = 1 / (1 + 2 * math.exp(-epsilon))
     size = 2**6

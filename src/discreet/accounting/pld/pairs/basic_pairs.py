@@ -1,5 +1,6 @@
 """The basic pairs: point masses, Laplace noise and bounded range, and any pair seen through Poisson sampling
-or through a sample of fixed size.
+or through a sample of fixed size. (A mechanism has bounded range epsilon if all its losses lie in some
+interval of that width, as those of the exponential mechanism do.)
 
 P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
 `nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are ascending losses
@@ -41,15 +42,15 @@ class Atoms:
         return True
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        inside = (self.loss >= edges[0]) & (self.loss < edges[-1])
-        loss, mass = (self.loss, self.mass) if inside.all() else (self.loss[inside], self.mass[inside])
+        in_range = (self.loss >= edges[0]) & (self.loss < edges[-1])
+        loss, mass = (self.loss, self.mass) if in_range.all() else (self.loss[in_range], self.mass[in_range])
         cell = np.searchsorted(edges, loss, side="right") - 1
         ref = refs[cell]
         ratio = np.exp(np.minimum(ref - loss, 700.0))
         excess = mass * -np.expm1(np.minimum(ref - loss, 700.0))
-        moved = self.loss_error + 4 * U * (np.abs(loss) + np.abs(ref))
-        wrong = np.abs(excess) * (self.mass_error + 4 * U) + mass * (1 + ratio) * moved
-        columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (mass, excess, wrong)]
+        loss_error = self.loss_error + 4 * U * (np.abs(loss) + np.abs(ref))
+        error = np.abs(excess) * (self.mass_error + 4 * U) + mass * (1 + ratio) * loss_error
+        columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (mass, excess, error)]
         # relative rounding error of sums of so many masses
         sum_error = 2 * U * len(mass)
         return LossCells(
@@ -90,8 +91,8 @@ class Wedge:
         return False
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        inside = np.clip(edges, -self.epsilon, self.epsilon)
-        a, b = inside[:-1], inside[1:]
+        clipped = np.clip(edges, -self.epsilon, self.epsilon)
+        a, b = clipped[:-1], clipped[1:]
         gap = b - a
         mass = self.weight * np.exp(a / 2) * np.expm1(gap / 2)
         # Between the atoms, P - e^c Q of a cell [a, b] with ref c is 2 w e^(c/2) (cosh((b-c)/2) -
@@ -104,10 +105,11 @@ class Wedge:
             if not edges[0] <= loss < edges[-1]:
                 continue
             i = int(np.searchsorted(edges, loss, side="right")) - 1
-            above = -math.expm1(min(refs[i] - loss, 700.0))
+            # the excess per unit of mass at this loss
+            per_mass = -math.expm1(min(refs[i] - loss, 700.0))
             mass[i] += atom
-            excess[i] += atom * above
-            error[i] += 8 * U * atom * (abs(above) + (2 - above) * (abs(loss) + abs(float(refs[i]))))
+            excess[i] += atom * per_mass
+            error[i] += 8 * U * atom * (abs(per_mass) + (2 - per_mass) * (abs(loss) + abs(float(refs[i]))))
         return LossCells(mass, 16 * U * mass * (1 + self.epsilon), excess, error)
 
 
@@ -284,7 +286,7 @@ class FixedSizeSampledPair:
         down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
         # all mass below 0, and all above it: the remaining mass is at 0
         ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
-        halves = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
+        sides = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
         mass, excess, error = (
             up.mass + down.mass,
             up.excess + down.excess,
@@ -293,18 +295,19 @@ class FixedSizeSampledPair:
         mass_error = up.mass_error + down.mass_error
         if not edges[0] <= 0 < edges[-1]:
             return LossCells(mass, mass_error, excess, error)
-        middle = max(0.0, 1.0 - float(halves[0].mass[0] + halves[1].mass[0]))
-        wrong = float(halves[0].mass_error[0] + halves[1].mass_error[0]) + 4 * U
+        mass_at_zero = max(0.0, 1.0 - float(sides[0].mass[0] + sides[1].mass[0]))
+        zero_error = float(sides[0].mass_error[0] + sides[1].mass_error[0]) + 4 * U
         i = int(np.searchsorted(edges, 0.0, side="right")) - 1
-        above_ref = -math.expm1(min(float(refs[i]), 700.0))
-        mass[i] += middle
-        mass_error[i] += wrong
-        excess[i] += middle * above_ref
-        error[i] += abs(above_ref) * (wrong + 8 * U * middle)
+        # the excess per unit of mass at loss 0
+        per_mass = -math.expm1(min(float(refs[i]), 700.0))
+        mass[i] += mass_at_zero
+        mass_error[i] += zero_error
+        excess[i] += mass_at_zero * per_mass
+        error[i] += abs(per_mass) * (zero_error + 8 * U * mass_at_zero)
         return LossCells(mass, mass_error, excess, error)
 
 
 def _only(cells: LossCells, real: npt.NDArray[np.bool_]) -> LossCells:
-    """Return cells with those set to zero that are not `real`: empty intervals, in which rounding errors of
-    differences would remain."""
+    """Return the cells, those that are not `real` set to zero: they are empty intervals, in which rounding
+    errors of differences would remain."""
     return LossCells(*(np.where(real, column, 0.0) for column in cells))

@@ -3,8 +3,8 @@ the safe way.
 
 A pair (P, Q) holds the distributions of a mechanism's output on two neighboring tables; its privacy loss is
 log P/Q, drawn under P. All that is asked of a pair is `measure`: for intervals of losses (cells), the P-mass,
-and how much it exceeds e^ref times the Q-mass, for a reference loss `ref` of each cell. U is the unit
-roundoff 2^-53.
+and how much it exceeds e^ref times the Q-mass, for a reference loss `ref` of each cell. Knots are the
+ascending losses that the point masses may have. U is the unit roundoff 2^-53.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 
 from .arrays import Array, U
 
-# A cell in which Q exceeds P by more than this factor is left out of lower bounds: the rounding errors of its
-# large Q-mass in the Fourier transform would exceed the masses of all other cells. Not measured.
+# A cell in which e^ref Q exceeds P by more than this factor is left out of lower bounds: the rounding errors
+# of its large Q-mass in the Fourier transform would exceed the masses of all other cells. Chosen by hand, not
+# tuned.
 _SWAMPED = 1e3
 
 
@@ -53,7 +54,7 @@ class DominatingPair(Protocol):
         """Whether finitely many losses occur, all of which are nodes."""
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell.
+        """Return the cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell.
 
         A cell contains its left edge and not its right one; losses below the first edge, and from the last
         edge on, are in no cell.
@@ -116,7 +117,8 @@ def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedL
     Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass
                raised, and its P-mass lowered, even to 0 (it then belongs to no test): each lowers the
                integral of (P - e^epsilon Q)+ for every product with other outcomes. Rounding errors are
-               bounded in this direction, and a cell in which Q is `_SWAMPED` times P is left out.
+               bounded in this direction, and cells in which e^ref Q is more than about `_SWAMPED` times P are
+               left out.
     """
     edges = np.concatenate(([-np.inf], (knots[:-1] + knots[1:]) / 2, [np.inf]))
     cells = pair.measure(edges + offset, knots + offset)

@@ -1,7 +1,8 @@
 """Pairs for many exponential mechanisms, each chosen by the analyst after seeing the answers of the others.
 
-One mechanism of bounded range epsilon is worst when its loss is t or t - epsilon, for some t in [0, epsilon];
-which t is worst depends on the losses so far. The largest curve over all t is that of a pair
+A mechanism has bounded range epsilon if its losses lie in some interval of that width, as those of the
+exponential mechanism do. One such mechanism is worst when its loss is t or t - epsilon, for some t in [0,
+epsilon]; which t is worst depends on the losses so far. The largest curve over all t is that of a pair
 (`basic_pairs.bounded_range`), but of no mechanism, and composing this pair with itself costs up to a fifth
 more than need be. Here t is chosen anew at every step, as the analyst would choose it: the result is exact
 but for the grid.
@@ -22,11 +23,11 @@ from .basic_pairs import Atoms
 from .profile import mirrored
 
 # The largest number of mechanisms in one block, which are composed as if chosen adaptively: larger blocks are
-# tighter, and their time grows with the square of the number. Not measured.
+# tighter, and their time grows with the square of the number. Chosen by hand, not tuned.
 _BLOCK = 128
 # Mesh cells per epsilon; a coarser mesh only raises the curve.
 _CELLS_PER_EPSILON = 32
-# Added to the curve after each step below its last knot, so that no positive value underflows to zero.
+# Added to the curve after each step, at all knots but the last, so that no positive value underflows to zero.
 _LEAST = 1e-24
 # The largest loss of a block: e^300 is far from the largest float.
 _FARTHEST = 300.0
@@ -77,13 +78,14 @@ def adaptive_pair(epsilon: float, times: int) -> tuple[Atoms, float]:
     deviation = 0.5 * epsilon * math.sqrt(times)
     reach = min(times * epsilon, 0.5 * deviation**2 * (1 + epsilon) + 11 * deviation + 2 * epsilon)
     knots = mesh * np.arange(math.ceil(reach / mesh) + 1, dtype=np.float64)
+    # (1 - s)+ at s >= 1
     value = np.zeros(len(knots))
     for _ in range(times):
         value = _step(value, knots, epsilon, cells)
-    last = 0.0 if reach == times * epsilon else float(value[-1])
-    right = np.minimum(value, 1.0)
-    right[-1] = max(last, 0.0)
-    return mirrored(knots, right)
+    value_at_reach = 0.0 if reach == times * epsilon else float(value[-1])
+    curve = np.minimum(value, 1.0)
+    curve[-1] = max(value_at_reach, 0.0)
+    return mirrored(knots, curve)
 
 
 def _step(value: Array, knots: Array, epsilon: float, cells: int) -> Array:

@@ -5,8 +5,8 @@ distribution function and m² the sum of 1/s² over all releases, s their noise 
 arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 3.3).
 
 Symbols: a = epsilon/m - m/2 and b = epsilon/m + m/2, so that delta = Phi(-a) - e^epsilon Phi(-b), "first" and
-"second" term; U is the unit roundoff 2^-53. The Mills ratio at x is Phi(-x) over the normal density at x; it
-is erfcx(x / sqrt(2)) up to a constant factor.
+"second" term; U is the unit roundoff 2^-53. The Mills ratio at x is Phi(-x) divided by the normal density at
+x; it is erfcx(x / sqrt(2)) up to a constant factor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CANCELLED = 1e6
 
 
 def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
-    """Return a lower and an upper bound on delta of a Gaussian with shift m = sensitivity over noise.
+    """Return a lower and an upper bound on delta of a Gaussian with shift m = sensitivity / noise.
 
     Both terms are the normal density at a times a Mills ratio, at a and at b. The difference of the ratios is
     taken first, so that a tiny delta keeps its relative accuracy. The bounds are as far apart as the special
@@ -37,6 +37,7 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     if b > _CANCELLED:
         return _nearly_normal(a, b)
     if a < -1:
+        # At a <= -30 the second term and 1 - Phi(-a) are below 1e-190, and their errors do not count.
         first, second = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
         error = U * (
             64 * (first + second)
@@ -52,11 +53,11 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
 
 
 def _nearly_normal(a: float, b: float) -> tuple[float, float]:
-    """Return bounds on delta where b is so large that a, a difference of two numbers of about its size, has
+    """Return bounds on delta where b is large: a, the difference of two numbers of up to the size of b, has
     lost digits, and the second term of delta is tiny.
 
     Proof: the rounding error of a is at most 4 U b; Phi(-a) falls with a; and the second term, the normal
-           density at a times the Mills ratio at b, lies between 0 and that density over b.
+           density at a times the Mills ratio at b, lies between 0 and that density divided by b.
     """
     moved = 4 * U * b
     least, largest = (_tail_bounds(x) for x in (a + moved, a - moved))

@@ -13,8 +13,8 @@ ROUNDED = 4e-12
 def crossing(
     f: Callable[[float], float], x: float, slope: float, least: float
 ) -> tuple[float, float, float] | None:
-    """Return (above, below, slope) around the crossing of a decreasing f with 0: f(above) <= 0, f(below) > 0
-    just below it, and about the slope -f' there. None if no crossing is found.
+    """Return (above, below, slope) around the crossing of a decreasing f with 0: f(above) <= 0, f(below) > 0,
+    `below` is just below `above`, and the slope is about -f' there. None if no crossing is found.
 
     The search begins at `x` with an estimate of the slope, and does not go below `least`; if f(least) <= 0
     both points are `least`. A bracket is found by growing steps and narrowed by secants and bisections, so

@@ -57,10 +57,11 @@ def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
     if block == 1:
         return merged, merged
     high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
-    right = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
-    right = np.where(high > low, np.clip(right, 0.0, p), p)
+    # the part of each block's mass that is put on its larger loss
+    at_high = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
+    at_high = np.where(high > low, np.clip(at_high, 0.0, p), p)
     loss = np.concatenate(([shift / s], high, low, [-shift / s]))
-    mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
+    mass = np.concatenate((ends[:1], at_high * (1 + 1e-9), p - at_high, ends[1:]))
     order = np.argsort(loss, kind="stable")
     return Atoms(loss[order], mass[order], None, error, loss_error), merged
 

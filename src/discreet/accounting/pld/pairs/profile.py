@@ -6,8 +6,8 @@ begins at 1 (for e^epsilon = 0) is the curve of a pair of distributions (Zhu, Do
 arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). So a mechanism of which only a Rényi bound
 is known can be composed with others.
 
-All functions below take curves at epsilon >= 0 (`half` are their knots, `right` delta there); `mirrored`
-extends them to epsilon < 0. They return atoms and the P-mass at infinite loss.
+Curves are given by their delta at knots, which are epsilons >= 0; `mirrored` extends them to epsilon < 0. The
+functions whose names end in "atoms", and `mirrored`, return atoms and the P-mass at infinite loss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arrays import Array, U
 from .basic_pairs import Atoms
 
 # Knots of a curve, between which it is replaced by chords, which lie above it: more knots are tighter, and
-# each costs an evaluation. Not measured.
+# each costs an evaluation. Chosen by hand, not tuned.
 _KNOTS = 801
 
 
@@ -29,8 +29,8 @@ def zcdp_curve(rho: float, epsilon: Array) -> Array:
     """Return the best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020,
     arXiv:2004.00010, Corollary 13).
 
-    Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's
-    sqrt(rho/2).
+    Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. So is Pinsker's
+    sqrt(rho/2), a bound at epsilon 0 and hence at every larger one.
     """
     # About the best a - 1, and a - 1 itself at orders around it. Every order is valid, so the grid changes
     # tightness only.
@@ -45,9 +45,9 @@ def zcdp_curve(rho: float, epsilon: Array) -> Array:
 def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
     """Return atoms that dominate every rho-zCDP mechanism, and the mass at infinite loss (about `tail`)."""
     far = rho + 2 * math.sqrt(rho * math.log(1 / tail))
-    half = np.linspace(0.0, min(far, 600.0), _KNOTS)
-    right = zcdp_curve(rho, half)
-    return mirrored(half, right)
+    knots = np.linspace(0.0, min(far, 600.0), _KNOTS)
+    curve = zcdp_curve(rho, knots)
+    return mirrored(knots, curve)
 
 
 def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
@@ -92,9 +92,9 @@ def _spaced(delta_at: Callable[[float], float], largest: float, level: float, fe
 def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Atoms, float]:
     """Return atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, and
     delta 0 from the epsilon `largest` on."""
-    half = _spaced(delta_at, largest, 1e-12, 61, 181)
-    right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
-    return mirrored(half, right)
+    knots = _spaced(delta_at, largest, 1e-12, 61, 181)
+    curve = np.array([delta_at(float(x)) for x in knots[:-1]] + [0.0]) * (1 + 1e-12)
+    return mirrored(knots, curve)
 
 
 def renyi_atoms(
@@ -123,18 +123,18 @@ def renyi_atoms(
     far = float(np.min((constant - math.log(max(tail, math.ulp(0.0)))) / excess))
     far = min(max(far, 1e-9), 600.0)
 
-    def divergence_at(half: Array) -> Array:
-        logs = (constant[None, :] - np.multiply.outer(half, excess)).min(axis=1)
-        right = np.exp(np.minimum(logs, 0.0)) * (1 + 1e-11)
-        return np.asarray(right if also is None else np.minimum(right, [also(float(x)) for x in half]))
+    def curve_at(knots: Array) -> Array:
+        logs = (constant[None, :] - np.multiply.outer(knots, excess)).min(axis=1)
+        curve = np.exp(np.minimum(logs, 0.0)) * (1 + 1e-11)
+        return np.asarray(curve if also is None else np.minimum(curve, [also(float(x)) for x in knots]))
 
     if also is None:
-        half = np.linspace(0.0, far, _KNOTS)
+        knots = np.linspace(0.0, far, _KNOTS)
     else:
         # The exact curve may fall much faster than the Rényi bound: most knots belong where it falls.
-        half = _spaced(lambda x: float(divergence_at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
-    right = divergence_at(half)
-    return mirrored(half, right)
+        knots = _spaced(lambda x: float(curve_at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
+    curve = curve_at(knots)
+    return mirrored(knots, curve)
 
 
 def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
@@ -144,14 +144,14 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
     Proof: with q = rate the share of units in the sample, delta at x >= 0 is at most q delta_at(log(1 +
            (e^x - 1) / q)) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9), mirrored below 0.
     """
-    half = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
-    inner = np.log1p(np.expm1(half) / rate)
-    right = np.array([delta_at(float(x)) for x in inner * (1 - 1e-15)]) * (rate * (1 + 1e-12))
-    return mirrored(half, np.minimum(right, 1.0))
+    knots = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
+    inner = np.log1p(np.expm1(knots) / rate)
+    curve = np.array([delta_at(float(x)) for x in inner * (1 - 1e-15)]) * (rate * (1 + 1e-12))
+    return mirrored(knots, np.minimum(curve, 1.0))
 
 
-def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
+def mirrored(knots: Array, curve: Array) -> tuple[Atoms, float]:
     """Return the pair of a curve that is given at epsilon >= 0 only and holds in both directions: with f the
     curve as a function of e^epsilon, exchanging P and Q gives f(g) = 1 - g + g f(1/g) at g < 1."""
-    left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
-    return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))
+    below_zero = -np.expm1(-knots[1:]) + np.exp(-knots[1:]) * curve[1:]
+    return _from_curve(np.concatenate((-knots[:0:-1], knots)), np.concatenate((below_zero[::-1], curve)))

@@ -36,16 +36,16 @@ class SampledGaussian:
         return None
 
     def _loss(self, x: Array) -> Array:
-        """Return the log of the mixture's density over that of N(0, s²) at x, which increases with x."""
-        tilt = (x - 0.5) / self.sigma**2
+        """Return the log of the mixture's density divided by that of N(0, s²), at x; it increases with x."""
+        exponent = (x - 0.5) / self.sigma**2
         if self.rate == 1:
-            return tilt
-        big = tilt > 30
-        small = np.log1p(self.rate * np.expm1(np.where(big, 0.0, tilt)))
+            return exponent
+        big = exponent > 30
+        small = np.log1p(self.rate * np.expm1(np.where(big, 0.0, exponent)))
         large = (
-            tilt
+            exponent
             + np.log(self.rate)
-            + np.log1p((1 - self.rate) / self.rate * np.exp(-np.where(big, tilt, 30.0)))
+            + np.log1p((1 - self.rate) / self.rate * np.exp(-np.where(big, exponent, 30.0)))
         )
         return np.where(big, large, small)
 
@@ -64,6 +64,7 @@ class SampledGaussian:
                 loss - np.log(q) + np.log1p(-(1 - q) * np.exp(-np.where(big, loss, 30.0))),
                 np.log1p(np.maximum(ratio, -1.0)),
             )
+            # the share of q N(1, s²) in the mixture's density at x
             share = np.where(
                 big, 1.0, np.maximum(np.expm1(np.where(big, 0.0, loss)) + q, 0.0) * np.exp(-loss)
             )

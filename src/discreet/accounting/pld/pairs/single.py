@@ -42,6 +42,7 @@ def interval(
         crossing_point = crossing(excess, near, slope, 0.0)
         if crossing_point is None:
             return None
+        # the point below the crossing for the lower bound on delta, the one above it for the upper bound
         candidates.append(crossing_point[1 - side])
         near, slope = crossing_point[0], crossing_point[2]
     return min(candidates), max(candidates)
