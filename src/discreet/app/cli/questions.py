@@ -1,6 +1,6 @@
 """`discreet init --interactive`: asks the questions of a drafted schema file one by one in the terminal.
 
-No value of the data is read: whoever answers says what is publicly known about the study.
+No value of the data is read here: whoever answers says what is publicly known about the study.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ def _ask_all(draft: str) -> str:
 
 
 def _head(draft: str) -> str:
-    """Return the first lines of the schema file: table, version and neighbors as the draft has them."""
-    facts = (line for line in draft.splitlines() if re.match(r"(table|version|neighbors) =", line))
+    """Return the first lines of the schema file: table, version, neighbors and the mark of --look as the
+    draft has them."""
+    facts = (line for line in draft.splitlines() if re.match(r"(table|looked|version|neighbors) =", line))
     lines = [line.split(" #")[0].rstrip() for line in facts]
-    return "\n".join(["# Public facts, as they were answered; no value was read.", *lines])
+    values_read = (
+        "the draft was made from values (--look)" if "looked = true" in lines else "no value was read"
+    )
+    return "\n".join([f"# Public facts, as they were answered; {values_read}.", *lines])
 
 
 def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
