@@ -18,6 +18,7 @@ from ..._text import visible
 from ...tables import Format
 
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
+# A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
 _COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
 _TYPE = re.compile(r'^#? ?type = "(?P<type>\w+)"')
 _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
@@ -151,11 +152,11 @@ def _facts(name: str, guess: str, example: str) -> str:
 
     `guess` is the type that the draft guesses, `example` an example of bounds, or empty.
     """
-    usual = guess if guess in KINDS else "text"
+    default = guess if guess in KINDS else "text"
     kind = _ask_until(
         f"{name}: what is it? ({', '.join(KINDS)})",
         lambda text: text in KINDS,
-        usual,
+        default,
         hint=" Write one of these words; none: it stays out of queries.",
     )
     if kind == "none":
@@ -227,9 +228,9 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
-def _number(question: str, usual: int) -> int:
-    """Ask for an integer of at least 1; `usual` is the default."""
-    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(usual)))
+def _number(question: str, default: int) -> int:
+    """Ask for an integer of at least 1."""
+    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(default)))
 
 
 def _ask_until(
