@@ -133,7 +133,9 @@ def mean_rates(n1: int, n2: int, rare: float, runs: int = 300) -> list[int]:
     random, pvalues, sizes = np.random.default_rng(0), [], np.array([n1, n2], dtype=np.float64)
     for _ in range(runs):
         sums = 10.0 * random.binomial([n1, n2], rare) - 5 * sizes
-        seen = means._Measured(counts=sizes, sums=sums, squares=25 * sizes, noise_errors=(0, 0, 0), half=5)
+        seen = means._Measured(
+            counts=sizes, sums=sums, squares=25 * sizes, noise_errors=(0, 0, 0), half_range=5
+        )
         pvalues.append(test._pvalue(seen, random) + FAILURE_PROBABILITY)
     return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
 

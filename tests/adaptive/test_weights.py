@@ -117,7 +117,7 @@ def _relative_entropy(picture: Any) -> float:
 @pytest.mark.parametrize(("rule", "least"), [("exact", 2.0), ("hardt-rothblum", 0.25)])
 def test_every_update_lowers_the_relative_entropy_by_the_promised_amount(rule: str, least: float) -> None:
     made, entropy = weights(rule=rule, epsilon=200, delta=0.0, alpha=0.05, updates=61), SeededEntropy(3)
-    assert made.rounds.spread(made._share, 61) < 0.05 * N
+    assert made.rounds.spread(made._half_failure, 61) < 0.05 * N
     state, updates = made.start(TABLE, entropy=entropy), 0
     for question in asked(60):
         before = _relative_entropy(made.picture(state))

@@ -39,6 +39,17 @@ def test_the_answers_make_a_schema_with_which_the_table_is_opened_and_asked(tabl
     assert asked.exit_code == 0, asked.output
 
 
+@pytest.mark.parametrize("look", [False, True])
+def test_that_the_draft_was_made_from_values_is_marked_and_noted_in_the_ledger(table, look):
+    result = run(table, "--delimiter", ";", "-i", *(["--look"] if look else []))
+    assert result.exit_code == 0, result.output
+    text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
+    assert ("looked = true" in text, "no value was read" in text) == (look, not look)
+    assert runner.invoke(app, ["init", str(table), "--epsilon", "1"]).exit_code == 0
+    shown = runner.invoke(app, ["ledger", "show", str(table), "--json"]).output
+    assert ("discreet init --look" in shown) == look
+
+
 def test_bounds_the_wrong_way_round_write_nothing(table):
     answers = ["n", "0", ".", "", "number", "120", "0", "y", "none", "none", "none"]
     result = run(table, "-i", "--delimiter", ";", answers=answers)

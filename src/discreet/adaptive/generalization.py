@@ -6,10 +6,11 @@ If the answers are private, they hardly depend on any one person of the sample, 
 them fits the sample much better than the population it was drawn from. Each theorem that says how much is a
 function of public numbers here; `best` returns the smallest radius of those that apply.
 
-All are about means of values in [0, 1] over `n` independent draws from one population, and about all answers
-together: with probability 1 - failure, no answer is further than the returned radius from the population's
-mean. `sample_error(beta)` is a bound that holds with probability at least 1 - beta on how far any answer is
-from the mean over the sample. `epsilon`, `delta` and `rho` are those for replacing one person's data.
+All theorems are about means of values in [0, 1] over `n` independent draws from one population, and about all
+answers together: with probability 1 - failure, no answer is further than the returned radius from the
+population's mean. `sample_error(beta)` is a bound that holds with probability at least 1 - beta on how far
+any answer is from the mean over the sample. `epsilon`, `delta` and `rho` are those for replacing one person's
+data.
 """
 
 from __future__ import annotations
@@ -52,18 +53,19 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
     """Return the radius for (epsilon, delta)-DP answers, by the distribution of the sample given the answers.
 
     Guarantee: with probability 1 - failure, all answers are within the radius of the population's means.
-    Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d >
-               0 the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with probability at most beta
-               / c + delta / d. In short: given all answers (the transcript), an answer is near its query's
-               mean over the conditional distribution of the sample (Markov: beta / c). By privacy, E[q(x_i)
-               1(B)] <= e^epsilon E[q(x') 1(B)] + delta for a query q, a sampled x_i, a fresh x' and any set B
-               of transcripts; so that conditional mean exceeds the population's by more than e^epsilon - 1 +
-               2d with probability at most delta / 2d, and falls below it likewise.
+    Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all
+               positive c and d the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with
+               probability at most beta / c + delta / d. In short: given all answers (the transcript), an
+               answer is near its query's mean over the conditional distribution of the sample (Markov: beta /
+               c). By privacy, E[q(x_i) 1(B)] <= e^epsilon E[q(x') 1(B)] + delta for a query q, a sampled x_i,
+               a fresh x' and any set B of transcripts. Let B be the transcripts whose conditional mean
+               exceeds the population's by more than e^epsilon - 1 + 2d: P(B) <= delta / (2d). The conditional
+               mean falls below it by as much with at most the same probability.
     Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
     _require.probability(delta=delta)
-    # the radius would be above 1, which holds for all means in [0, 1]
+    # the theorem's radius would be above 1, and 1 holds for all means in [0, 1]
     if epsilon > 2:
         return 1.0
     gap, best = math.expm1(epsilon), 1.0
@@ -73,7 +75,7 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
         remaining_failure = (1 - share) * failure
         for power in range(1, 12):
             c = 4.0**-power
-            # a test for speed only: `sample_error` is slow
+            # saves calls of `sample_error`, which is slow, where they cannot improve on `best`
             if gap + c + 2 * d < best:
                 best = min(best, sample_error(remaining_failure * c) + c + gap + 2 * d)
     return min(1.0, best * _ROUNDING)
@@ -85,26 +87,27 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
 
     Guarantee: as `posterior`.
     Proof:     for answers y and a sample s let f(s) = ln P(y | s); replacing one person moves f by at most
-               epsilon, so under the prior f(S) - E f is sub-Gaussian with variance v = n epsilon² / 4
-               (McDiarmid). ln P(s | y) / P(s) = f(s) - ln E e^f <= X := f(s) - E f. Under the posterior P(X
-               >= t) <= E[e^X 1(X >= t)] <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So
-               the probability of any event is at most e^t times that for fresh data, plus b: the approximate
-               max-information of Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629;
-               arXiv:1411.2664 for the first such bound), with ln(1/b) where they have ln(2/b). It is applied
-               to the event that the query with the worst answer, which is a function of the answers alone,
-               has a mean over the sample that is off by more than tau. For fresh data that has probability at
-               most 2 e^(-2 n tau²) (Hoeffding).
+               epsilon, so under the prior f(S) - E f is sub-Gaussian with variance proxy v = n epsilon² / 4
+               (McDiarmid). By Jensen, ln(P(s | y) / P(s)) = f(s) - ln E e^f <= X := f(s) - E f. So under the
+               posterior P(X >= t) <= E[e^X 1(X >= t)], over the prior, and for t >= v that is at most e^(t -
+               t² / (2v)) (Chernoff), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So the probability of any
+               event is at most e^t times that for fresh data, plus b: the approximate max-information of
+               Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629; arXiv:1411.2664 for the
+               first such bound), with ln(1/b) where they have ln(2/b). It is applied to the event that the
+               query with the worst answer, which is a function of the answers alone, has a mean over the
+               sample that is off by more than tau. For fresh data this event has probability at most
+               2 e^(-2 n tau²) (Hoeffding).
     """
     _check(failure, epsilon=epsilon)
     _require.integer(n=n, at_least=1)
     best = 1.0
-    # `share` of the failure probability is for the sample error; the rest is halved: for b, and for e^t times
-    # the probability of the event
+    # `share` of the failure probability is for the sample error. The rest is halved: b, and as much again for
+    # e^t times the probability of the event, 2 e^(-2 n tau²).
     for share in (0.5, 0.1, 0.01):
-        b = half = failure * (1 - share) / 2
+        b = failure * (1 - share) / 2
         v = n * float(epsilon) ** 2 / 4
         t = v + math.sqrt(v * v + 2 * v * math.log(1 / b))
-        tau = math.sqrt((t + math.log(2 / half)) / (2 * n))
+        tau = math.sqrt((t + math.log(2 / b)) / (2 * n))
         if tau < best:
             best = min(best, tau + sample_error(failure * share))
     return min(1.0, best * _ROUNDING)
@@ -143,23 +146,23 @@ def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError
     Proof:     the idea of Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513); the
                constants are derived in docs/adaptive.md ("The monitor"). Draw sample and answers T times,
                independently. Suppose that with probability above b the query with the worst answer has a
-               sample mean that is off by a. Then some repetition has one with probability 1 - (1 - b)^T, and
-               an exponential mechanism with epsilon e finds one that is off by a, up to 2 ln(2T) / (e n) on
-               average. This choice is (epsilon + e, delta)-DP, so on average it is off by at most e^(epsilon
-               + e) - 1 + T delta. Hence a <= (e^(epsilon + e) - 1 + T delta + 2 ln(2T) / (e n)) / (1 - (1 -
-               b)^T), for all e > 0 and T. In the range of their theorem (epsilon < 1/3, delta < epsilon / 4,
-               n >= ln(4 epsilon / delta) / epsilon², b = delta / epsilon) that is below 8 epsilon, where
-               theirs is 18 epsilon.
-    Assumes:   e and T are chosen from a grid: each choice is valid.
+               sample mean that is off by more than a. Then some repetition has such a query with probability
+               at least 1 - (1 - b)^T, and the choice of an eta-DP exponential mechanism is at most 2 ln(2T) /
+               (eta n) better than the worst, on average. This choice is (epsilon + eta, delta)-DP, so on
+               average it is off by at most e^(epsilon + eta) - 1 + T delta. Hence a <= (e^(epsilon + eta) - 1
+               + T delta + 2 ln(2T) / (eta n)) / (1 - (1 - b)^T), for all eta > 0 and T. In the range of their
+               theorem (epsilon < 1/3, delta < epsilon / 4, n >= ln(4 epsilon / delta) / epsilon², b = delta /
+               epsilon) that is below 8 epsilon, where theirs is 18 epsilon.
+    Assumes:   eta and T are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
     _require.probability(delta=delta)
     _require.integer(n=n, at_least=1)
     best = 1.0
     for share in (0.5, 0.1, 0.01):
-        off = _monitor(float(epsilon), float(delta), n, failure * (1 - share))
-        if off < best:
-            best = min(best, off + sample_error(failure * share))
+        deviation = _monitor(float(epsilon), float(delta), n, failure * (1 - share))
+        if deviation < best:
+            best = min(best, deviation + sample_error(failure * share))
     return min(1.0, best * _ROUNDING)
 
 
@@ -171,12 +174,14 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
         # `times` is T; `detection` is 1 - (1 - b)^T
         times = math.ceil(2 ** (power / 2) / failure)
         detection = -math.expm1(times * math.log1p(-failure))
-        noise = 2 * math.log(2 * times) / n
-        # near the e at which e^(epsilon + e) + noise / e is smallest
+        # `loss` / eta bounds how much better than the worst the exponential mechanism's choice is, on average
+        loss = 2 * math.log(2 * times) / n
+        # near the eta at which e^(epsilon + eta) + loss / eta is smallest
         for scale in (0.5, 0.7, 1.0, 1.4):
-            e = scale * math.sqrt(noise)
-            if epsilon + e < 2:
-                best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / detection)
+            eta = scale * math.sqrt(loss)
+            # beyond 2 the bound is above 1 (`best` at first), and e^(epsilon + eta) may overflow
+            if epsilon + eta < 2:
+                best = min(best, (math.expm1(epsilon + eta) + times * delta + loss / eta) / detection)
     return best
 
 
@@ -190,11 +195,12 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
                multiple of the step, one of m = floor(1/step + 1/2) + 1 in [0, 1 + step/2], and each change is
                to a smaller one. So after t submissions there are at most sum_j C(m, j) C(t, j) = C(m + t, m)
                histories of shown risks. The next submission is a function of the history (and of coins, which
-               may be fixed), so k submissions choose among at most C(m + k, m + 1) functions. By Hoeffding
-               all their true risks are within e of those on the test set, except with probability 2 C(m + k,
-               m + 1) e^(-2 n e²). Then the smallest true risk and the smallest on the test set are within e
-               of each other, and the latter and the shown risk within a step: a submission that was not shown
-               had a risk of at least best - step, and a shown risk was rounded by at most half a step.
+               may be fixed), so k submissions choose among at most sum_(t < k) C(m + t, m) = C(m + k, m + 1)
+               functions. By Hoeffding all their true risks are within r of those on the test set, except with
+               probability 2 C(m + k, m + 1) e^(-2 n r²). Then the smallest true risk and the smallest on the
+               test set are within r of each other. The latter and the shown risk are within a step: a
+               submission that was not shown had a risk of at least the shown one less a step, and a shown
+               risk was rounded by at most half a step.
     Assumes:   independent draws, losses in [0, 1].
     """
     _require.integer(n=n, submissions=submissions, at_least=1)
@@ -208,19 +214,19 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
     """Return the radius of this many `answers` if each were computed from `n` fresh people of its own:
-    sqrt(ln(2 answers / failure) / 2n) (Hoeffding). It is the yardstick for the other functions."""
+    sqrt(ln(2 answers / failure) / (2 n)) (Hoeffding). It is the yardstick for the other functions."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _ROUNDING)
 
 
 # The deltas at which `best` takes the (epsilon, delta) of an event. Each gives a valid radius, and the
-# smallest radius is returned. The values are not measured.
+# smallest radius is returned. The values were chosen by hand, not tuned.
 _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 
 def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
-    """Return the smallest radius that any of the theorems proves for answers with this price.
+    """Return the smallest radius that any of the theorems proves for answers whose privacy loss is `event`.
 
     Guarantee: as `posterior`, with failure = 1 - confidence. Each theorem holds by itself, and which one is
                used depends on public numbers only.
@@ -232,11 +238,11 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
         raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
     _require.open_probability(confidence=confidence)
     _require.integer(n=n, at_least=1)
-    failure, twice = 1 - float(confidence), event.neighbors is not REPLACE
+    failure, as_group = 1 - float(confidence), event.neighbors is not REPLACE
     bounds = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
     pure = epsilon_of(event)
     if pure is not None:
-        group_epsilon = float(pure) * (1 + twice)
+        group_epsilon = float(pure) * (2 if as_group else 1)
         bounds.append(
             (
                 posterior(epsilon=group_epsilon, delta=0.0, sample_error=sample_error, failure=failure),
@@ -251,21 +257,27 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
         )
     for delta in _DELTAS:
         rdp_epsilon = epsilon(event, delta=delta, accountant="rdp")
+        # from 2 on, both theorems give 1
         if rdp_epsilon < 2:
-            both = (2 * rdp_epsilon, (1 + math.exp(rdp_epsilon)) * delta) if twice else (rdp_epsilon, delta)
-            radius = posterior(epsilon=both[0], delta=both[1], sample_error=sample_error, failure=failure)
+            group_epsilon, group_delta = rdp_epsilon, delta
+            if as_group:
+                group_epsilon, group_delta = 2 * rdp_epsilon, (1 + math.exp(rdp_epsilon)) * delta
+            radius = posterior(
+                epsilon=group_epsilon, delta=group_delta, sample_error=sample_error, failure=failure
+            )
             bounds.append((radius, "Jung et al. 2020"))
             radius = stability(
-                epsilon=both[0], delta=both[1], n=n, sample_error=sample_error, failure=failure
+                epsilon=group_epsilon, delta=group_delta, n=n, sample_error=sample_error, failure=failure
             )
             bounds.append((radius, "monitor"))
     try:
-        rho, extra = zcdp(event)
+        # the event is rho-zCDP, except with probability `own_delta`
+        rho, own_delta = zcdp(event)
     except Unsupported:
-        rho, extra = math.inf, 0.0
-    if extra == 0 and math.isfinite(rho):
+        rho, own_delta = math.inf, 0.0
+    if own_delta == 0 and math.isfinite(rho):
         radius = mutual_information(
-            rho=rho * (4 if twice else 1), n=n, sample_error=sample_error, failure=failure
+            rho=rho * (4 if as_group else 1), n=n, sample_error=sample_error, failure=failure
         )
         bounds.append((radius, "mutual information"))
     radius, theorem = min(bounds, key=lambda pair: pair[0])

@@ -32,7 +32,7 @@ from ..tables import Source
 from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
-# The largest number of findings of overfitting. The value is not measured.
+# The largest number of findings of overfitting. The value was chosen by hand, not tuned.
 _MAX_BUDGET = 10**9
 
 
@@ -42,8 +42,8 @@ class Check:
     """Asks whether the mean of `statistic` (a sum) over the holdout agrees with `training`, the mean of the
     same statistic over the training data.
 
-    `training` is public, or was bought. With a statistic of several entries it has one number per entry, and
-    each entry is a question of its own, asked in order.
+    `training` is public, or was released by another mechanism that was paid for. With a statistic of several
+    entries it has one number per entry, and each entry is a question of its own, asked in order.
     """
 
     statistic: Statistic
@@ -332,8 +332,8 @@ class Thresholdout:
             )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
-        exact = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
-        return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
+        clipped = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
+        return [arrow_columns.nearest(mean * scale) for mean in clipped], int(factor)
 
     def _step_of(self, statistic: Any) -> Fraction:
         """Return the step of a statistic: the amount that one unit of its integer result stands for. A
@@ -347,7 +347,8 @@ class Thresholdout:
 
         Proof: where the answer is the training value, its distance is below T plus the noise on threshold and
                comparison, and a rounding of the training value; a released mean is off by its own noise.
-               Tails of the discrete noise are exact, with a union bound over all questions.
+               Clipping to [lower, upper] takes no answer further from a mean in that range. Tails of the
+               discrete noise are exact, with a union bound over all questions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
@@ -395,7 +396,7 @@ def _with_round(
     more: dict[str, Any],
 ) -> Thresholdout:
     """Return the holdout whose rounds are round_epsilon-DP: sigma = 2 w / (round_epsilon n)."""
-    # with any sigma: it gives w, the step and the size
+    # its sigma is arbitrary: only w, the step and the size are read from it
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
     sigma = 2 * trial.grid_sensitivity * trial._grid / (round_epsilon * trial.size)
     return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)

@@ -2,8 +2,8 @@
 hypothesis.
 
 The distribution is public: it depends only on the null hypothesis and on a number of people that the steward
-declares. A private test compares a noisy statistic with a threshold which, under that distribution and noise
-included, is passed with probability at most `level`.
+declares. A private test compares a noisy statistic with a threshold. Under that distribution the noisy
+statistic passes the threshold with probability at most `level`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ..mechanisms.protocols import Statistic, is_statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# The largest number of values of a distribution: their probabilities are held in memory, 80 MB. The value is
-# not measured.
+# The largest number of values of a distribution: their probabilities are held in memory, 80 MB. The value was
+# chosen by hand, not tuned.
 _MAX_ENTRIES = 10_000_000
 
 
@@ -119,7 +119,8 @@ def _binomial(trials: int, chance: float) -> Masses:
 @lru_cache(maxsize=16)
 def _exponential(trials: int, rate: float, top: int, step: float) -> Masses:
     """Return the distribution of the sum: the `trials`-th power of the Fourier transform of the distribution
-    of one person's value, which is 0 to `top` steps. Rounding is absolute, not relative to small masses."""
+    of one person's value, which is 0 to `top` steps. The rounding error of the transform is absolute, so very
+    small masses are inaccurate."""
     edges = (np.arange(top) + 0.5) * step
     trial_masses = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
@@ -215,7 +216,8 @@ class TwoLaplaces:
     and `second`. Equal scales are not allowed: they divide by zero.
 
     With q = exp(-1/scale), the generating function of one variable is (1 - q)² / ((1 - q z)(1 - q / z)).
-    Partial fractions of the product of the two give P(W = m) = c1 q1^|m| + c2 q2^|m|.
+    Partial fractions of the product of the two give P(W = m) = c1 q1^|m| + c2 q2^|m|, where c1 = (1 - q1)²
+    (1 - q2)² / ((1 - q1²) (1 - q1 q2) (1 - q2 / q1)), and c2 is c1 with q1 and q2 exchanged.
     """
 
     first: float
@@ -231,8 +233,8 @@ class TwoLaplaces:
         return tails
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
-        """Return c q^m / (1 - q) for the scale `own` of q, written with expm1 so that large scales lose no
-        precision. q' below is for the scale `other`."""
+        """Return the sum of c q^i over i >= m, c q^m / (1 - q), for the scale `own` of q, written with expm1
+        so that large scales lose no precision. q' below is for the scale `other`."""
         # 1 - q, 1 - q' and 1 - q' / q
         complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
         # exp overflows a little beyond 700, where the weight is negligible
@@ -242,8 +244,8 @@ class TwoLaplaces:
             * other_complement**2
             / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * ratio_complement)
         )
-        masses: Masses = weight * np.exp(-m / own)
-        return masses
+        tails: Masses = weight * np.exp(-m / own)
+        return tails
 
 
 def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, level: float) -> int:
@@ -261,8 +263,8 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, 
     def tail(c: int) -> float:
         return float(weights @ noise.survival(c - points))
 
-    # Bisection: `bottom` is too low a threshold (tail above the level), `top` is a valid one. Each is first
-    # moved outwards, which takes a step only where the noise is wider than the distribution.
+    # Bisection: `bottom` is too low a threshold (tail above the level), `top` is a valid one. To make that
+    # true, each end is first moved outwards; beyond the values of V only the noise makes this necessary.
     bottom, width = int(points[0]) - 1, 1
     while tail(bottom) <= allowed:
         bottom, width = bottom - width, 2 * width

@@ -71,6 +71,7 @@ class _Board:
         for name in ("budget", "submissions"):
             if getattr(self, name) is not None:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
+        # bounds the default number of improvements, 1 / step; chosen by hand, not tuned
         if self.step * 10**6 < 1:
             raise _require.fail("step", self.step, "at least a millionth")
         # properties that refuse parameters for which they have no value
@@ -148,9 +149,11 @@ class _Board:
         """Return a bound on how far the shown score is from the best accuracy on the test set so far: with
         probability `confidence` it holds after every submission.
 
-        Proof: a submission that was not shown had, up to the noise on threshold and comparison, at least best
-               - step errors; a shown number of errors is off by its own noise, and the best shown number
-               never rises. Tails of the discrete noise are exact, with a union bound over all submissions.
+        Proof: a submission that was not shown had, up to the noise on threshold and comparison, at least as
+               many errors as the best shown number less the step. A shown number of errors is off by its own
+               noise (or, if derived from the comparison, by the noise on threshold and comparison), and the
+               best shown number never rises. Tails of the discrete noise are exact, with a union bound over
+               all submissions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
@@ -162,6 +165,7 @@ class _Board:
                 "how far off the scores may be depends on how many there are: declare submissions=..."
             )
         missed = self._margin + self.rounds.noise_bound(failure / 2, self.submissions)
+        # a number that is derived from the comparison has no noise beyond that in `missed`
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))
 
@@ -192,14 +196,14 @@ def _generalization(board: Any, confidence: float) -> Bound:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
     """Runs a leaderboard that is (epsilon, delta)-DP: it shows a noisy score when a submission beats the best
-    one by `step`, an accuracy.
+    one by `step`, a difference of accuracies.
 
     `target` is the column of labels, `id` the column by whose values predictions are given. `budget`
     improvements are shown, by default 1 / step. `submissions` declares the largest number of submissions;
     with it the error is known.
 
     Guarantee: (epsilon, delta)-DP for the rows of the test set; its event is more precise: `budget` rounds in
-               sequence, each of them e0-DP for one e0.
+               sequence, each e0-DP with the same e0.
     Proof:     the idea of a ladder with noise on the comparison and the score is Hardt's (2017,
                arXiv:1706.02733); none of his scales is used. Price and scales are those of
                `RedrawnSparseVector` with numbers: the bar, best - step, is a function of what was shown, and

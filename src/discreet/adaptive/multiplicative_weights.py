@@ -2,9 +2,10 @@
 is corrected where it is wrong.
 
 The synthetic distribution is over the cells of the public domain, and uniform at first. A question that it
-answers about right uses up nothing; where it is off by more than about a share alpha of the rows, a noisy
-count is bought and the distribution is moved towards it (an update). At most about ln(number of cells) /
-alpha² updates happen, however many questions are asked, so a stream of thousands costs as much as a few.
+answers about right uses up nothing. Where it is off by more than about a share alpha of the rows, a noisy
+count is released and the distribution is moved towards it. This is an update; updates are paid for at the
+start, and each noisy count is "bought" with one of them. At most about ln(number of cells) / alpha² updates
+happen, however many questions are asked, so a stream of thousands of questions costs as much as a few.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from .generalization import Bound, best
 
 Floats = npt.NDArray[np.float64]
 # The largest number of cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB.
-# The value is not measured.
+# The value was chosen by hand, not tuned.
 MAX_CELLS = 1 << 22
 # The update rules, as described at `MultiplicativeWeights`.
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
-# The largest number of updates, each of which is in the stored state. The value is not measured.
+# The largest number of updates, each of which is in the stored state. Chosen by hand, not tuned.
 _MAX_UPDATES = 10**6
 # The smallest `failure`: 1 - failure must be a float below 1, with room for rounding.
 _LEAST_FAILURE = 1e-12
@@ -137,13 +138,14 @@ class MultiplicativeWeights:
                `SparseVectorRounds` covers centers that change.
     Updates:   the threshold is alpha n plus the bound on the noise that holds with probability 1 - failure /
                2, so at an update the synthetic share p of the question differs from the table's share q by
-               alpha or more. Adding t to the logarithms of the question's weights lowers the relative entropy
-               of the table to the synthetic distribution, at most ln(cells) at first, by t q - ln(1 - p + p
-               e^t). `rule` "hardt-rothblum" takes t = alpha / 2 in the direction of q: a decrease of at least
-               alpha² / 4, so 4 ln(cells) / alpha² updates are enough. `rule` "exact", our own, takes t =
-               logit(r) - logit(p), where r lies between p and q (by the noisy count less the bound on its
-               noise) and at least alpha from p: a decrease of at least kl(r, p) >= 2 alpha² (Pinsker), so an
-               eighth of the updates, ln(cells) / (2 alpha²), is enough.
+               alpha or more (less half a row at most, because n p is rounded to whole rows). Adding t to the
+               logarithms of the question's weights lowers the relative entropy of the table to the synthetic
+               distribution, at most ln(cells) at first, by t q - ln(1 - p + p e^t). `rule` "hardt-rothblum"
+               takes t = alpha / 2 in the direction of q: a decrease of at least alpha² / 4, so 4 ln(cells) /
+               alpha² updates are enough. `rule` "exact", our own, takes t = logit(r) - logit(p), where r lies
+               between p and q (by the noisy count less the bound on its noise) and at least alpha from p: a
+               decrease of at least kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates, ln(cells) /
+               (2 alpha²), is enough.
     Assumes:   for accuracy: the declared size is the number of rows, and each row is in a cell.
     """
 
@@ -198,8 +200,8 @@ class MultiplicativeWeights:
 
     @property
     def _sufficient_updates(self) -> int:
-        """Return how many updates are enough with probability 1 - failure: ln(cells) over the least decrease
-        of the relative entropy per update ("Updates" above)."""
+        """Return how many updates are enough with probability 1 - failure: ln(cells) divided by the least
+        decrease of the relative entropy per update ("Updates" above)."""
         # 1e-9 keeps the square above zero; such an alpha is refused for its number of updates
         entropy_drop = max(float(self.alpha), 1e-9) ** 2 * (2 if self.rule == EXACT else 0.25)
         return max(1, math.ceil(math.log(max(2, self.cells)) / entropy_drop))
@@ -232,7 +234,7 @@ class MultiplicativeWeights:
         return self._vector.event
 
     @property
-    def _share(self) -> Fraction:
+    def _half_failure(self) -> Fraction:
         """Return half of `failure`: one half for the noise on comparisons, the other for that on counts."""
         return _require.exact(self.failure, "failure") / 2
 
@@ -240,22 +242,22 @@ class MultiplicativeWeights:
     def _threshold_rows(self) -> int:
         """Return the threshold in rows: alpha n plus the bound on the noise ("Updates" above)."""
         target = _require.exact(self.alpha, "alpha") * self.size
-        return math.ceil(target) + self.rounds.noise_bound(self._share, self.questions)
+        return math.ceil(target) + self.rounds.noise_bound(self._half_failure, self.questions)
 
     @property
     def converges(self) -> bool:
         """Return whether, with probability 1 - failure, every bought count lies on the same side of the
         synthetic answer as the exact count, so that the default number of updates is enough.
         """
-        spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
+        spread = self.rounds.spread(self._half_failure, min(self.max_updates, self.questions))
         return (
             self.max_updates >= self._sufficient_updates
             and spread < _require.exact(self.alpha, "alpha") * self.size
         )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Return the first state: the noise on the threshold, and no moves, so that the synthetic
-        distribution is uniform. No data is read."""
+        """Return the first state: that of `SparseVectorRounds`, and "moves", the updates so far (a name
+        that ledgers store). Without any the synthetic distribution is uniform. No data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "moves": []}
 
@@ -293,7 +295,7 @@ class MultiplicativeWeights:
         direction = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
             return direction * float(self.alpha) / 2
-        spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
+        spread = self.rounds.spread(self._half_failure, min(self.max_updates, self.questions))
         # with probability 1 - failure the synthetic share is off by at least this much
         off = max(float(self.alpha), (abs(answer - guess) - spread) / self.size)
         return _logit(guess / self.size + direction * off) - _logit(guess / self.size)
@@ -331,7 +333,7 @@ class MultiplicativeWeights:
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
 
     def _moves(self, state: State) -> tuple[tuple[Where, float], ...]:
-        """Return the updates so far: each question, and t that was added to the logarithms of its cells."""
+        """Return the updates so far: each question, and t that was added to the log-weights of its cells."""
         try:
             return tuple(
                 (Where(conditions=_freeze(conditions)), float(step)) for conditions, step in state["moves"]
@@ -389,8 +391,8 @@ def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Wher
 
 def _logit(share: float) -> float:
     """Return ln(share / (1 - share)), for a share clipped to [1e-9, 1 - 1e-9], so that it is finite."""
-    inside = min(max(share, 1e-9), 1 - 1e-9)
-    return math.log(inside / (1 - inside))
+    clipped = min(max(share, 1e-9), 1 - 1e-9)
+    return math.log(clipped / (1 - clipped))
 
 
 def _freeze(conditions: Any) -> tuple[Any, ...]:

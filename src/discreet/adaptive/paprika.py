@@ -14,8 +14,8 @@ github.com/wanrongz/PAPRIKA):
   refused here, and `AlphaInvesting`, whose candidates are the rejected hypotheses, is the default.
 * The threshold is a value that a true null passes with probability at most the level, *noise included*,
   computed from the distributions of the statistic and of the noise. The paper lowers the level by a fixed
-  amount instead, A = s eta c ln(2 / 3m) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k))
-  for k tests, and a factor s from 0.5 to 2 (eta: next but one).
+  amount instead, A = f eta c ln(2 / (3 m)) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k))
+  for k tests, and a factor f from 0.5 to 2 (eta is explained at `score` below).
 * Without `delta` the noise on the threshold is drawn once for all tests, which leaves a larger share of
   epsilon for each test (`redraw`); the paper draws it anew after each rejection.
 * The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount
@@ -57,7 +57,7 @@ from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
 # The logarithm of a p-value is rounded to multiples of 1 / GRID; the sensitivity includes this rounding. The
-# value is not measured.
+# value was chosen by hand, not tuned.
 GRID = 1024
 # Used in place of a level of zero, for which there is no finite threshold; practically nothing passes.
 _SMALLEST_LEVEL = 1e-300
@@ -88,7 +88,7 @@ class Paprika:
     eta c / epsilon for the threshold and 4 eta c / epsilon for each test, and draws the threshold anew.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With redrawn thresholds
-               the event is more precise: `rejections` rounds, each e0-DP for one e0.
+               the event is more precise: `rejections` rounds, each e0-DP with the same e0.
     Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), with one positive per round, whose
                thresholds are functions of the level and of the null distribution; both are public given the
                earlier decisions. One person moves the evidence by at most `grid_sensitivity`: the sensitivity
@@ -98,17 +98,18 @@ class Paprika:
     Assumes:   the statistics' sensitivities are right; the state stays secret, and each state is used for one
                question only.
 
-    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their null
-    distribution independently of the tests before.
+    False discoveries: mFDR, the marginal false discovery rate E[false rejections] / E[max(rejections, 1)], is
+    at most the procedure's alpha, if statistics of true nulls follow their null distribution independently of
+    the tests before.
     Proof:     in full in docs/adaptive.md ("False discoveries"). With redrawn thresholds: within a round all
                tests share the noise Z on the threshold. Given Z, a true null is rejected with a probability
                that decreases in Z. That earlier tests of the round were not rejected makes large Z more
                likely, so the conditional probability of rejection is at most that for a fresh Z, which is at
                most the level by `critical`. That is all that mFDR control needs. With one threshold for all
                tests a rejection makes small Z more likely. So thresholds are set for a value below which Z
-               falls with probability at most s alpha (1 - alpha) / c, and for 1 - s times the level, with a
-               share s in (0, 1). If Z is at least that value, false discoveries are on average at most a
-               share (1 - s) alpha of all; otherwise there are at most c of them, which adds s alpha.
+               falls with probability at most s alpha (1 - alpha) / c, and for (1 - s) times the level, with a
+               share s in (0, 1). If Z is at least that value, the mFDR is at most (1 - s) alpha; otherwise
+               there are at most c false discoveries, which adds less than s alpha.
     """
 
     public: Public
@@ -175,7 +176,7 @@ class Paprika:
     @property
     def redraws(self) -> bool:
         """Return whether each rejection is followed by a new noisy threshold."""
-        return self.paper or self.delta is not None if self.redraw is None else self.redraw
+        return (self.paper or self.delta is not None) if self.redraw is None else self.redraw
 
     @property
     def round_epsilon(self) -> Fraction:
@@ -298,8 +299,8 @@ class Paprika:
 @lru_cache(maxsize=256)
 def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
     """Return the evidence at each value of sign times the statistic, and the smallest of these values. With
-    `floor` None the evidence is the value itself, else -ln(p-value), p-values below `floor` counting as
-    it."""
+    `floor` None the evidence is the value itself, else -ln(p-value), where p-values below `floor` are raised
+    to it."""
     values, masses = under_null(null, sign)
     if floor is None:
         return values, int(values[0])
@@ -318,14 +319,14 @@ def _threshold(
     """Return the threshold that a true null passes with probability at most `level`.
 
     `scales` are those of the noise on the threshold and on each test. `shared_noise` is (alpha, rejections),
-    with alpha None where each round has its own noise on the threshold; s in the proof of `Paprika` is
-    `share` below, and `lowest` bounds the noise from below."""
+    with alpha None where each round has its own noise on the threshold. In the proof of `Paprika`, s is
+    `share` below, and the value below which Z hardly falls is -`depth`."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
-    first, second = (float(scale) for scale in scales)
+    threshold_scale, test_scale = (float(scale) for scale in scales)
     alpha, rejections = shared_noise
     if alpha is None:
-        return critical(values, masses, TwoLaplaces(first=first, second=second), level)
+        return critical(values, masses, TwoLaplaces(first=threshold_scale, second=test_scale), level)
     # Every share in (0, 1) is valid; this one follows the two scales as a rule of thumb.
-    share = first / (first + second)
-    lowest = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
-    return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest
+    share = threshold_scale / (threshold_scale + test_scale)
+    depth = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
+    return critical(values, masses, OneLaplace(scale=test_scale), level * (1 - share)) + depth

@@ -43,7 +43,7 @@ from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
 # Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
-# sensitivity includes this rounding. The value is not measured.
+# sensitivity includes this rounding. The value was chosen by hand, not tuned.
 GRID = 1024
 
 
@@ -70,11 +70,12 @@ class PrivateBenjaminiHochberg:
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
     Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public
                distributions over their whole range. Peeling is `TopK`: `candidates` choices, each of bounded
-               range 2 e0. Releasing the evidence is e0-DP for each of the `candidates` (e0 is
-               `part_epsilon`). Without delta these add up to epsilon: 3 `candidates` e0. With delta the
-               larger e0 of two is used: this one, or that of zCDP, because a choice and a release are each
-               e0²/2-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon`
-               returns the e0 at which 2 `candidates` of them are (epsilon, delta)-DP.
+               range 2 e0 (between neighbors the log-ratios of all outcomes' probabilities lie in an interval
+               of this length, so a choice is 2 e0-DP). Releasing the evidence is e0-DP for each of the
+               `candidates` (e0 is `part_epsilon`). Without delta these add up to epsilon: 3 `candidates` e0.
+               With delta the larger e0 of two is used: this one, or that of zCDP, because a choice and a
+               release are each e0²/2-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and
+               `zcdp_epsilon` returns the e0 at which 2 `candidates` of them are (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the
@@ -86,8 +87,8 @@ class PrivateBenjaminiHochberg:
                q0(j)), where q0(j) is the j-th smallest q of true nulls; and V / R is at most 1. By Simes'
                inequality for independent q0 that maximum reaches t with probability at most a / t, and
                integrating min(1, a / t) over t from 0 to 1 gives a + a ln(1/a) (this is Su 2018,
-               arXiv:1812.08965). With `paper` the same holds for exact p-values, except with probability
-               alpha / 12 that a noise exceeds the shift.
+               arXiv:1812.08965). With `paper` the same holds for exact p-values, unless the noise of a
+               candidate exceeds the shift, which has a probability of about alpha / 12.
     """
 
     public: Public
@@ -208,7 +209,8 @@ class PrivateBenjaminiHochberg:
 
     def _pvalue(self, hypothesis: Hypothesis, noisy: int) -> float:
         """Return the probability that a true null, noise included, has at least this noisy evidence; with
-        `paper`, the p-value that the noisy evidence less the paper's shift stands for."""
+        `paper`, the p-value that the noisy evidence less the paper's shift, scale ln(6 candidates / alpha),
+        stands for."""
         scale = float(self.noise.scale)
         if self.paper:
             return min(
@@ -234,11 +236,12 @@ def strict_level(alpha: float) -> float:
 def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
     """Return the evidence at each value of sign times the statistic, the smallest of these values, and their
     probabilities under the null. With `floor` None the evidence is a number of standard deviations, else -ln
-    of the p-value, p-values below `floor` counting as it."""
+    of the p-value, where p-values below `floor` are raised to it."""
     values, masses = under_null(null, sign)
     if floor is not None:
         return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0]), masses
     weights = masses / masses.sum()
     mean = float(weights @ values)
+    # at least 1e-6: a distribution with one value has deviation 0
     deviation = max(math.sqrt(float(weights @ (values - mean) ** 2)), 1e-6)
     return np.floor((values - mean) / deviation * GRID).astype(np.int64), int(values[0]), masses

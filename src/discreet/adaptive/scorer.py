@@ -20,15 +20,16 @@ from .holdout import Check, Thresholdout
 
 
 class HoldoutScorer:
-    """Scores as scikit-learn calls it, scorer(estimator, X, y): returns the accuracy that the reusable
-    holdout answers.
+    """Scores an estimator: scorer(estimator, X, y), as scikit-learn calls it, returns the accuracy that the
+    reusable holdout answers.
 
     X and y are the training data (or a fold of them). `live` is a started `Thresholdout`; `features` and
     `target` name columns of the holdout, in the order of X. `training`: "public" declares that X and y are
     public, so that the accuracy on them is computed without noise; otherwise it is a function (estimator, X,
-    y) -> accuracy that buys it. Where X is a data frame the estimator is given a data frame too, with the
-    same column names and with text as text. Where a column of X has missing values, missing values of the
-    holdout stay missing; otherwise they are filled with a fixed value, so that no estimator fails on them.
+    y) -> accuracy that pays for what it reveals of X and y. Where X is a data frame the estimator is given a
+    data frame too, with the same column names and with text as text. Where a column of X has missing values,
+    missing values of the holdout stay missing; otherwise they are filled with a fixed value, so that no
+    estimator fails on them.
 
     Assumes: the estimator predicts each row independently of the other rows, so that one row of the holdout
              moves the number of right predictions by at most 1. (A matrix product may round the same row
@@ -65,12 +66,13 @@ class HoldoutScorer:
             _require_labels(predicted, labels.shape)
             score = float(np.mean(predicted == labels))
         row_format = _RowFormat(X, self.features)
-        right = Trusted(
-            function=lambda source: self._right(estimator, source, row_format), claimed=Sensitivity(linf=1)
+        right_predictions = Trusted(
+            function=lambda source: self._count_right(estimator, source, row_format),
+            claimed=Sensitivity(linf=1),
         )
-        return float(self.live.answer(Check(statistic=right, training=score)).value.value)
+        return float(self.live.answer(Check(statistic=right_predictions, training=score)).value.value)
 
-    def _right(self, estimator: Any, source: Source, row_format: _RowFormat) -> int:
+    def _count_right(self, estimator: Any, source: Source, row_format: _RowFormat) -> int:
         """Return how many rows of the holdout the estimator predicts right."""
         total = 0
         for batch in source.batches([*self.features, self.target]):

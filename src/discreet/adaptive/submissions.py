@@ -20,8 +20,8 @@ from ..mechanisms import arrow_columns
 from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
-Bits = npt.NDArray[np.int64]
-# The largest number of characters of a submission's name, which is stored in the ledger. A convention.
+Integers = npt.NDArray[np.int64]
+# The largest number of characters of a submission's name, which is stored in the ledger. Chosen by hand.
 _MAX_CHARACTERS = 100
 
 
@@ -76,7 +76,7 @@ class Submission:
         object.__setattr__(self, "_labels", labels)
         return self
 
-    def codes(self, public: Public, target: str) -> Bits:
+    def codes(self, public: Public, target: str) -> Integers:
         """Return the index of each predicted label among the declared categories; InvalidInput if a label is
         not declared.
 
@@ -92,6 +92,7 @@ class Submission:
         unknown = next(
             (label for label in plain if not isinstance(label, str | int) or label not in code_of), None
         )
+        # a label None is not declared either, but looks like "no unknown label" here
         if unknown is not None or None in plain:
             raise InvalidInput(
                 f"{unknown!r} is not a declared label of column {target!r}; the labels are "
@@ -121,7 +122,7 @@ def check_columns(public: Any, target: Any, id: Any) -> None:
         raise _require.fail("id", id, "the name of the column that tells rows apart")
 
 
-def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Bits]:
+def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Integers]:
     """Return the ids of all rows, as a list of arrays, and the loss of each row in the same order: 1 where
     its label is missing, is not the predicted one, or was not predicted, else 0.
 
@@ -129,20 +130,20 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
                neighbor relation.
     """
     codes, labels = submission.codes(source.public, target), categories(source.public, target)
-    ids, predictions = [], []
+    ids, row_losses = [], []
     for batch in source.batches([id, target]):
         keys, truth = (
             batch.column(0),
             arrow_columns.categories(arrow_columns.unpacked(batch.column(1)), labels, target),
         )
         ids.append(keys)
-        predictions.append(
+        row_losses.append(
             np.where(_predictions_by_id(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0)
         )
-    return ids, np.concatenate(predictions).astype(np.int64) if predictions else np.zeros(0, np.int64)
+    return ids, np.concatenate(row_losses).astype(np.int64) if row_losses else np.zeros(0, np.int64)
 
 
-def _predictions_by_id(keys: Any, ids: Any, codes: Bits) -> Bits:
+def _predictions_by_id(keys: Any, ids: Any, codes: Integers) -> Integers:
     """Return the predicted code of each key, or -1 where none was predicted."""
     keys = arrow_columns.unpacked(keys)
     try:
@@ -150,6 +151,7 @@ def _predictions_by_id(keys: Any, ids: Any, codes: Bits) -> Bits:
     except (pa.ArrowException, NotImplementedError):
         # ids that cannot be cast to the type of the keys match no row
         return np.full(len(keys), -1, np.int64)
-    where = positions.to_numpy(zero_copy_only=False).astype(np.int64)
-    predicted: Bits = np.append(codes, -1)[where]
+    indices = positions.to_numpy(zero_copy_only=False).astype(np.int64)
+    # index -1, of a key without a prediction, selects the -1 at the end
+    predicted: Integers = np.append(codes, -1)[indices]
     return predicted

@@ -4,7 +4,8 @@ protection.
 Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score
 exactly. The `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) shows only scores that beat the best by a step,
 rounded to a multiple of the step. The `ParameterFreeLadder` takes its step from the standard error of the
-difference. Ladders withstand adaptive submissions, but there is no proof that they are private.
+difference to the best submission. Ladders withstand adaptive submissions, but there is no proof that they are
+private.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
 from ..leaderboard import Standing
-from ..submissions import Bits, Submission, check_columns, losses
+from ..submissions import Integers, Submission, check_columns, losses
 
 State = dict[str, Any]
 # Shown as the number of improvements that are left: these boards do not limit it.
@@ -67,19 +68,19 @@ class _Reference:
         value = Standing(score=1 - risk, improved=improved, left=_UNLIMITED)
         return after, release(value, event=self.event, entropy=entropy)
 
-    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+    def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         """Return the new state, the risk to show, and whether the submission improved the best. `wrong` has 1
         for each row that was predicted wrong, else 0."""
         raise NotImplementedError
 
 
-def _by_id(ids: list[Any], wrong: Bits) -> Bits:
+def _by_id(ids: list[Any], wrong: Integers) -> Integers:
     """Return losses in the order of the ids, so that those of two submissions can be compared row by row."""
     if not ids:
         return wrong
     keys = pa.chunked_array(ids).combine_chunks()
     order = pa.compute.sort_indices(keys).to_numpy()
-    sorted_losses: Bits = wrong[order]
+    sorted_losses: Integers = wrong[order]
     return sorted_losses
 
 
@@ -95,7 +96,7 @@ class PlainBoard(_Reference):
     def __post_init__(self) -> None:
         check_columns(self.public, self.target, self.id)
 
-    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+    def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         risk = float(wrong.mean())
         improved = state["best"] is None or risk < state["best"]
         return {"best": risk if improved else state["best"]}, risk, improved
@@ -119,11 +120,12 @@ class Ladder(_Reference):
         check_columns(self.public, self.target, self.id)
         _require.open_probability(step=self.step)
 
-    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+    def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         step, risk = _require.exact(self.step, "step"), Fraction(int(wrong.sum()), max(1, len(wrong)))
         if state["best"] is not None and not risk < Fraction(state["best"]) - step:
             return state, float(Fraction(state["best"])), False
         shown = arrow_columns.nearest(risk / step) * step
+        # as text, so that the stored state keeps the exact fraction
         return {"best": str(shown)}, float(shown), True
 
 
@@ -131,7 +133,8 @@ class Ladder(_Reference):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
     """Runs the ladder whose step is s / sqrt(n), where n is the number of rows and s the standard deviation
-    of the row-wise differences between the losses of the submission and of the best one.
+    of the row-wise differences between the losses of the submission and of the best one. The state also
+    holds "losses", those of the best submission as a text of digits 0 and 1 in the order of the ids.
 
     Blum & Hardt 2015 round risks to multiples of 1 / n, which changes nothing: risks are such multiples. No
     privacy guarantee.
@@ -144,11 +147,11 @@ class ParameterFreeLadder(_Reference):
     def __post_init__(self) -> None:
         check_columns(self.public, self.target, self.id)
 
-    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+    def _judge(self, state: State, wrong: Integers) -> tuple[State, float, bool]:
         risk = float(wrong.mean())
         if state["best"] is not None:
-            before = np.array([int(bit) for bit in state["losses"]])
-            step = float(np.std(wrong - before, ddof=min(1, len(wrong) - 1))) / len(wrong) ** 0.5
+            best_losses = np.array([int(digit) for digit in state["losses"]])
+            step = float(np.std(wrong - best_losses, ddof=min(1, len(wrong) - 1))) / len(wrong) ** 0.5
             if not risk < state["best"] - step:
                 return state, state["best"], False
         return {"best": risk, "losses": "".join(map(str, wrong.tolist()))}, risk, True

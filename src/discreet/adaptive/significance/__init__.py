@@ -1,9 +1,9 @@
 """Private hypothesis tests: each releases a p-value that takes its own noise into account, so that under a
-true null hypothesis it is below a level with at most that probability (some tests: asymptotically).
+true null hypothesis it is at most a with probability at most a, for every a (some tests: asymptotically).
 
 A test is a `Mechanism`: its price is known before anything is read, and it releases a `TestResult`. What is
-done with released p-values is free: `benjamini_hochberg`, `Saffron` and `LordPlusPlus` may be used on them as
-on any others.
+done with released p-values is post-processing and costs nothing: `benjamini_hochberg`, `Saffron` and
+`LordPlusPlus` may be used on them as on any others.
 
     test = ProportionTest(public=..., column="smoker", chance=0.2, epsilon=1)
     curator.ask(test).value.pvalue

@@ -29,7 +29,8 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# The largest number of cells of a table; each cell is simulated in every run. Not measured.
+# The largest number of cells of a table; each cell is simulated in every run. Chosen by hand, not
+# tuned.
 _MAX_CELLS = 10_000
 # The largest number of people for which counts are simulated: numpy draws multinomials as 64-bit integers.
 _MAX_PEOPLE = 10**12
@@ -48,7 +49,7 @@ class CrossCounts:
     """Counts the rows with each pair of declared categories of `first` and `second`, in row-major order
     (`first` is the row of the table of counts). A row with a missing value is not counted.
 
-    Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two.
+    Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two counts, each by 1.
     Proof:     a row is in at most one cell.
     """
 
@@ -287,8 +288,8 @@ class IndependenceTest(_FromCounts):
 
 
 def _expected_counts(tables: Floats) -> Floats:
-    """Return the expected counts under independence: row sum times column sum over the total, where noisy
-    sums below one count as one."""
+    """Return the expected counts under independence: row sum times column sum divided by the total, where
+    noisy sums below one count as one."""
     rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
     total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
     expected: Floats = rows * columns / total

@@ -29,7 +29,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # The largest number of steps between the bounds of the column: squares stay below 2**60.
 _MAX_STEPS = 1 << 30
-# The shares of epsilon for counts, sums and squares. Not measured: the choice changes power, not validity.
+# The shares of epsilon for counts, sums and squares. Chosen by hand, not tuned: they change power, not
+# validity.
 _EPSILON_SHARES = (2, 3, 3)
 # The number of rows per group below which the p-value is 1, and the number of rows at the end of the range
 # that the variance of each group is computed with in addition: see "p-values" of the test.
@@ -83,11 +84,13 @@ class GroupSums:
         require_rows(public)
         shared.check_groups(public, self.group, self.groups, at_least=1)
         low, high = self.range(public)
-        ends = max(abs(low), abs(high))
+        largest_summand = max(abs(low), abs(high))
         if public.neighbors is not REPLACE:
-            return Sensitivity(linf=ends)
+            return Sensitivity(linf=largest_summand)
         return Sensitivity(
-            linf=row_contribution(REPLACE, low, high, nullable=True), l0=min(2, len(self.groups)), l1=2 * ends
+            linf=row_contribution(REPLACE, low, high, nullable=True),
+            l0=min(2, len(self.groups)),
+            l1=2 * largest_summand,
         )
 
     def __call__(self, source: Source) -> Integers:
@@ -116,7 +119,7 @@ class _Measured(NamedTuple):
     squares: Floats
     noise_errors: tuple[int, int, int]
     # the largest distance of a value from the middle of the range, in steps
-    half: int
+    half_range: int
 
 
 @described("adaptive.TwoSampleMeanTest")
@@ -219,12 +222,13 @@ class TwoSampleMeanTest:
             sums=noisy[1],
             squares=noisy[2],
             noise_errors=(noise_errors[0], noise_errors[1], noise_errors[2]),
-            half=max(high, -low),
+            half_range=max(high, -low),
         )
-        statistic = float(_difference(measured.sums, measured.counts, measured.half))
+        statistic = float(_difference(measured.sums, measured.counts, measured.half_range))
         pvalue = self._pvalue(measured, shared.random_source(entropy))
         result = TestResult(
             statistic=statistic * float(as_step(self.step)),
+            # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
@@ -237,42 +241,48 @@ class TwoSampleMeanTest:
         if fewest.min() < _FEWEST:
             return 1.0
         # the common mean of both groups, as far from the middle as the noise on sums and counts allows
-        common = (abs(measured.sums.sum()) + 2 * measured.noise_errors[1]) / fewest.sum()
-        common = min(float(common), float(measured.half)) * (1 if measured.sums.sum() >= 0 else -1)
+        common_mean = (abs(measured.sums.sum()) + 2 * measured.noise_errors[1]) / fewest.sum()
+        common_mean = min(float(common_mean), float(measured.half_range)) * (
+            1 if measured.sums.sum() >= 0 else -1
+        )
         spread = np.sqrt(_variances(measured, fewest))
         shape = (self.runs, 2)
-        means = common + random.standard_t(np.broadcast_to(fewest - 1, shape)) * (spread / np.sqrt(fewest))
-        counts, sums = (float(noise.scale) for noise in self.noises[:2])
+        means = common_mean + random.standard_t(np.broadcast_to(fewest - 1, shape)) * (
+            spread / np.sqrt(fewest)
+        )
+        count_scale, sum_scale = (float(noise.scale) for noise in self.noises[:2])
         simulated_differences = _difference(
-            means * fewest + shared.simulated(random, sums, shape),
-            fewest + shared.simulated(random, counts, shape),
+            means * fewest + shared.simulated(random, sum_scale, shape),
+            fewest + shared.simulated(random, count_scale, shape),
         )
         statistic = float(_difference(measured.sums, measured.counts))
         greater, less = (
             shared.monte_carlo(statistic, simulated_differences),
             shared.monte_carlo(-statistic, -simulated_differences),
         )
-        return shared.two_sided(greater, less, self.alternative)
+        return shared.pvalue_for(greater, less, self.alternative)
 
 
 def _variances(measured: _Measured, fewest: Floats) -> Floats:
     """Return the largest variance in each group that the noise allows, in squared steps, with _UNSEEN more
-    rows at the end of the range on the other side of the mean; at most half**2, the largest variance in the
-    range, and at least 1/4, so that it is never zero (not measured)."""
+    rows at the end of the range on the other side of the mean; at most half_range**2, the largest variance in
+    the range, and at least 1/4, so that it is never zero (chosen by hand, not tuned)."""
     # the smallest |mean| that the noise allows, from the middle of the range
-    center = np.maximum(0, np.abs(measured.sums) - measured.noise_errors[1]) / (
+    least_mean = np.maximum(0, np.abs(measured.sums) - measured.noise_errors[1]) / (
         measured.counts + measured.noise_errors[0]
     )
-    unseen = _UNSEEN * (measured.half + center) ** 2
-    squares = np.minimum(
-        (measured.squares + measured.noise_errors[2] + unseen) / fewest, measured.half**2 + center**2
+    unseen = _UNSEEN * (measured.half_range + least_mean) ** 2
+    mean_squares = np.minimum(
+        (measured.squares + measured.noise_errors[2] + unseen) / fewest,
+        measured.half_range**2 + least_mean**2,
     )
-    variances: Floats = np.clip(squares - center**2, 0.25, measured.half**2)
+    variances: Floats = np.clip(mean_squares - least_mean**2, 0.25, measured.half_range**2)
     return variances
 
 
-def _difference(sums: Floats, counts: Floats, half: float = math.inf) -> Floats:
-    """Return the first mean minus the second, each clipped to [-half, half]; counts below 1 count as 1."""
-    means = np.clip(sums / np.maximum(counts, 1), -half, half)
+def _difference(sums: Floats, counts: Floats, half_range: float = math.inf) -> Floats:
+    """Return the first mean minus the second, each clipped to [-half_range, half_range]; counts below
+    1 count as 1."""
+    means = np.clip(sums / np.maximum(counts, 1), -half_range, half_range)
     difference: Floats = means[..., 0] - means[..., 1]
     return difference

@@ -1,4 +1,5 @@
-"""A private test of a proportion. With a public number of trials, one-sided, it is uniformly most powerful.
+"""A private test of a proportion. With a public number of trials, one-sided, it is uniformly most powerful
+among epsilon-DP tests.
 
 After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is the sum of discrete Laplace
 noise and a uniform variable on (-1/2, 1/2), has a continuous distribution under the null hypothesis, and its
@@ -35,7 +36,7 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 # The number of grid points of the uniform variable: p-values are exact up to 2**-32.
 _UNIFORM_STEPS = 1 << 32
 # The largest number of rows of a test: the binomial distribution is evaluated within 10 standard deviations
-# of its mean, in memory. The value is not measured.
+# of its mean, in memory. Chosen by hand, not tuned.
 _MAX_TRIALS = 10**9
 
 
@@ -157,8 +158,10 @@ class ProportionTest:
 
     @property
     def noise(self) -> IntegerLaplace:
-        l1 = 1 if self.trials is not None else self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=l1, neighbors=self.public.neighbors)
+        sensitivity = 1 if self.trials is not None else self.statistic.sensitivity(self.public)
+        return IntegerLaplace.for_epsilon(
+            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
+        )
 
     @property
     def event(self) -> Event:
@@ -190,7 +193,7 @@ class ProportionTest:
             tail_above + mass_at * (_UNIFORM_STEPS - uniform) / _UNIFORM_STEPS,
             max(0.0, 1 - tail_above - mass_at) + mass_at * (uniform + 1) / _UNIFORM_STEPS,
         )
-        pvalue = shared.two_sided(greater, less, self.alternative)
+        pvalue = shared.pvalue_for(greater, less, self.alternative)
         # 1e-14 covers the tails that `_binomial` leaves out and the rounding of their complement.
         return TestResult(
             statistic=count + uniform / _UNIFORM_STEPS - 0.5, pvalue=shared.at_most_one(pvalue, 1e-14)
@@ -209,7 +212,8 @@ class ProportionTest:
         excess = (1 - chance) * yes - chance * no
         greater = _largest_tail(excess, low, high, chance, scale)
         less = _largest_tail(-excess, low, high, 1 - chance, scale)
-        pvalue = shared.two_sided(greater, less, self.alternative)
+        pvalue = shared.pvalue_for(greater, less, self.alternative)
+        # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
         return TestResult(
             statistic=share, pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY), people=rows
         )
@@ -217,8 +221,8 @@ class ProportionTest:
 
 @lru_cache(maxsize=2048)
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
-    """Return the numbers of successes except those with a total probability below 1e-20, and the
-    probabilities of these numbers."""
+    """Return the numbers of successes, and their probabilities; left out are numbers far from the mean, whose
+    total probability is below 1e-20."""
     # imported here: slow to load, and most processes that load this package never need it
     from scipy.stats import binom
 
@@ -258,12 +262,12 @@ def _noise_tail(chance: float, scale: float) -> tuple[float, float, Floats]:
     """Return upper bounds on P((1 - c) L - c L' >= s) for s on a grid: the first s, the step of the grid, and
     the bounds. c is `chance`, L and L' are noises of this `scale`.
 
-    A bound at the grid point below s is also a bound at s. Values of L' are grouped (`coarse`), each group
-    counting with its smallest value; 2 exp(-32) covers noise beyond 32 scales.
+    A bound at the grid point below s is also a bound at s. Values of L' are grouped (by `group_width`), each
+    group counting with its smallest value; 2 exp(-32) covers noise beyond 32 scales.
     """
-    reach, coarse = math.ceil(32 * scale) + 2, max(1, int(scale / 32))
-    other = np.arange(-reach, reach + coarse, coarse, dtype=np.float64)
-    masses = shared.survival(other, scale) - shared.survival(other + coarse, scale)
+    reach, group_width = math.ceil(32 * scale) + 2, max(1, int(scale / 32))
+    other = np.arange(-reach, reach + group_width, group_width, dtype=np.float64)
+    masses = shared.survival(other, scale) - shared.survival(other + group_width, scale)
     step = max(scale, 1.0) / 32
     s = np.arange(-reach, reach + step, step)
     needed = (s[:, None] + chance * other[None, :]) / (1 - chance)

@@ -38,12 +38,12 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# The share of epsilon for the noisy numbers of rows. Not measured: it changes power, not validity.
+# The share of epsilon for the noisy numbers of rows. Chosen by hand: it changes power, not validity.
 _SIZES_SHARE = Fraction(1, 6)
 # The largest number of rows of a table: sums of signs over pairs stay within 64 bits.
 _MAX_ROWS = 10**9
 # The smallest group for which a p-value below 1 is computed: rank sums of fewer rows are too far from normal
-# (that of one row is uniform). The value is not measured.
+# (that of one row is uniform). The value was chosen by hand, not tuned.
 _FEWEST = 8
 
 
@@ -124,11 +124,11 @@ class _Signs:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        exact, signs = self.exact(source)
-        sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
-        declared = self.public.neighbors is not ADD_REMOVE
-        size = self.public.declared_size("this test") if declared else _MAX_ROWS
-        scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
+        exact_sizes, signs = self.exact(source)
+        sizes = [int(v) for v in self.sizes_noise(np.array(exact_sizes, dtype=np.int64), entropy=entropy)]
+        size_is_public = self.public.neighbors is not ADD_REMOVE
+        size = self.public.declared_size("this test") if size_is_public else _MAX_ROWS
+        scale = self._scale(self.row_sensitivity(size) if size_is_public else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
         size_error = (
             certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
@@ -137,6 +137,7 @@ class _Signs:
         pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
             statistic=float(noisy),
+            # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=sum(sizes),
         )
@@ -192,9 +193,9 @@ class _Grouped(_Signs):
         values, groups = self._rows(source)
         count = len(self.compared)
         ordered = np.sort(values)
-        less, more = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+        smaller, at_most = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
         # for each row: the number of rows with a smaller value, minus that with a larger one
-        signs = less + more - len(values)
+        signs = smaller - (len(values) - at_most)
         # in the sum over a group, pairs within the group cancel
         totals = [int(signs[groups == g].sum()) for g in range(count)]
         return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
@@ -243,7 +244,7 @@ class MannWhitneyTest(_Grouped):
     def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
         deviation = math.sqrt(sizes[0] * sizes[1] * (sum(sizes) + 1) / 3)
         greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
-        return shared.two_sided(greater, less, self.alternative)
+        return shared.pvalue_for(greater, less, self.alternative)
 
 
 @described("adaptive.KruskalWallisTest")
@@ -261,7 +262,7 @@ class KruskalWallisTest(_Grouped):
                groups. It moves the sum of h by at most n - n_h, and the sums of the other groups together by
                as much. Replacing is removing one row and adding another. Times 2 (n - 1) / n², the scale of
                the published statistic, that is at most 8, the number in the authors' code
-               (github.com/simonpcouch/non-pm-dpht). Every table of four rows was tried.
+               (github.com/simonpcouch/non-pm-dpht). Tests try every table of three and of four rows.
 
     p-values:  asymptotically valid, for all distributions: `runs` simulations of the normal limit of rank
                sums, plus the noise, for the largest sizes that their noise allows and without ties, which
@@ -288,8 +289,9 @@ class KruskalWallisTest(_Grouped):
         random, sizes = shared.random_source(entropy), np.array(upper_sizes, dtype=np.float64)
         normal = random.standard_normal((self.runs, len(sizes))) * np.sqrt(sizes)
         centered = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
-        rank_sums = np.abs(centered).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
-        return shared.monte_carlo(signs - 1, rank_sums + shared.simulated(random, scale, (self.runs,)))
+        statistics = np.abs(centered).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
+        # - 1 is the continuity correction, as in `_normal_tail`
+        return shared.monte_carlo(signs - 1, statistics + shared.simulated(random, scale, (self.runs,)))
 
 
 @described("adaptive.CorrelationTest")
@@ -342,7 +344,7 @@ class CorrelationTest(_Signs):
         n = sizes[0]
         deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
         greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
-        return shared.two_sided(greater, less, self.alternative)
+        return shared.pvalue_for(greater, less, self.alternative)
 
 
 def kendall(x: Floats, y: Floats) -> int:

@@ -26,7 +26,8 @@ from ...sampling import Entropy
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
 # The probability that the noise was larger than a p-value allows for; it is added to the p-value, which is
-# therefore never below it. A smaller one widens the range of the nuisance parameter. Not measured.
+# therefore never below it. A smaller one widens the range of the nuisance parameter. Chosen by hand,
+# not tuned.
 FAILURE_PROBABILITY = 1e-6
 # A generous bound on the relative rounding error of sums of floats.
 _ROUNDING = 1e-9
@@ -40,7 +41,7 @@ _LARGEST_DISCRETE_SCALE = 2.0**50
 class TestResult:
     """Holds the noisy statistic and its p-value.
 
-    `people`: the noisy number of rows that were compared, where it was bought.
+    `people`: the noisy number of rows that were compared, where the test released it.
     """
 
     statistic: float
@@ -58,13 +59,15 @@ def check_epsilon(public: Any, epsilon: Any) -> None:
     _require.price(epsilon=epsilon)
 
 
-def check_columns(**named: Any) -> None:
+def check_columns(**columns: Any) -> None:
     """Refuse arguments that are not names of columns, or name the same column twice."""
-    for name, column in named.items():
+    for argument, column in columns.items():
         if not isinstance(column, str):
-            raise _require.fail(name, column, "the name of a column")
-    if len(set(named.values())) < len(named):
-        raise InvalidInput(f"{' and '.join(named)} are the same column. Nothing was read. Name two columns.")
+            raise _require.fail(argument, column, "the name of a column")
+    if len(set(columns.values())) < len(columns):
+        raise InvalidInput(
+            f"{' and '.join(columns)} are the same column. Nothing was read. Name two columns."
+        )
 
 
 def check_runs(runs: Any) -> None:
@@ -75,7 +78,8 @@ def check_runs(runs: Any) -> None:
 
 
 def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
-    """Return the p-value, rounded up, plus the allowance (such as FAILURE_PROBABILITY); at most 1."""
+    """Return the p-value, rounded up, plus the allowance (such as FAILURE_PROBABILITY); at most 1, and above
+    0, because a probability that underflows to 0 is not 0."""
     return min(1.0, pvalue * (1 + _ROUNDING) + allowance + 1e-300)
 
 
@@ -109,7 +113,7 @@ def monte_carlo(observed: float, under_null: Floats) -> float:
     return float((1 + np.count_nonzero(under_null >= observed)) / (1 + len(under_null)))
 
 
-def two_sided(greater: float, less: float, alternative: str) -> float:
+def pvalue_for(greater: float, less: float, alternative: str) -> float:
     """Return the p-value for an alternative, from the two one-sided p-values."""
     if alternative == "two-sided":
         return min(1.0, 2 * min(greater, less))
@@ -132,6 +136,7 @@ def groups_in(
     """Return, for each row, the index of its category among `groups`, or -1."""
     values = public.categories(column).values
     codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(index)), values, column)
+    # the -1 at the end is for code -1, a missing value
     index_of = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
     indices: NDArray[np.int64] = index_of[codes]
     return indices

@@ -191,6 +191,7 @@ def _improve_option_errors(command: Any) -> None:
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
+        # a copy, as the parser takes words from `args`
         arguments = list(args)
         try:
             return parse(ctx, args)
@@ -311,6 +312,7 @@ def main() -> None:
         if "--json" in sys.argv:
             print(json.dumps({"error": {"kind": type(error).__name__, "message": message, "code": code}}))
             sys.exit(code)
+        # imported here: slow to load, and only an error needs it
         from rich.console import Console
         from rich.text import Text
 

@@ -102,6 +102,7 @@ def epsilon(
     lower = _lower(priced_event, delta) if accountant in ("tightest", "pld") else None
     table = acc.compare(priced_event, delta=delta) if compare else None
     if plot is not None:
+        # imported here: matplotlib is optional, and slow to load
         from .. import plots
 
         plots.overview(priced_event, delta=delta, path=plot)
@@ -275,8 +276,8 @@ def _number(value: float | None) -> str:
 
 
 def _print_json(**fields: Any) -> None:
-    """Print fields as one JSON object; exact numbers are written as their descriptions. A dict, such
-    as the description of an event, is written as it is."""
+    """Print fields as one JSON object; fractions are written as their JSON descriptions (`_registry`). A
+    dict, such as the description of an event, is written as it is."""
     encoded = {
         key: _registry.to_json(value) if not isinstance(value, dict) else value
         for key, value in fields.items()

@@ -51,6 +51,7 @@ def audit(
 
     [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
     """
+    # imported here: slow to load, and --help does not need them
     from ... import auditing
     from ...mechanisms import Mechanism
 

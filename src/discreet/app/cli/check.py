@@ -27,10 +27,10 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     that it was looked at.
     """
     refuse_password(data)
-    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    if not path.exists():
+    schema_path, ledger_path = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
+    if not schema_path.exists():
         raise InvalidInput(
-            f"there is no schema {str(path)!r} to check against. Make it with: "
+            f"there is no schema {str(schema_path)!r} to check against. Make it with: "
             f"discreet init {shlex.quote(data)}"
         )
     if ledger is not None and not ledger.exists():
@@ -38,16 +38,18 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             f"there is no ledger {str(ledger)!r} to record the look in. Nothing was looked at. "
             f"Correct --ledger."
         )
-    public = tables.load(path)
+    public = tables.load(schema_path)
     engine = tables.connect(
-        tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None
+        tables.formatted(data_of(data), schema_path, public),
+        public,
+        related=tables.data_of(schema_path) or None,
     )
     columns, people, groups = tables.fit_of(engine)
     undecodable = tables.not_utf8(data_of(data))
-    has_ledger = books.exists()
+    has_ledger = ledger_path.exists()
     # Recorded before anything is printed.
     if has_ledger:
-        Curator.open(books, engine).note(
+        Curator.open(ledger_path, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
@@ -105,8 +107,8 @@ def _hints(
 
 
 def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
-    """Return a warning about columns that have people in more groups than count; empty where there is
-    none."""
+    """Return a warning about columns in which a person is in more groups than they are counted in; empty
+    where there is none."""
     cut = [name for name, share in groups.items() if share != "none"]
     if not cut:
         return ""

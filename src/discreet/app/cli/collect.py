@@ -1,5 +1,7 @@
 """`discreet collect plan | randomize | estimate | browser | compare`: local differential privacy on the
 command line; and `discreet collect survey.toml`, a survey in the browser.
+
+Each command imports the library when it is run, so that --help does not wait for it.
 """
 
 from __future__ import annotations
@@ -243,7 +245,7 @@ def _randomizer(
     numbers.
 
     For categories it is the frequency oracle with the least error for so many `people`, among those whose
-    reports have at most so many `bits`. For numbers both are not used.
+    reports have at most so many `bits`. For numbers neither is used.
     """
     from ... import local
 

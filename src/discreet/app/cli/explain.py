@@ -95,6 +95,7 @@ def _explain_subject(
     if model is not None:
         event, facts = model
         title = f"What {visible(path.name)} means for one person in its training data"
+        # the delta that was given, or the one that is explained by default
         model_delta = explain_anything(event, delta=delta).risk.delta
         return explain_event(event, delta=model_delta, audience=audience, title=title, facts=facts)
     session = sessions.Session(read_only(path))
@@ -137,6 +138,7 @@ def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
                 length = int.from_bytes(start, "little")
                 header = json.loads(file.read(length)) if length <= _HEADER else {}
                 facts = json.loads(header["__metadata__"]["discreet"])
+        # a model has its event under "event"; a JSON event is told by its "type"
         event = from_json(facts["event"] if "event" in facts and "type" not in facts else facts)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, DiscreetError):
         raise error from None

@@ -46,7 +46,7 @@ class EventOptions:
 
 @dataclass(frozen=True)
 class ReleaseForm:
-    """Describes a form.
+    """Describes how the options of one named form become an event.
 
     `noise` is the name of the option that sets the noise, `grows` whether a larger value is more private.
     `build` makes the event of one release from all options and the value of that option; `takes` are further
@@ -158,6 +158,7 @@ def _training_options(options: EventOptions) -> EventOptions:
         if rate is None:
             raise missing_option("dpsgd", "batch (or --rate)")
         times = math.ceil(options.epochs / rate)
+    # Without --batch and --epochs, which `settle` would refuse beside a rate and steps: it may run again.
     return replace(options, rate=rate, times=times, batch=None, epochs=None)
 
 

@@ -55,6 +55,7 @@ def init(
     ledger: Path = LEDGER,
 ) -> None:
     """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
+    # imported here: slow to load, and --help does not need them
     from ...adaptive import ShakyLadder, SparseVectorBoard
     from ...leaderboard import Leaderboard
 
@@ -72,6 +73,7 @@ def init(
     board = Leaderboard.open(session.curator, mechanism)
     print_note(f"board {board.number} is open: {mechanism.improvements} improvements, {_promise(mechanism)}")
     remaining = session.remaining
+    # what is left of a budget by rounding is shown as 0
     print_note(f"used so far: {session.spent:.4g}; left: {remaining if remaining > 1e-9 else 0:.4g}")
 
 

@@ -22,6 +22,7 @@ from rich.text import Text
 from ... import accounting as acc
 from ... import tables
 from ..._errors import InvalidInput, LedgerError, Unsupported
+from ..._public import Neighbors
 from ..._round import LowerAmount, UpperAmount
 from ..._text import visible
 from ...accounting import events
@@ -206,9 +207,7 @@ def enter(
     """Enter a release that was made elsewhere, so that it counts. Needs the key file of the ledger, not the
     data."""
     curator: Curator = without_data(path)
-    entered_event = _entered_price(
-        epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
-    )
+    entered_event = _entered_price(epsilon, delta, rho, event, books.public_of(curator.ledger).neighbors)
     if period:
         curator = curator.during(*period)
     charge = curator.enter(entered_event, note)
@@ -230,10 +229,10 @@ def _number(text: str | None, option: str) -> Fraction:
 
 
 def _entered_price(
-    epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
+    epsilon: str | None, delta: str | None, rho: str | None, file: str | None, neighbors: Neighbors
 ) -> events.Event:
     """Return the price of a release that was made elsewhere, as one event. An amount is taken under the
-    neighbor relation of `rule`; an event in a file says its own."""
+    relation `neighbors`; an event in a file says its own."""
     if sum(option is not None for option in (epsilon, rho, file)) != 1 or (
         delta is not None and epsilon is None
     ):
@@ -243,13 +242,13 @@ def _entered_price(
     if file is not None:
         return described(file)
     if rho is not None:
-        return acc.ZCDP(rho=_number(rho, "--rho"), neighbors=rule.neighbors)
+        return acc.ZCDP(rho=_number(rho, "--rho"), neighbors=neighbors)
     if delta is None:
-        return acc.PureDP(epsilon=_number(epsilon, "--epsilon"), neighbors=rule.neighbors)
+        return acc.PureDP(epsilon=_number(epsilon, "--epsilon"), neighbors=neighbors)
     return acc.ApproximateDP(
         epsilon=_number(epsilon, "--epsilon"),
         delta=float(_number(delta, "--delta")),
-        neighbors=rule.neighbors,
+        neighbors=neighbors,
     )
 
 
@@ -340,6 +339,7 @@ def _rows(accounts: Any, epsilon: float | None) -> list[dict[str, Any]]:
 def _row(account: Account, event: events.Event | None) -> dict[str, Any]:
     """Return an account as a row of the table of budgets; with an `event`, also how often it can be paid:
     "buys" is that number, or None if there is no limit to it."""
+    # the privacy filter of the account's budget
     rule = account.rule
     row = {
         "of": account.of,
@@ -348,7 +348,7 @@ def _row(account: Account, event: events.Event | None) -> dict[str, Any]:
         "limit": float(rule.total),
         "left": LowerAmount(account.left),
     }
-    # A rule for pure privacy has no delta.
+    # A filter for pure privacy has no delta.
     row["delta"] = float(getattr(rule, "delta", 0.0))
     if event is not None:
         row["buys"] = rule.preview(account.spent, event).fits

@@ -22,6 +22,7 @@ FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
 )
 RUN = typer.Option(False, "--run", help="Run the plan. Each piece is charged before it is answered.")
+# "together" is the argument of that name of `planning.plan`.
 _PLAN_KEYS = {"data", "epsilon", "together", "work"}
 
 
@@ -88,12 +89,17 @@ def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
     ("estimator")."""
     if "model" not in entry:
         return entry
+    # imported here: slow to load, and only plans with models need it
     from ... import learning
 
     name, options = entry["model"], {key: value for key, value in entry.items() if key != "model"}
+    # classes with `adopt` are estimators that a session can fit
     kind = getattr(learning, name, None) if name in learning.__all__ else None
     if kind is None or not hasattr(kind, "adopt"):
-        raise InvalidInput(f"there is no model {name!r}; there is LogisticRegression. Nothing was charged.")
+        raise InvalidInput(
+            f"there is no model {name!r} in discreet.learning; there is LogisticRegression, for example. "
+            f"Nothing was charged."
+        )
     return {**options, "estimator": kind()}
 
 

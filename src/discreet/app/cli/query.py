@@ -79,9 +79,9 @@ def query(
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     # No account changes where the answer is served from the ledger.
-    before = [account.spent for account in session.accounts]
+    spent_before = [account.spent for account in session.accounts]
     answer = session.sql(sql_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
-    is_free = before == [account.spent for account in session.accounts]
+    is_free = spent_before == [account.spent for account in session.accounts]
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))
         if plot is not None:
@@ -136,9 +136,10 @@ def _require_matplotlib() -> None:
 
 
 def _picture(path: Path, answer: Answer, confidence: float) -> Path:
+    """Draw the answer as bars with error bars, and return the path."""
+    # imported here: only --plot needs it
     from ..demo.stage import Bar, draw
 
-    """Draw the answer as bars with error bars, and return the path."""
     columns = answer.bars(confidence=confidence)
     triples = zip(columns["labels"], columns["heights"], columns["errors"], strict=True)
     bars = [Bar(_literal(label), float(height), float(error or 0), None) for label, height, error in triples]

@@ -1,6 +1,6 @@
 """`discreet init --interactive`: asks the questions of a drafted schema file one by one in the terminal.
 
-No value of the data is read: whoever answers says what is publicly known about the study.
+No value of the data is read here: whoever answers says what is publicly known about the study.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..._text import visible
 from ...tables import Format
 
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
+# A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
 _COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
 _TYPE = re.compile(r'^#? ?type = "(?P<type>\w+)"')
 _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
@@ -65,10 +66,14 @@ def _ask_all(draft: str) -> str:
 
 
 def _head(draft: str) -> str:
-    """Return the first lines of the schema file: table, version and neighbors as the draft has them."""
-    facts = (line for line in draft.splitlines() if re.match(r"(table|version|neighbors) =", line))
+    """Return the first lines of the schema file: table, version, neighbors and the mark of --look as the
+    draft has them."""
+    facts = (line for line in draft.splitlines() if re.match(r"(table|looked|version|neighbors) =", line))
     lines = [line.split(" #")[0].rstrip() for line in facts]
-    return "\n".join(["# Public facts, as they were answered; no value was read.", *lines])
+    values_read = (
+        "the draft was made from values (--look)" if "looked = true" in lines else "no value was read"
+    )
+    return "\n".join([f"# Public facts, as they were answered; {values_read}.", *lines])
 
 
 def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
@@ -147,11 +152,11 @@ def _facts(name: str, guess: str, example: str) -> str:
 
     `guess` is the type that the draft guesses, `example` an example of bounds, or empty.
     """
-    usual = guess if guess in KINDS else "text"
+    default = guess if guess in KINDS else "text"
     kind = _ask_until(
         f"{name}: what is it? ({', '.join(KINDS)})",
         lambda text: text in KINDS,
-        usual,
+        default,
         hint=" Write one of these words; none: it stays out of queries.",
     )
     if kind == "none":
@@ -223,9 +228,9 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 15
 
 
-def _number(question: str, usual: int) -> int:
-    """Ask for an integer of at least 1; `usual` is the default."""
-    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(usual)))
+def _number(question: str, default: int) -> int:
+    """Ask for an integer of at least 1."""
+    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(default)))
 
 
 def _ask_until(
