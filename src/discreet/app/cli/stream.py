@@ -143,7 +143,8 @@ def learn(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Start an online learner, and charge its whole epsilon: feed gives it a round, show its decisions."""
+    """Start an online learner, and charge its whole epsilon. `feed` gives it a round; `show` prints its
+    decisions."""
     from ...session.streams import OnlineStream, online_learner
 
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
@@ -190,7 +191,7 @@ def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
 
     if learner == "experts" or (learner == "auto" and loss == "linear"):
         return None
-    # Only the dimension of this loss is read, for which any target will do.
+    # Only the dimension of this loss is read, and it does not depend on the target.
     return Ball(_loss(loss, features, "" if loss in ("squared", "logistic") else None).dimension, radius)
 
 
@@ -292,8 +293,8 @@ def _print_tick(running: Any, as_json: bool) -> None:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a release, or a list of these, as JSON: a number, a vector, or a mapping from group to
-    number."""
+    """Return a release, or a list of releases, as `json.dumps` takes it. A release is a number, a vector, or
+    a mapping from group to number."""
     if isinstance(value, list):
         return [_to_json(v) for v in value]
     if isinstance(value, dict):
