@@ -245,7 +245,8 @@ def show(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Show what a stream has published so far, with its error. Free."""
+    """Show what a stream has published so far, with its error (for a learner, that of its noisy sum of
+    gradients). Free."""
     from ...session.streams import find_stream
 
     session = open_session(data, schema=schema, ledger=ledger)
@@ -257,7 +258,7 @@ def show(
         return
     print(f"stream {running.number}: {len(history)} ticks so far")
     for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
-        print(f"{t:>8}  {_format_value(value)}  ± {error:,.4g}")
+        print(f"{t:>8}  {_format_value(value)}  {_format_error(running, error)}")
 
 
 @stream.command()
@@ -289,7 +290,7 @@ def _print_tick(running: Any, as_json: bool) -> None:
             )
         )
         return
-    print(f"tick {running.steps}: {_format_value(value)} ± {error:,.4g}")
+    print(f"tick {running.steps}: {_format_value(value)} {_format_error(running, error)}")
 
 
 def _to_json(value: Any) -> Any:
@@ -309,3 +310,13 @@ def _format_value(value: Any) -> str:
     if hasattr(value, "tolist"):
         return "(" + ", ".join(f"{v:.4g}" for v in value.tolist()) + ")"
     return f"{value:,.1f}"
+
+
+def _format_error(running: Any, error: float) -> str:
+    """Return the error of a release as text. That of a learner is not the error of its decision, but that of
+    one entry of the noisy sum of gradients, divided by the declared batch (`OnlineLearner.error`)."""
+    from ...session.streams import OnlineStream
+
+    if isinstance(running, OnlineStream):
+        return f"(sum of gradients ± {error:,.4g})"
+    return f"± {error:,.4g}"
