@@ -128,7 +128,6 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
         check_role(person, roles)
         return person
 
-    allowed.roles = roles  # type: ignore[attr-defined]
     return allowed
 
 
