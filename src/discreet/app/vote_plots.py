@@ -40,7 +40,7 @@ def epsilon_of_queries(
     (epsilon, delta) of the published paper.
 
     The epsilon of the sparse vector technique is the least at which its threshold is at most the distance of
-    these votes from another winner (how many of them can change without changing it); it hardly grows with
+    these votes from another winner (how many votes can change while the winner stays). It hardly grows with
     the number of questions.
     """
     sizes = tuple(queries)

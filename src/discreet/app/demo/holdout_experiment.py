@@ -12,8 +12,8 @@ alone, and given the means the votes of a block of attributes are one normal num
 the right mean.
 
 The reusable holdout (`adaptive.Thresholdout`) answers with the value on the training part, unless that
-differs from the value on the holdout by more than a threshold: then, a *finding*, with the noisy value on the
-holdout.
+differs from the value on the holdout by more than a threshold. Such a difference is a *finding*: the answer
+is then the noisy value on the holdout.
 """
 
 from __future__ import annotations
