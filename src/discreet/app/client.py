@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # The host names of this machine, to which the token may be sent without TLS.
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-# The largest reply that is read, in bytes (512 MiB, not measured): the tables of a synthetic copy are the
+# The largest reply that is read, in bytes (512 MiB, chosen by hand): the tables of a synthetic copy are the
 # largest replies.
 LARGEST = 1 << 29
 
@@ -158,7 +158,7 @@ def _check_address(url: str) -> None:
     except ValueError:
         raise _not_an_address(url) from None
     if address.username is not None or address.password is not None:
-        # The message repeats neither.
+        # The message repeats neither the user name nor the password.
         raise InvalidInput(
             "the address of the server has a user name or password in it. Nothing was sent. Leave it out: "
             "the token says who you are."
@@ -198,13 +198,13 @@ _Result = TypeVar("_Result")
 
 
 def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Decorate a function that decodes a server's reply: whatever exception the reply causes becomes a
-    `ServerError`."""
+    """Decorate a function that decodes a server's reply: an exception that a malformed reply causes becomes a
+    `ServerError`; this package's own errors are raised as they are."""
 
     @functools.wraps(function)
-    def reading(*arguments: Any, **named: Any) -> _Result:
+    def reading(*arguments: Any, **options: Any) -> _Result:
         try:
-            return function(*arguments, **named)
+            return function(*arguments, **options)
         except DiscreetError:
             raise
         except (
@@ -234,7 +234,8 @@ def _printable(text: str) -> str:
 
 def _error_of(error: Mapping[str, Any]) -> DiscreetError:
     """Return the exception that a reply describes by the name of its class ("kind") and its message; a
-    `ServerError` where there is no such class."""
+    `ServerError` where there is no such class. A "QueryError" becomes an `InvalidInput` (see
+    `Server.call`)."""
     kind = getattr(_errors, str(error.get("kind")), None)
     message = _printable(str(error.get("message")))
     if error.get("kind") == "QueryError":
@@ -244,7 +245,7 @@ def _error_of(error: Mapping[str, Any]) -> DiscreetError:
     return ServerError(f"{_printable(str(error.get('kind')))}: {message}")
 
 
-def described(thing: Any) -> Any:
+def to_description(thing: Any) -> Any:
     """Return the JSON description of an object that is to be sent; one that has none is refused."""
     try:
         return _registry.to_json(thing)

@@ -1,5 +1,5 @@
 """Plots of private discovery: the false discovery rate and the power of multiple tests against epsilon, and
-the delay of an alarm against its probability of a false alarm.
+the delay of an alarm against the probability of a false alarm.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -13,6 +13,7 @@ from .demo.discovery_trials import TrialShares
 from .demo.stage import ACCENT, INK
 from .plots import GRAY, label_ends, load_pyplot, plain_ticks, save_figure, style_axes
 
+# the colors of false findings, and of true ones
 ALARM, CALM = "#c0392b", "#3c8d53"
 # points (probability of a false alarm, median delay of the alarm in time steps)
 Curve = Sequence[tuple[float, float]]

@@ -13,21 +13,23 @@ from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
 
 # Fields of an entry with running totals of an account; those of the dataset's account depend on what other
-# analysts have spent. "first" is the own delta of the account's first charge.
-_OF_ALL = ("spent", "first", "cap", "cap of total")
+# analysts have spent. "first" is the own delta of the account's first charge: the delta of that release
+# itself, without what composition adds.
+_TOTALS = ("spent", "first", "cap", "cap of total")
 
 
-def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
-    """Return the entries that an analyst caused: their charges and served answers, and later entries about
-    these (releases, failures, states).
+def own_entries(ledger: Ledger, analyst: str) -> list[Entry]:
+    """Return the entries that an analyst caused: their charges, the stored answers that were served to them,
+    and later entries about these (releases, failures, states of interactive mechanisms).
 
-    Of the entries that book a charge on an account, only those of the account that limits this analyst: their
-    own, or the dataset's where they have no budget of their own.
+    Of the entries that book one of these charges on an account ("account"), only those are returned that book
+    it on the account that limits this analyst: their own, or the dataset's where they have no budget of their
+    own.
     """
     # the owner of that account; None is the dataset
-    owner = None if books.policy_of(opened).of(analyst) is None else analyst
+    owner = None if books.policy_of(ledger).of(analyst) is None else analyst
     own: dict[int, Entry] = {}
-    for entry in opened.entries():
+    for entry in ledger.entries():
         body = entry.body
         if "analyst" in body:
             is_own = body["analyst"] == analyst
@@ -43,25 +45,25 @@ def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
 
 
 def without_totals(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON without running totals: those of all analysts together are not for one of them.
+    """Return an entry as JSON without running totals: one analyst may not see those of all analysts together.
 
-    Hash, signature and seal are left out too: they cover the totals, so a guess of the totals could be
-    checked against them.
+    The hash and the signature are left out too: they cover the totals, so a guess of the totals could be
+    checked against them. So is the seal, the digest of encrypted state.
     """
     facts = {
         name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")
     }
-    return facts | {"body": {name: value for name, value in entry.body.items() if name not in _OF_ALL}}
+    return facts | {"body": {name: value for name, value in entry.body.items() if name not in _TOTALS}}
 
 
 def what(entry: Entry) -> str:
     """Return a sentence that says what an entry records."""
     body: dict[str, Any] = entry.body
     if entry.kind == books.SPENDING:
-        described = body.get("mechanism")
+        mechanism = body.get("mechanism")
         name = (
-            described["type"].split(".")[-1]
-            if described
+            mechanism["type"].split(".")[-1]
+            if mechanism
             else "trusted code"
             if body.get("trusted")
             else "a release made elsewhere"
@@ -72,6 +74,7 @@ def what(entry: Entry) -> str:
     if entry.kind == "account":
         return f"counted for {' '.join(body['account']).strip()} (entry {body['charge']})"
     if entry.kind in ("release", "failed", "state", "ticket"):
+        # "attempt" counts how often another process took the question over
         moment = "taken over by another process" if body.get("attempt") else "asked"
         words = {
             "ticket": f"live question {body.get('version')} {moment}",
@@ -118,8 +121,9 @@ def price(body: dict[str, Any], delta: float) -> str:
 
 
 def epsilon_text(event: events.Event, delta: float) -> str:
-    """Return the epsilon of an event, rounded up: the pure one if it is finite, else that at `delta`; empty
-    where no finite one is known."""
+    """Return the epsilon of an event, rounded up, as the beginning of a text such as "epsilon 0.1: ". It is
+    the pure epsilon if that is finite, else that at `delta`; the text is empty where no finite one is
+    known."""
     for shown_delta in (0.0, delta):
         try:
             value = acc.epsilon(event, delta=shown_delta)

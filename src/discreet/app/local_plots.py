@@ -26,7 +26,7 @@ def local_epsilon(epsilon: float, people: int, delta: float) -> float:
     """Return a local epsilon with which the shuffled reports of `people` cost at most `epsilon` at `delta`.
 
     It is `epsilon` or more, as shuffling never costs more than the reports themselves; the search by
-    bisection ends at 16, or at `epsilon` where that is more.
+    bisection goes up to 16 (chosen by hand), or to `epsilon` where that is more.
     """
     low, high = epsilon, max(16.0, epsilon)
     for _ in range(20):
@@ -57,8 +57,9 @@ def measure(
         values = (np.arange(people) < share * people).astype(np.int64)
         noise = sampling.discrete_laplace(1 / epsilon, runs, entropy)
         curves["central"].append(math.sqrt(float(np.mean(noise.astype(float) ** 2))))
-        for name, price in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
-            oracle = local.KaryResponse(epsilon=price, domain=2)
+        for name, report_epsilon in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
+            # binary randomized response; `estimate` returns the shares of the values 0 and 1
+            oracle = local.KaryResponse(epsilon=report_epsilon, domain=2)
             errors = [
                 people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1])
                 - values.sum()

@@ -80,7 +80,7 @@ def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
 def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
-    # the least distance of two labels, as a share of the height of the axes; a convention, not measured
+    # the least distance of two labels, as a share of the height of the axes; chosen by hand
     gap = 0.06
     heights = [height for height, _, _ in ends]
     # upwards: push each label above the one below it; then downwards: pull all below the top of the axes
@@ -185,14 +185,14 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
 
     For the figure only, not a valid bound: to charge, use the `advanced` accountant.
 
-    One Gaussian step is (e, d)-DP with e = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
-    A step on a sample is taken as (rate e, rate d)-DP; `each` is rate e. The factor `rate` on e is right only
-    for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem, in which
-    each^2 stands for each (e^each - 1).
+    One Gaussian step is (x, d)-DP with x = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
+    A step on a sample is taken as (rate x, rate d)-DP; `step_epsilon` is rate x. The factor `rate` on x is
+    right only for small x. Half of `delta` is spent on the d of all steps, half on the composition theorem,
+    in which step_epsilon^2 stands for step_epsilon (exp(step_epsilon) - 1).
     """
     step_delta = delta / (2 * steps * rate)
-    each = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
-    return math.sqrt(2 * steps * math.log(2 / delta)) * each + steps * each * each
+    step_epsilon = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
+    return math.sqrt(2 * steps * math.log(2 / delta)) * step_epsilon + steps * step_epsilon * step_epsilon
 
 
 def published_moments(
@@ -200,12 +200,17 @@ def published_moments(
 ) -> list[float]:
     """Return the epsilon of the moments accountant of Abadi et al. 2016 after each of `counts` steps.
 
-    After n steps it is the least (n log - ln(delta)) / k over the orders k, where log is the log moment of
-    one step at order k, the larger one of adding and of removing a unit. The moments are computed once for
+    After n steps it is the least (n log_moment - ln(delta)) / k over the orders k, where `log_moment` is that
+    of one step at order k, the larger one of adding and of removing a unit. The moments are computed once for
     all counts.
     """
-    logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
-    return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
+    log_moments = [
+        moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)
+    ]
+    return [
+        min((n * log_moment - math.log(delta)) / k for k, log_moment in enumerate(log_moments, start=1))
+        for n in counts
+    ]
 
 
 def draw_abadi(axes: Axes, epochs: int = 400) -> None:
@@ -264,9 +269,10 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     """Draw, against the order, the Rényi divergence and the epsilon at `delta` that this order proves; the
     order with the least epsilon is marked."""
     form = normal(event)
-    # The event may have a delta of its own; only the rest is there for the conversion from Rényi divergence.
-    # It is taken at epsilon 0, where it is largest: for an event with a `distance` (`accounting.normal`),
-    # which costs more delta at larger epsilons, the line is a little too low.
+    # The event may have a delta of its own; only the rest of `delta` is left for the conversion from Rényi
+    # divergence. The rest is taken at epsilon 0, where it is largest. For an event that is priced as another
+    # one at a distance in total variation (`accounting.normal`), which costs more delta at larger epsilons,
+    # the line is therefore a little too low.
     remaining_delta = form.remaining_delta(delta, 0.0)
     best = rdp.best(event, delta)
     # 41 orders, evenly spaced in log(order - 1) around the best order; for pure privacy, whose best order is
@@ -279,7 +285,8 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
         rdp_to_epsilon(a, r, remaining_delta) if remaining_delta > 0 else math.inf
         for a, r in zip(orders, divergence, strict=True)
     ]
-    finite = [(a, r, e) for a, r, e in zip(orders, divergence, epsilons, strict=True) if math.isfinite(r)]
+    # (order, divergence, epsilon) where the divergence is finite
+    finite = [row for row in zip(orders, divergence, epsilons, strict=True) if math.isfinite(row[1])]
     if not any(math.isfinite(epsilon) for *_, epsilon in finite):
         raise InvalidInput(
             f"at delta {delta:g} no Rényi order proves an epsilon, so that there is nothing to draw. Give a "
@@ -325,13 +332,13 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
     """Return an upper bound on the true-positive rate (TPR) of any attacker, at each false-positive rate
     (FPR) in `alphas`.
 
-    Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta -
-    FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5). The least of these bounds over a grid of
+    Every (epsilon, delta) that holds gives TPR <= min(delta + exp(epsilon) FPR, 1 - exp(-epsilon) (1 - delta
+    - FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5). The least of these bounds over a grid of
     `points` epsilons is taken: any grid gives a valid bound, a finer one a tighter bound. In the code e, d
     and a are epsilon, delta and FPR.
     """
-    # The power 1.5 makes the grid denser near zero. Its value, and the limits 1e-4 and 40, are not measured;
-    # the bound is valid with any.
+    # The power 1.5 makes the grid denser near zero. Its value, and the limits 1e-4 and 40, are chosen by
+    # hand, not tuned; the bound is valid with any.
     top = min(acc.epsilon(event, delta=1e-4), 40.0)
     epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
     pairs = [(e, _delta(event, e, exact=e >= top / 10)) for e in epsilons]
@@ -342,9 +349,9 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
-    """Return the least delta at this epsilon that one of the accountants rdp, zcdp and gdp proves, or, with
-    `exact`, the privacy loss distribution (pld), which takes long at small epsilons. Where none of them has a
-    theorem it is 1."""
+    """Return the least delta at this epsilon that one of the accountants rdp, zcdp and gdp proves. With
+    `exact` the privacy loss distribution (pld), which takes long at small epsilons, is tried too. Where none
+    of them has a theorem, delta is 1."""
     deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:

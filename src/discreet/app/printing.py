@@ -14,7 +14,8 @@ from pathlib import Path
 from .._errors import InvalidInput, MissingExtra
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# The time limit. Measured: a page takes two seconds; a cold start on a busy machine took fifteen.
+# The time limit of one page, in seconds. Measured: a page takes two seconds; a cold start on a busy machine
+# took fifteen.
 _SECONDS = 90
 
 
@@ -39,6 +40,7 @@ def to_pdf(html: str, path: Path) -> None:
         # package wrote the page, and it has no script.
         command += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command += ["--no-pdf-header-footer", f"--print-to-pdf={printed}", page.as_uri()]
+        # whether it succeeded shows in the file: the exit code is not read
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
         if not printed.is_file():

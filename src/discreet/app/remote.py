@@ -2,7 +2,7 @@
 
 Options have the names that they have in `Session`. What only works in the steward's process, such as `train`,
 `online`, or a checkpoint, is refused with a message that says so. `synthesize`, and `fit` with `seconds`, run
-as a job on the server, which shows the result after that time.
+as a job on the server, which returns the result after `seconds` and not before.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
 from ..session.base import SYNONYMS
-from .client import Job, dataset_path, described, reads_reply
+from .client import Job, dataset_path, reads_reply, to_description
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
-from .remote_reading import RemoteReader, described_of, number_of
+from .remote_reading import RemoteReader, from_description, number_of
 from .replies import answer_of, copy_of, listed_edges, model_of, preview_of, release_of, sent, work_json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RemoteSession(RemoteReader):
     ) -> QueryPreview:
         """Return the price and the error that a question would have, or several counting questions answered
         together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta` and
-        `rows`, and the other options are not read for them."""
+        `rows`: `within` is refused for them, and the other options are not read."""
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
             if within is not None:
@@ -142,8 +142,8 @@ class RemoteSession(RemoteReader):
         delta: float | None = None,
         **options: Any,
     ) -> Explanation:
-        """Explain what the ledger's charges mean for one person; with SQL in `text` and the options of
-        `preview`, what that question would mean. Free."""
+        """Explain what the ledger's charges mean for the privacy of one person; with SQL in `text` and the
+        options of `preview`, what that question would mean. Free."""
         from .web.planning import explanation_of
 
         terms = sent({"audience": audience, "delta": delta, **options})
@@ -161,19 +161,19 @@ class RemoteSession(RemoteReader):
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; it is
-        charged."""
+        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; the question
+        is charged."""
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
     def ask(self, mechanism: Any, *, fresh: bool = False) -> Release:
         """Run a mechanism that has a description, for its price."""
-        return release_of(self.call("POST", "/ask", mechanism=described(mechanism), fresh=fresh))
+        return release_of(self.call("POST", "/ask", mechanism=to_description(mechanism), fresh=fresh))
 
     def start(self, interactive: Any) -> RemoteHandle:
         """Start an interactive mechanism on the server; its whole price is charged now."""
-        facts = self.call("POST", "/live", mechanism=described(interactive))
-        return RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
+        facts = self.call("POST", "/live", mechanism=to_description(interactive))
+        return RemoteHandle(self, facts["number"], from_description(facts["mechanism"]))
 
     @_require.check_options
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
@@ -196,7 +196,7 @@ class RemoteSession(RemoteReader):
             )
         facts = self.call("POST", f"/live/{int(number)}/feed")
         release = None if facts["release"] is None else release_of(facts["release"])
-        resumed = RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
+        resumed = RemoteHandle(self, facts["number"], from_description(facts["mechanism"]))
         return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
 
     @_require.check_options
@@ -232,7 +232,7 @@ class RemoteSession(RemoteReader):
         }
         terms |= {"questions": questions, "sensitivity": sensitivity, "monotone": monotone, "split": split}
         facts = self.call("POST", "/watches", threshold=threshold, **sent(terms))
-        return RemoteWatch(RemoteHandle(self, facts["number"], described_of(facts["mechanism"])))
+        return RemoteWatch(RemoteHandle(self, facts["number"], from_description(facts["mechanism"])))
 
     @_require.check_options
     def stream(
@@ -394,13 +394,13 @@ class RemoteSession(RemoteReader):
     def train(self, trainer: Any, **_: Any) -> Any:
         """Refuse: a trainer holds a torch module, which has no description.
 
-        Here and below, `described` raises the error.
+        Here and below, `to_description` raises the error.
         """
-        return described(trainer)
+        return to_description(trainer)
 
     def resume(self, trainer: Any, checkpoint: Any, **_: Any) -> Any:
         """Refuse: a training run and its checkpoint are in the steward's process."""
-        return described(trainer)
+        return to_description(trainer)
 
     def online(self, loss: Any, **_: Any) -> Any:
         """Refuse: rounds of an online learner are fed in the steward's process."""
@@ -411,8 +411,8 @@ class RemoteSession(RemoteReader):
 
     def preview_teach(self, learner: Any, **_: Any) -> Any:
         """Refuse: a learner is an object of another package, which has no description."""
-        return described(learner)
+        return to_description(learner)
 
     def teach(self, learner: Any, **_: Any) -> Any:
         """Refuse: a learner is an object of another package, which has no description."""
-        return described(learner)
+        return to_description(learner)

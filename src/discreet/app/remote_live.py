@@ -1,7 +1,8 @@
 """Handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and `stream`
 return.
 
-`number` is that of the charge in the ledger: with it another process finds the mechanism again.
+`number` is that of the charge in the ledger: with it another process finds the mechanism again. A stream
+publishes a count at every tick, a step of time such as a day.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _require
 from .._errors import InvalidInput
 from ..mechanisms.protocols import Release
-from .client import described
-from .remote_reading import described_of, number_of, value_of
+from .client import to_description
+from .remote_reading import from_description, number_of, value_of
 from .replies import release_of, rows_json
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class RemoteHandle:
 
     def answer(self, question: Any) -> Release:
         """Ask one question: an object with a JSON description (`_registry`), or a condition in SQL."""
-        description = question if isinstance(question, str) else described(question)
+        description = question if isinstance(question, str) else to_description(question)
         return release_of(self.session.call("POST", f"/live/{self.number}/answers", question=description))
 
 
@@ -69,13 +70,13 @@ class RemoteStream:
     @property
     def counter(self) -> Any:
         """Return the mechanism that was paid for."""
-        return described_of(self.facts["mechanism"])
+        return from_description(self.facts["mechanism"])
 
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
         """Close one tick, and return its release.
 
-        Without `rows`, with those rows of the server's table that the clock's column assigns to the tick;
-        with `rows`, which only a steward may send, with these. `tick` is its name; a name is fed once.
+        The tick counts `rows`, which only a steward may send; without them, the rows of the server's table
+        that the column of the clock assigns to the tick. `tick` is the tick's name; a name is fed once.
         """
         body = {"rows": None if rows is None else rows_json(rows), "tick": tick}
         return release_of(self.session.call("POST", f"/streams/{self.number}/ticks", **body))
@@ -90,7 +91,7 @@ class RemoteStream:
     def history(self) -> list[Any]:
         """Return every release so far, in order."""
         facts = self.facts
-        counter = described_of(facts["mechanism"])
+        counter = from_description(facts["mechanism"])
         return [counter_value(counter, value_of(value)) for value in facts["history"]]
 
     @property
@@ -104,7 +105,7 @@ class RemoteStream:
         return history[-1]
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the newest release may be, with this probability."""
+        """Return the half-width of the newest release's interval with this confidence."""
         _require.open_probability(confidence=confidence)
         facts = self.session.call("GET", f"/streams/{self.number}?confidence={float(confidence)!r}")
         return number_of(facts["error"])

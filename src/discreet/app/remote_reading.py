@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..tables import Memory
 
 # Decoders of a server's reply; where one fails, the error says that the server is at fault.
-described_of, value_of = reads_reply(_registry.from_json), reads_reply(values.decode)
+from_description, value_of = reads_reply(_registry.from_json), reads_reply(values.decode)
 number_of = reads_reply(float)
 
 
@@ -54,13 +54,13 @@ class RemoteReader(NearestNames):
     @property
     def public(self) -> Public:
         """What everybody may know about the table."""
-        public: Public = described_of(self.call("GET", "")["public"])
+        public: Public = from_description(self.call("GET", "")["public"])
         return public
 
     @property
     def budget(self) -> Budget:
         """The budget that limits the token's holder: their own, or that of the dataset."""
-        budget: Budget = described_of(self.call("GET", "/budget")["budget"])
+        budget: Budget = from_description(self.call("GET", "/budget")["budget"])
         return budget
 
     @property

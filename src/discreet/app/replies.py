@@ -19,7 +19,7 @@ from ..query import Answer
 from ..query import Preview as QuestionPreview
 from ..session import QueryPreview
 from ..tables.spill import FILES_PREFIX, PrivateFolder
-from .client import ServerError, described, reads_reply
+from .client import ServerError, reads_reply, to_description
 
 if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def sent(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as JSON; fractions stay exact, and options that are None are left out."""
     return {
-        name: {key: described(part) for key, part in value.items()}
+        name: {key: to_description(part) for key, part in value.items()}
         if isinstance(value, Mapping)
-        else described(value)
+        else to_description(value)
         for name, value in options.items()
         if value is not None
     }
@@ -55,16 +55,18 @@ def preview_of(facts: dict[str, Any]) -> QueryPreview:
     from ..query import WorkloadPreview
 
     cost = Cost(**facts.pop("budget"))
-    facts.pop("admitted"), facts.pop("fits")
+    for computed in ("admitted", "fits"):
+        facts.pop(computed)
     facts.pop("odds", None)
     event = _registry.from_json(facts.pop("event"))
-    kind: Any = QuestionPreview if "keys" in facts else WorkloadPreview
+    # only the preview of one question has the field "keys"
+    preview_class: Any = QuestionPreview if "keys" in facts else WorkloadPreview
     fields = {name: _tuples(value) for name, value in facts.items()}
-    return QueryPreview(kind(event=event, **fields), cost)
+    return QueryPreview(preview_class(event=event, **fields), cost)
 
 
 def _tuples(value: Any) -> Any:
-    """Return lists, also nested ones, as the tuples that JSON has no word for."""
+    """Return lists, also nested ones, as tuples, which JSON does not have."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -83,7 +85,7 @@ def release_of(facts: Mapping[str, Any]) -> Release:
 
 @reads_reply
 def model_of(facts: Mapping[str, Any]) -> Any:
-    """Return a model that predicts: from JSON, or from safetensors, in which nothing can run."""
+    """Return a fitted model: from JSON, or from safetensors, which hold no code."""
     if "safetensors" in facts:
         from ..learning import models
 
@@ -105,6 +107,7 @@ def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> Syn
     fitted = values.decode(facts["fitted"])
     if not isinstance(fitted, Fitted):
         raise ServerError("the server sent something else than a synthetic copy.")
+    # the (epsilon, delta) that the caller of `synthesize` gave; None where the price was given as rho
     requested_price = facts.get("asked")
     price = (
         None
@@ -116,7 +119,8 @@ def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> Syn
 
 
 def rows_json(rows: Any) -> dict[str, Any]:
-    """Return a data frame, an Arrow table, a mapping of columns or a file as an Arrow stream."""
+    """Return a data frame, an Arrow table, a mapping of columns or a file (CSV or Parquet) as JSON that holds
+    an Arrow stream."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 

@@ -1,6 +1,6 @@
 """Functions that turn options, given as texts or numbers, into sessions and budgets, and results into JSON.
 
-The command line and the server both use it, so that they agree. Nothing here prints, or parses a command
+The command line and the server both use them, so that they agree. Nothing here prints, or parses a command
 line.
 """
 
@@ -26,12 +26,13 @@ def beside(data: str, suffix: str) -> Path:
     """Return the default path of the schema or the ledger of `data`: the data file's name with `suffix`
     added.
 
-    For "database.duckdb::table" the table's name comes between. For a folder, or a pattern of files in one
-    ("visits/*.parquet"), the folder's path replaces the file's; where wildcards begin earlier, the text
-    before the first one does (`tables.stand_in`).
+    For "database.duckdb::table" the table's name comes between the file's name and `suffix`. For a folder, or
+    a pattern of files in one ("visits/*.parquet"), the folder's path stands in for the file's; where
+    wildcards begin in the current folder or in a folder's name, the text before the first wildcard does
+    (`tables.stand_in`).
     """
     path, _, table = data.partition("::")
-    # a database on a server: a file in the current folder, named after the table
+    # data in a database on a server: the path is in the current folder, named after the table
     if tables.is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
     if tables.is_several(path):
@@ -72,8 +73,8 @@ def _require_data(data: str) -> None:
     or the ledger is missing, as these are the likely reasons."""
     if data.lstrip().lower().startswith("select "):
         raise InvalidInput("the file comes first, then the question. Nothing was opened or charged.")
-    plain = not tables.is_address(data) and "::" not in data and not set(data) & set("*?[")
-    if plain and not Path(data).exists():
+    is_plain_path = not tables.is_address(data) and "::" not in data and not set(data) & set("*?[")
+    if is_plain_path and not Path(data).exists():
         raise InvalidInput(f"there is no file {data!r}. Nothing was opened or charged.")
 
 
@@ -97,10 +98,10 @@ def open_session(
     command = f"discreet init {shlex.quote(data)}" + (
         "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     )
-    for needed, make in ((schema_path, command), (ledger_path, f"{command} --epsilon 1")):
-        if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
+    for path, maker in ((schema_path, command), (ledger_path, f"{command} --epsilon 1")):
+        if not path.exists() and not str(path).startswith(("postgresql:", "postgres:")):
             _require_data(data)
-            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
+            raise InvalidInput(f"there is no file {str(path)!r}. Make it with: {maker}")
     steward_session = sessions.open(
         data_of(data), schema=schema_path, ledger=ledger_path, seconds=seconds, engine=engine
     )
@@ -209,11 +210,13 @@ def fit_json(
 ) -> dict[str, Any]:
     """Return as JSON how well a table fits its schema: coarse but exact facts, for the steward only.
 
-    `columns` has, for each column, the shares of cells that are missing, unreadable and outside; `people` and
-    `groups` say how many people are over the limits on rows and groups, `not_utf8` how many lines are not
-    UTF-8, and `noted` whether the ledger records the look.
+    `columns` has, for each column, the shares of cells that are missing, unreadable and outside what the
+    schema declares; `people` and `groups` say how many people are over the limits on rows and groups,
+    `not_utf8` how many lines are not UTF-8, and `noted` whether the ledger records that the steward looked at
+    the data.
+    "private" is false: the facts are not protected by noise.
     """
-    shares = {name: dict(kinds) for name, kinds in columns.items()}
+    shares = {name: dict(column_shares) for name, column_shares in columns.items()}
     facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
     return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
 

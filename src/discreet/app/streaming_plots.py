@@ -59,8 +59,8 @@ def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound
     rounds = list(range(1, len(bound) + 1))
     colors = [GRAY, ACCENT, "#3c8d53", "#e08e45"]
     lines = []
-    drawn = [*zip(series.items(), colors, strict=False), (("bound", bound), "#c0392b")]
-    for (label, values), color in drawn:
+    curves = [*zip(series.items(), colors, strict=False), (("bound", bound), "#c0392b")]
+    for (label, values), color in curves:
         axes.plot(rounds, values, color=color, linewidth=1.6, linestyle="--" if values is bound else "-")
         lines.append((label, color, rounds, list(values)))
     axes.set_yscale("symlog", linthresh=1)

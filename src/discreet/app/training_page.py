@@ -1,7 +1,7 @@
 """The results page of a training run: one HTML file that needs no network.
 
-It shows public facts only: the settings, epsilon over steps, and, where a public data set was given, the loss of
-the released models on that set.
+It shows public facts only: the settings, epsilon against steps, and, where a public data set was given, the
+loss of the released models on that set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } sv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCurve:
-    """Describes one curve: `points` are (step, value); numbers are written with `digits` significant digits."""
+    """Describes one curve: `points` are (step, value); values are written with `digits` significant digits."""
 
     title: str
     note: str
@@ -56,18 +56,19 @@ class Page:
         rows = "\n".join(
             f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts
         )
-        drawn = "\n".join(_draw(curve) for curve in self.curves if len(curve.points) > 1)
+        curves = "\n".join(_draw(curve) for curve in self.curves if len(curve.points) > 1)
         return (
             f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" '
             f'content="width=device-width, initial-scale=1">\n'
-            f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n<h1>{_text(self.title)}</h1>\n<p>{_text(self.summary)}</p>\n"
-            f"<table>\n{rows}\n</table>\n{drawn}\n</html>\n"
+            f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n"
+            f"<h1>{_text(self.title)}</h1>\n<p>{_text(self.summary)}</p>\n"
+            f"<table>\n{rows}\n</table>\n{curves}\n</html>\n"
         )
 
 
 def _draw(curve: TrainingCurve) -> str:
-    """Return the HTML of one curve. Values that are infinite, NaN or above 1e300, where the axis would overflow, are
-    not drawn; a sentence names the first such step."""
+    """Return the HTML of one curve. Values that are infinite, NaN or of size 1e300 or more, where the axis
+    would overflow, are not drawn; a sentence names the first such step."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note
     if len(finite) < len(curve.points):
@@ -80,12 +81,12 @@ def _draw(curve: TrainingCurve) -> str:
 def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
     """Return the picture of finite points as SVG, with a grid of five values and five steps."""
     xs, ys = zip(*points, strict=True)
-    right, top = max(xs), _nice(max(ys))
+    last_step, top = max(xs), _round_up(max(ys))
     bottom = min(0.0, min(ys))
 
     def position(x: float, y: float) -> Point:
         """Return where a point is in the picture, in SVG units from its left and from its top."""
-        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / (right or 1)
+        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / (last_step or 1)
         down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (y - bottom) / ((top - bottom) or 1))
         return round(across, 1), round(down, 1)
 
@@ -96,8 +97,8 @@ def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{value:.{curve.digits}g}</text>')
     for i in range(5):
-        x, _ = position(right * i / 4, bottom)
-        parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{right * i / 4:,.0f}</text>')
+        x, _ = position(last_step * i / 4, bottom)
+        parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{last_step * i / 4:,.0f}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 2}">steps</text>')
     line = " ".join(f"{x},{y}" for x, y in (position(*point) for point in points))
     end_x, end_y = position(xs[-1], ys[-1])
@@ -115,12 +116,12 @@ def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
     )
 
 
-def _nice(value: float) -> float:
+def _round_up(value: float) -> float:
     """Return the least round number that is not below `value`: where the axis ends."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    # Below a subnormal number the power of ten may underflow to zero; then the axis ends at the number itself.
+    # For a subnormal value the power of ten may underflow to zero; then the axis ends at the value itself.
     ends = (step * power for step in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10))
     return next((end for end in ends if end >= value), value)
 

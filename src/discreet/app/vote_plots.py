@@ -40,7 +40,8 @@ def epsilon_of_queries(
     (epsilon, delta) of the published paper.
 
     The epsilon of the sparse vector technique is the least at which its threshold is at most the distance of
-    these votes from another winner; it hardly grows with the number of questions.
+    these votes from another winner (how many votes can change while the winner stays). It hardly grows with
+    the number of questions.
     """
     sizes = tuple(queries)
     variance = sigma * sigma
@@ -54,9 +55,10 @@ def epsilon_of_queries(
         )
         for n in sizes
     ]
-    # how many teachers may change their vote before the winner changes
+    # the largest number of teachers that may change their vote without changing the winner
     distance = agreeing - teachers // 2 - 1
     sparse = [_sparse_epsilon(distance, n, failures, delta) for n in sizes]
+    # ten classes, and all other teachers agree on one of them
     votes = (agreeing, teachers - agreeing, *[0] * 8)
     dependent = [
         pate.vote_cost([votes] * n, float(sigma)).epsilon_for_steward(delta, classic=True) for n in sizes
@@ -83,7 +85,8 @@ def _sparse_epsilon(distance: int, queries: int, failures: int, delta: float) ->
 
 
 def draw(path: Path, lines: Sequence[VoteCurve] | None = None) -> Path:
-    """Draw the lines, by default those of `epsilon_of_queries()`, into a PNG file and return its path."""
+    """Draw the lines, by default those of `epsilon_of_queries()`, into a PNG file and return its path. The
+    label of the y axis says delta 1e-5, the default of `epsilon_of_queries`."""
     from .plots import one_picture, style_axes
 
     curves = epsilon_of_queries() if lines is None else lines

@@ -1,4 +1,7 @@
-"""`discreet serve`: serves datasets over HTTP and in the browser."""
+"""`discreet serve`: serves datasets over HTTP and in the browser.
+
+A steward administers the datasets and the people of a server; analysts may only ask questions.
+"""
 
 from __future__ import annotations
 
@@ -85,18 +88,19 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
 
 
 def _web() -> Any:
-    """Import the server; an error names the extra where it is not installed."""
+    """Import the modules of the server; if packages are missing, the error names the extra to install."""
     try:
         import uvicorn  # noqa: F401
 
-        from ..web import server, settings, store
+        from ..web import server, settings
     except ImportError:
         raise MissingExtra.of("server", "a server needs FastAPI and uvicorn") from None
-    return SimpleNamespace(build=server.build, Settings=settings.Settings, store=store)
+    return SimpleNamespace(build=server.build, Settings=settings.Settings)
 
 
 def _demo(options: dict[str, Any]) -> Any:
     """Make the demonstration in a temporary folder, print its tokens, and return the server's settings."""
+    # called for its error where packages are missing, before anything is made
     _web()
     from ...tables.spill import PrivateFolder
     from ..web.demo import TABLE, demo_settings
@@ -125,6 +129,8 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
     """Serve until the process is stopped; exit code 2 where it could not start."""
     import uvicorn
 
+    # The application writes an access log of its own. Headers of a proxy are not read, since any client can
+    # send them. The time limits are in seconds; they, and 64 KiB for a request's header, are chosen by hand.
     config = uvicorn.Config(
         _web().build(settings),
         host=settings.host,
@@ -167,6 +173,6 @@ def _first_steward(settings: Any, name: str) -> None:
         store.add_person(name, Role.STEWARD)
         token, _ = store.issue_token(name, settings.token_days)
         typer.echo(
-            f"the first steward is {name!r}. Log in with this token, which is shown this once:\n{token}"
+            f"the first steward is {name!r}. Log in with this token, which is shown only once:\n{token}"
         )
     store.close()

@@ -143,7 +143,8 @@ def learn(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Start an online learner, and charge its whole epsilon: feed gives it a round, show its decisions."""
+    """Start an online learner, and charge its whole epsilon. `feed` gives it a round; `show` prints its
+    decisions."""
     from ...session.streams import OnlineStream, online_learner
 
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
@@ -190,7 +191,7 @@ def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
 
     if learner == "experts" or (learner == "auto" and loss == "linear"):
         return None
-    # Only the dimension of this loss is read, for which any target will do.
+    # Only the dimension of this loss is read, and it does not depend on the target.
     return Ball(_loss(loss, features, "" if loss in ("squared", "logistic") else None).dimension, radius)
 
 
@@ -244,7 +245,8 @@ def show(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Show what a stream has published so far, with its error. Free."""
+    """Show what a stream has published so far, with its error (for a learner, that of its noisy sum of
+    gradients). Free."""
     from ...session.streams import find_stream
 
     session = open_session(data, schema=schema, ledger=ledger)
@@ -256,7 +258,7 @@ def show(
         return
     print(f"stream {running.number}: {len(history)} ticks so far")
     for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
-        print(f"{t:>8}  {_format_value(value)}  ± {error:,.4g}")
+        print(f"{t:>8}  {_format_value(value)}  {_format_error(running, error)}")
 
 
 @stream.command()
@@ -288,12 +290,12 @@ def _print_tick(running: Any, as_json: bool) -> None:
             )
         )
         return
-    print(f"tick {running.steps}: {_format_value(value)} ± {error:,.4g}")
+    print(f"tick {running.steps}: {_format_value(value)} {_format_error(running, error)}")
 
 
 def _to_json(value: Any) -> Any:
-    """Return a release, or a list of these, as JSON: a number, a vector, or a mapping from group to
-    number."""
+    """Return a release, or a list of releases, as `json.dumps` takes it. A release is a number, a vector, or
+    a mapping from group to number."""
     if isinstance(value, list):
         return [_to_json(v) for v in value]
     if isinstance(value, dict):
@@ -308,3 +310,13 @@ def _format_value(value: Any) -> str:
     if hasattr(value, "tolist"):
         return "(" + ", ".join(f"{v:.4g}" for v in value.tolist()) + ")"
     return f"{value:,.1f}"
+
+
+def _format_error(running: Any, error: float) -> str:
+    """Return the error of a release as text. That of a learner is not the error of its decision, but that of
+    one entry of the noisy sum of gradients, divided by the declared batch (`OnlineLearner.error`)."""
+    from ...session.streams import OnlineStream
+
+    if isinstance(running, OnlineStream):
+        return f"(sum of gradients ± {error:,.4g})"
+    return f"± {error:,.4g}"

@@ -25,7 +25,7 @@ METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes 
 COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
 BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120; CHILD.COLUMN=20. Can be repeated.")
 PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
-WHERE = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
+CONSTRAINT = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
 CHILD = typer.Option(
     None, "--child", help="A second private table, copied with the first: --out is a folder."
 )
@@ -44,7 +44,7 @@ def synth(
     column: list[str] = COLUMN,
     bins: list[str] = BINS,
     rows_per_unit: int = PER_UNIT,
-    constraint: list[str] = WHERE,
+    constraint: list[str] = CONSTRAINT,
     child: str = CHILD,
     seed: int = SEED,
     checkpoint: Path = CHECKPOINT,
@@ -68,13 +68,14 @@ def synth(
         method=method,
         columns=column or None,
         bins=edges,
+        # a `ChildTable` holds its own limit; a plain name, or no child, leaves it to the session
         rows_per_unit=rows_per_unit if child_table is child else None,
         constraints=constraint,
         child=child_table,
         seed=seed,
         checkpoint=checkpoint,
         resume=resume,
-        progress=_show if checkpoint is not None and sys.stderr.isatty() else None,
+        progress=_show_progress if checkpoint is not None and sys.stderr.isatty() else None,
     )
     if out.suffix == ".csv":
         copy.to_csv(out, overwrite=force)
@@ -92,9 +93,10 @@ def synth(
 
 
 def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
-    """Return the second table with its own bins; only its name where `rows` or such bins are not given.
+    """Return the second table with its bins; only its name if `rows`, or bins for it, are not given.
 
-    Its bins are named with the table, such as "visits.cost"; they are moved out of `bins`, which is changed.
+    The keys of its bins begin with its name, such as "visits.cost". If a table is returned, these bins are
+    removed from `bins`.
     """
     child_bins = {
         text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")
@@ -134,7 +136,7 @@ def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
         outputs.check(out.with_suffix(".card.json"), force=force, data=[data])
 
 
-def _show(facts: Any) -> None:
+def _show_progress(facts: Any) -> None:
     """Print the progress of a run on one line of the terminal."""
     print(f"\rstep {facts['step']} of at most {facts['steps']}", end="", file=sys.stderr, flush=True)
 

@@ -28,9 +28,9 @@ from .train_tabular import card_path, tabular_estimator, train_tabular
 if TYPE_CHECKING:
     from ...learning import Trainer
 
-# Number of points of the curves. At each the model is evaluated on the public set, which takes time. 20 was
-# chosen without a measurement.
-_MARKS = 20
+# Number of points of the curves; chosen by hand, not tuned. At each of them the model is evaluated on the
+# public set, which takes time.
+_POINTS = 20
 
 
 def train(
@@ -63,6 +63,7 @@ def train(
     every step is paid for once."""
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
+        # the numbers are the defaults of the options in `train_options`
         options.refuse_sgd_options(
             hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume, batch=batch,
             epochs=epochs != 20, clip=clip != 1, learning_rate=rate != 0.5, every=every != 100,
@@ -99,6 +100,7 @@ def _report(
     if page is not None:
         outputs.write(page, _page(facts, log).html(), force=force)
     if as_json:
+        # JSON has no infinity and no NaN: these are written as texts
         scores = {name: value if math.isfinite(value) else str(value) for name, value in log.scores.items()}
         print(json.dumps({**facts, "public_set": scores or None}))
         return
@@ -106,7 +108,7 @@ def _report(
 
 
 def _momentum(rate: float) -> Any:
-    """Return the optimizer with this learning rate."""
+    """Return stochastic gradient descent with momentum, at this learning rate."""
     from ...learning import SGD
 
     return SGD(lr=rate, momentum=0.9)
@@ -115,7 +117,8 @@ def _momentum(rate: float) -> Any:
 def _trainer(
     session: sessions.Session, estimator: Any, target: str, features: list[str] | None, n: int | None
 ) -> Any:
-    """Return the `learning.Trainer` with its price; refused where the number of people is not declared."""
+    """Return the `learning.Trainer`, which knows its price; refuse if the number of people is not
+    declared."""
     if n is None and session.public.size is None:
         raise PrivateFact(
             "the number of people is private and never read off the data: declare it, --n 1000 or "
@@ -167,15 +170,15 @@ class _TrainingLog:
     scores: dict[str, float] = field(default_factory=dict)
 
     @property
-    def marks(self) -> list[int]:
+    def steps_shown(self) -> list[int]:
         """Return the steps at which the curves have points."""
         steps = self.trainer.length
-        return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
+        return sorted({max(1, steps * i // _POINTS) for i in range(1, _POINTS + 1)})
 
     def price_curve(self) -> list[Point]:
         """Return the points (step, epsilon after it); the first step is among them, as it costs a large part
         already."""
-        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
+        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.steps_shown}))]
 
     def epsilon(self, step: int) -> float:
         """Return the epsilon after so many steps, computed once; printed rounded up."""
@@ -197,8 +200,8 @@ class _TrainingLog:
 @contextmanager
 def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
     """Show a progress bar on standard error, with epsilon so far. Yields the function that is called after
-    every step, which also evaluates the model at the steps of `log.marks`."""
-    marks = set(log.marks)
+    every step, which also evaluates the model at the steps of `log.steps_shown`."""
+    steps_shown = set(log.steps_shown)
     columns = (
         TextColumn("step {task.completed} of {task.total}"),
         BarColumn(),
@@ -210,7 +213,7 @@ def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
         task = bar.add_task("", total=log.trainer.length)
 
         def show(progress: Any) -> None:
-            if progress.step in marks:
+            if progress.step in steps_shown:
                 log.record(progress)
                 bar.update(task, description=f"epsilon {log.epsilon(progress.step):.3g} so far")
             bar.update(task, completed=progress.step)
@@ -269,7 +272,7 @@ def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str
 
 
 # why "used" may grow by more than the model's epsilon
-_WHY = (
+_WHY_MORE_IS_USED = (
     "all so far, priced for questions that may depend on earlier answers: that is more than the model "
     "costs by itself"
 )
@@ -284,7 +287,7 @@ def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:
         ("parameters", f"{facts['parameters']:,}"),
         ("steps, expected batch", f"{facts['steps']:,}, {facts['batch']:g}"),
         ("noise over clip, clip", f"{facts['noise_multiplier']:.4g}, {facts['clip']:g}"),
-        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY})"),
+        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY_MORE_IS_USED})"),
     ]
     rows += [(f"{name}, public set", f"{value:.4g}") for name, value in log.scores.items()]
     price_curve = TrainingCurve(
@@ -323,6 +326,6 @@ def _print_summary(facts: dict[str, Any], page: Path | None) -> None:
     for name, value in (facts["public_set"] or {}).items():
         print(f"{name} on the public set: {value:.4g}")
     print_note(
-        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY})"
+        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY_MORE_IS_USED})"
         + ("" if page is None else f"; page saved as {page}")
     )

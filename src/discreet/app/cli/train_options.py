@@ -18,8 +18,8 @@ DELTA = typer.Option(None, "--delta", help="The delta of the model. By default t
 METHOD = typer.Option(
     "sgd",
     "--method",
-    help="sgd (DP-SGD), a linear model without torch: auto, objective, output, gradient, moments; or "
-    "naive_bayes, tree, boosting.",
+    help="sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
+    "naive_bayes, tree or boosting.",
 )
 FEATURES = typer.Option(
     None, "--features", help="Columns to predict from, separated by commas. By default all that can be used."
@@ -54,12 +54,13 @@ RESUME = typer.Option(False, "--resume", help="Go on from --checkpoint, with the
 
 
 def names_of(features: str | None) -> list[str] | None:
-    """Return the columns that an option names, separated by commas; None where it is not given."""
+    """Return the columns that the option --features names, separated by commas; None if it is not given."""
     return None if features is None else [name.strip() for name in features.split(",")]
 
 
 def refuse_sgd_options(**options: Any) -> None:
-    """Refuse options that only DP-SGD has; a value that is true means that the option was given."""
+    """Refuse options that only DP-SGD has. The keywords are the options' names; a value that is true means
+    that the option was given."""
     present = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if present:
         raise InvalidInput(

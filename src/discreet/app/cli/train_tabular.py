@@ -1,5 +1,9 @@
 """`discreet train --method`: models of tables that need no torch, each fitted in one step. A model is saved
-as JSON, with its card (a description in Markdown) beside it."""
+as JSON, with its card (a description in Markdown) beside it.
+
+The methods of linear models are objective perturbation ("objective"), output perturbation ("output"), noisy
+gradient descent ("gradient") and ridge regression from noisy second moments ("moments").
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from ..._public import Boolean, Categories
 from ..._round import UpperAmount
 from .query import print_note
 
-# --method: the estimator in `learning`, for a target with classes; below, for a number
-LEARNERS = {
+# the classes in `learning` by --method: for a target with classes, and for a number
+CLASSIFIERS = {
     "naive_bayes": "GaussianNB",
     "tree": "DecisionTreeClassifier",
     "boosting": "ExplainableBoostingClassifier",
 }
 REGRESSORS = {"tree": "DecisionTreeRegressor", "boosting": "ExplainableBoostingRegressor"}
-METHODS = ("auto", "objective", "output", "gradient", "moments", *LEARNERS)
+METHODS = ("auto", "objective", "output", "gradient", "moments", *CLASSIFIERS)
 
 
 def card_path(path: Path) -> Path:
@@ -82,17 +86,17 @@ def tabular_estimator(
             "--method moments is a ridge regression, and the target has classes. Nothing was charged "
             "or trained. Take --method auto."
         )
-    if method in LEARNERS:
+    if method in CLASSIFIERS:
         if not is_classification and method not in REGRESSORS:
             raise InvalidInput(
                 f"--method {method} needs a target with classes, and {target!r} is a number. Nothing was "
                 f"charged or trained. Take --method auto, tree or boosting."
             )
-        name = LEARNERS[method] if is_classification else REGRESSORS[method]
+        name = CLASSIFIERS[method] if is_classification else REGRESSORS[method]
         return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
     # For a numeric target the default is ridge regression from second moments: one release of the moments
-    # serves every penalty.
+    # serves every penalty. It needs no n.
     if not is_classification and method in ("auto", "moments"):
         return Ridge(epsilon=epsilon, delta=delta)
-    kind = LogisticRegression if is_classification else HuberRegressor
-    return kind(epsilon=epsilon, delta=delta, method=method, n=n)
+    estimator_class = LogisticRegression if is_classification else HuberRegressor
+    return estimator_class(epsilon=epsilon, delta=delta, method=method, n=n)

@@ -1,4 +1,4 @@
-"""`discreet version`."""
+"""`discreet version`: prints the version of the package."""
 
 from __future__ import annotations
 

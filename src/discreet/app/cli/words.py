@@ -12,16 +12,16 @@ import re
 
 # keyword arguments that are options of the command line too
 _OPTIONS = (
-    "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|checkpoint|every|features|total|by|where|target|"
-    "batch|epochs|clip|n"
+    "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|checkpoint|every|"
+    "features|total|by|where|target|batch|epochs|clip|n"
 )
-# regular expression: replacement; applied in this order, before the options
+# (regular expression, replacement), applied in this order before `_OPTIONS`
 _RULES: tuple[tuple[str, str], ...] = (
     (r"unit=dp\.rows\(\)", 'unit = "row" in the schema file'),
     (r"unit='(\w+)'", r"[unit] column = '\1' in the schema file"),
     (r"(?:Public\()?size=\.\.\.\)?", "size = ... in the schema file"),
     (r"session\.curator\.change_policy\(\.\.\.\)", "discreet policy"),
-    (r"Period\((.*?), total=(?:Budget\([^)]*\)|'(\w+)')\)", r"--per COLUMN:EVERY --total"),
+    (r"Period\(.*?, total=(?:Budget\([^)]*\)|'\w+')\)", "--per COLUMN:EVERY --total"),
     (r"(?:dp\.)?Budget\(epsilon=([^,)]+), delta=([^,)]+)\)", r"--epsilon \1 --delta \2"),
     (r"(?:dp\.)?Budget\(epsilon=([^,)]+)\)", r"--epsilon \1"),
     # states the delta of a budget; it is not an option that the reader should give

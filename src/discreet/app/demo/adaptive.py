@@ -21,7 +21,7 @@ from .stage import Stage
 
 TITLE = "Many looks at one dataset, without being fooled by it"
 
-# The holdout experiment: people (and as many attributes), and how often it is run.
+# The holdout experiment: people (and as many attributes), the defaults of `science`, and how often it is run.
 N, RUNS = 10_000, 5
 # The leaderboards: hidden labels, and the numbers of submissions after which the attack is measured.
 ROWS, COUNTS = 1000, (10, 25, 50, 100, 150, 200, 250, 300)
@@ -66,27 +66,32 @@ def _holdouts(stage: Stage, plain: Outcome, reusable: Outcome) -> None:
 
 
 def _say_what_is_proved(stage: Stage, reusable: Outcome) -> None:
-    """Say what these settings cost, and which settings come with a proof of generalization."""
-    used = holdout_of(N, N)
-    epsilon_per_finding = acc.basic(acc.compose([used.event])).value / used.budget
+    """Say what the settings of the experiment cost, and what is proved of more careful ones, which
+    generalize."""
+    shown = holdout_of(N, N)
+    epsilon_per_finding = acc.basic(acc.compose([shown.event])).value / shown.budget
     size = 1_000_000
     public = Public(neighbors=REPLACE, size=size)
-    careful = Thresholdout.pure(public, epsilon=0.05, budget=20, threshold=0.01, questions=1000)
+    proved = Thresholdout.pure(public, epsilon=0.05, budget=20, threshold=0.01, questions=1000)
     stage.say(
         f"The reusable holdout (Thresholdout) returns the training value where the two values agree, and "
         f"a noisy holdout value where they do "
         f"not (a finding): {reusable.findings.mean():.0f} times in {N + len(reusable.sizes):,} questions "
-        f"here. Differences of up to {float(used.threshold):.1%} are not corrected: with few voting "
+        f"here. Differences of up to {float(shown.threshold):.1%} are not corrected: with few voting "
         f"attributes the reported accuracy may still be off by as much. Like the paper's, these settings "
         f"keep the analyst from overfitting and protect "
         f"nobody's privacy: each finding costs epsilon {epsilon_per_finding:.2g}. What is "
         f"[bold]proved[/] needs more people: with {size:,}, and epsilon 0.05 for 20 findings in "
-        f"1,000 questions, every answer is {careful.generalization()}.\n"
+        f"1,000 questions, every answer is {proved.generalization()}.\n"
     )
 
 
 def _boards(stage: Stage) -> dict[str, list[float]]:
-    """Attack five leaderboards, print the results, and return the attack's accuracies by COUNTS."""
+    """Attack five leaderboards, print the results, and return by leaderboard the attack's accuracies after
+    each of COUNTS submissions.
+
+    `step` is by how much a score must improve to be shown, `budget` how often a private board shows one.
+    """
     public = Public(schema=(("y", Categories([0, 1])),), neighbors=REPLACE, size=ROWS)
     truth = np.random.default_rng().integers(0, 2, ROWS)
     boards = {

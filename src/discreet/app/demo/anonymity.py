@@ -30,22 +30,22 @@ def run(stage: Stage) -> None:
     """Show homogeneity and background knowledge, two releases together, differencing and linkage; draw one
     picture of all four."""
     table = pa.Table.from_batches(rand_hie(year=1).batches(["person", *QUASI_IDENTIFIERS, "health"]))
-    blurred = {k: auditing.mondrian(table, QUASI_IDENTIFIERS, k) for k in SIZES}
-    classes = _classes(stage, blurred)
+    anonymous = {k: auditing.mondrian(table, QUASI_IDENTIFIERS, k) for k in SIZES}
+    classes = _classes(stage, anonymous)
     releases = _two_releases(stage, table)
     counts = _two_counts(stage, np.array(table["health"].to_pylist()[:PEOPLE], dtype=object))
     films = _films(stage)
     _picture(stage, classes, releases, counts, films)
 
 
-def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, float]]:
+def _classes(stage: Stage, anonymous: dict[int, Any]) -> list[tuple[int, float, float]]:
     """Return for each k the share of people whose health follows from their class (the people with the same
     quasi-identifiers) alone, and the share for an attacker who knows that they are not in excellent health.
 
-    `blurred` has the k-anonymous tables by k.
+    `anonymous` has the k-anonymous tables by k, which the algorithm Mondrian made.
     """
     lines = []
-    for k, table in blurred.items():
+    for k, table in anonymous.items():
         alone = auditing.homogeneity(table, QUASI_IDENTIFIERS, "health").share
         with_knowledge = auditing.background_knowledge(
             table, QUASI_IDENTIFIERS, "health", ruled_out=["excellent"]
@@ -57,7 +57,7 @@ def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, fl
         "follow, because everybody in their class has the same? And for how many does it follow for a "
         "neighbor who knows that they are not in excellent health?\n"
     )
-    rows = [[f"k = {k}", f"{alone:.1%}", f"{known:.1%}"] for k, alone, known in lines]
+    rows = [[f"k = {k}", f"{alone:.1%}", f"{informed:.1%}"] for k, alone, informed in lines]
     stage.table(["", "class alone", "with what the neighbor knows"], rows)
     stage.say("")
     return lines
@@ -66,20 +66,18 @@ def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, fl
 def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
     """Publish two 5-anonymous tables about the same people, with different quasi-identifiers, and return the
     shares of people whose health follows from the first, the second, and both."""
-    first, second = (
-        auditing.mondrian(table, QUASI_IDENTIFIERS[:2], 5),
-        auditing.mondrian(table, QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1], 5),
-    )
+    first_columns, second_columns = ("age", "sex"), ("site", "education", "age")
+    first, second = (auditing.mondrian(table, columns, 5) for columns in (first_columns, second_columns))
     alone = [
-        auditing.homogeneity(first, QUASI_IDENTIFIERS[:2], "health").share,
-        auditing.homogeneity(second, QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1], "health").share,
+        auditing.homogeneity(first, first_columns, "health").share,
+        auditing.homogeneity(second, second_columns, "health").share,
     ]
     both = auditing.intersection(
         first,
         second,
         person="person",
-        first_class=QUASI_IDENTIFIERS[:2],
-        second_class=QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1],
+        first_class=first_columns,
+        second_class=second_columns,
         sensitive="health",
     )
     shares = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]

@@ -40,15 +40,15 @@ def run(stage: Stage) -> None:
 
 def _uniqueness(stage: Stage, table: pa.Table) -> None:
     """Say how many people are unique without their names, and what 5-anonymity still gives away."""
-    before = auditing.risk(table, QUASI_IDENTIFIERS)
-    after = auditing.mondrian(table, QUASI_IDENTIFIERS, 5)
-    same = auditing.homogeneity(after, QUASI_IDENTIFIERS, "health")
+    risk = auditing.risk(table, QUASI_IDENTIFIERS)
+    anonymous = auditing.mondrian(table, QUASI_IDENTIFIERS, 5)
+    homogeneous = auditing.homogeneity(anonymous, QUASI_IDENTIFIERS, "health")
     stage.say(
-        f"No names are in the table. But of {before.rows:,} people, {before.unique:.0%} are the only "
+        f"No names are in the table. But of {risk.rows:,} people, {risk.unique:.0%} are the only "
         f"ones of their exact age, sex, site and "
         f"schooling: whoever knows these of a neighbor finds the row, and reads how ill they are. "
-        f"Generalized until everybody shares theirs with at least four "
-        f"others ([bold]5-anonymity[/]), the classes still give away the health of {same.found:,} people, "
+        f"Generalized until everybody shares theirs with at least four others ([bold]5-anonymity[/]), "
+        f"the classes still give away the health of {homogeneous.found:,} people, "
         f"because everybody in their class has the same.\n"
     )
 

@@ -55,18 +55,20 @@ def climb(
     """Attack a board with the hidden labels `truth` (0-1, by row number): return the accuracy of the vote on
     them after each number of submissions in `at` (by default after the last).
 
-    A plain board shows every score; any other shows one where the submission improved, until it halts. The
-    randomness is seeded: this is a simulation, and `truth` is no secret.
+    A plain board shows every score. Any other board shows the best score so far, which is that of the
+    submission only if it improved; after it has halted it shows none. The randomness is seeded: this is a
+    simulation, and `truth` is no secret.
     """
     _require.integer(submissions=submissions, at_least=1)
     _require.integer(seed=seed, at_least=0)
     if not isinstance(board, Interactive):
         raise _require.fail("board", type(board).__name__, "a leaderboard")
-    named: Any = board
-    source = Memory({named.id: np.arange(len(truth)), named.target: truth}, board.public)
+    # `Interactive` does not declare the columns that every board has
+    columns: Any = board
+    source = Memory({columns.id: np.arange(len(truth)), columns.target: truth}, board.public)
     entropy = SeededEntropy(seed)
     state = board.start(source, entropy=entropy)
-    plain = isinstance(board, PlainBoard)
+    shows_all = isinstance(board, PlainBoard)
 
     def submit(labels: Labels) -> float | None:
         nonlocal state
@@ -76,10 +78,10 @@ def climb(
             )
         except Halted:
             return None
-        return float(standing.value.score) if plain or standing.value.improved else None
+        return float(standing.value.score) if shows_all or standing.value.improved else None
 
-    wanted, scores = set(at or (submissions,)), []
+    measured_after, accuracies = set(at or (submissions,)), []
     for count, labels in enumerate(_votes(submit, len(truth), submissions, seed), 1):
-        if count in wanted:
-            scores.append(float((labels == truth).mean()))
-    return scores
+        if count in measured_after:
+            accuracies.append(float((labels == truth).mean()))
+    return accuracies

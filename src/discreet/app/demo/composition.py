@@ -38,12 +38,12 @@ def run(stage: Stage) -> None:
     training = acc.compare(TRAINING, delta=1e-5)
     stage.table(["60 epochs, noise 1.1, delta 1e-05", "epsilon", ""], _rows(training))
     gain = counts.as_dict()["basic"] / counts.best.epsilon if counts.best.epsilon else math.inf
-    # rounded down: it is a lower bound
-    least = math.floor(1e4 * acc.bounds(TRAINING, delta=1e-5)[0]) / 1e4
+    # `bounds` returns (lower, upper); the lower one is rounded down
+    lower_bound = math.floor(1e4 * acc.bounds(TRAINING, delta=1e-5)[0]) / 1e4
     stage.say(
         f"\nThe releases and the noise are the same; only the accounting differs, by a factor of "
         f"{gain:.1f} for the counts. A lower epsilon here is a tighter proof, not more noise: no accountant "
-        f"can prove less than {least:.4f} for this training.\n"
+        f"can prove less than {lower_bound:.4f} for this training.\n"
     )
     _show_unplanned(stage)
     _picture(stage)
@@ -76,15 +76,16 @@ def _bar(value: float | None, largest: float | None, width: int = 28) -> str:
 def _show_unplanned(stage: Stage) -> None:
     """Show how many releases a privacy filter admits, and that kinds of releases may be mixed."""
     budget = acc.Filter(epsilon=3, delta=1e-6)
-    small, pure_event = acc.Gaussian(noise_multiplier=20.0), acc.PureDP(epsilon=1)
-    fits = {name: budget.preview([], event).fits for name, event in (("small", small), ("one", pure_event))}
-    spent = budget.replay([pure_event, small.repeated(10)])
-    remaining = budget.preview(spent, small).fits
+    gaussian, pure = acc.Gaussian(noise_multiplier=20.0), acc.PureDP(epsilon=1)
+    # how many releases of one kind fit into the budget
+    fits = {name: budget.preview([], event).fits for name, event in (("gaussian", gaussian), ("pure", pure))}
+    spent = budget.replay([pure, gaussian.repeated(10)])
+    remaining = budget.preview(spent, gaussian).fits
     stage.say(
         f"These totals hold for a plan fixed in advance. An analyst who chooses the next question after "
-        f"seeing the last answer needs a "
-        f"[bold]privacy filter[/]. A budget of (3, 1e-06) admits {fits['one']} pure releases with epsilon 1, "
-        f"or {fits['small']} Gaussian "
+        f"seeing the last answer needs a [bold]privacy filter[/]. "
+        f"A budget of (3, 1e-06) admits {fits['pure']} pure releases with epsilon 1, "
+        f"or {fits['gaussian']} Gaussian "
         f"ones with noise 20, or a mix: after one of the first and ten of the second, {remaining} "
         f"more of the second."
     )

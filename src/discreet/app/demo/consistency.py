@@ -18,7 +18,7 @@ from .stage import ACCENT, INK, PALE, Bar, Stage
 TITLE = "Numbers that add up"
 
 SITES = (1, 2, 3, 4, 5, 6)
-# the epsilon of each of the four tables
+# the epsilon of each of the four tables; that it is the same for all is used below
 EPSILON = Fraction(1, 8)
 # the number of values of each attribute
 SIZES: dict[Any, int] = {"site": len(SITES), "health": len(HEALTH.values)}
@@ -112,7 +112,8 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
     """Return one released table with the variance of its noise, which is public."""
     mechanism = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
     values = np.asarray(mechanism(people, entropy=sampling.Entropy()).value, dtype=float)
-    # that of continuous Laplace noise, a little above that of the discrete noise: see `inference.width`
+    # the variance of continuous Laplace noise, a little above that of the discrete noise: see
+    # `inference.width`
     variance = 2 * float(noise.scale) ** 2
     return inference.Marginal(
         attributes=attributes, values=values.reshape([SIZES[a] for a in attributes]), variance=variance
@@ -124,6 +125,7 @@ def _round_cells(raw: list[inference.Marginal]) -> list[Any]:
     rounded to integers."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])
+    # all four tables have the variance of the first
     cells = inference.non_negative_measured(matrix, answers, raw[0].variance)
     table = inference.round_table(cells.reshape(len(SITES), -1))
     return [table, table.sum(axis=1), table.sum(axis=0), table.sum()]
@@ -138,7 +140,11 @@ def _totals(raw: Any, fitted: Any, rounded: Any) -> list[list[str]]:
 
 
 def _squares(tables: Any, truth: list[Any]) -> float:
-    """Return the sum of squared errors over all cells of all tables."""
+    """Return the sum of squared errors over all cells of all tables.
+
+    Least squares cannot increase it: as all tables have noise of the same variance, the fit is a projection
+    in this very norm.
+    """
     return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
 
 

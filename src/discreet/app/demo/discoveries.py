@@ -31,7 +31,9 @@ TITLE = "Discoveries that are not luck, on one budget"
 
 # The trial: columns, people, and the columns that the treatment moves.
 COLUMNS, PEOPLE, REAL = 30, 10_000, (4, 13, 22)
-# The stream of hypotheses: epsilons, runs at each, and the null distribution of every statistic.
+# The stream of hypotheses: epsilons, runs at each, and the null distribution of every statistic, the number
+# of
+# "yes" among 1000 people.
 EPSILONS, RUNS = (0.3, 0.4, 0.5, 0.7, 1.0), 10
 COIN = Binomial(trials=1000, chance=0.5)
 
@@ -106,7 +108,10 @@ def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
     stage.table(
         ["epsilon", "signals found", "false among findings"],
         [
-            [f"{epsilon:g}", *(f"{mean:.1%} ± {half:.1%}" for mean, half in (runs.power, runs.rate))]
+            [
+                f"{epsilon:g}",
+                *(f"{mean:.1%} ± {half_width:.1%}" for mean, half_width in (runs.power, runs.rate)),
+            ]
             for epsilon, runs in trials_by_epsilon.items()
         ],
     )
@@ -127,19 +132,20 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
             time="t",
             times=400,
             window=100,
+            # replaced below
             threshold=30,
             epsilon=epsilon,
             change=BernoulliChange(before=0.2, after=0.8),
         )
-        for wanted in (0.02, 0.05, 0.1, 0.2):
-            tuned = replace(watch, threshold=alarm_threshold(watch, false_alarm=wanted, runs=400))
+        for target in (0.02, 0.05, 0.1, 0.2):
+            tuned = replace(watch, threshold=alarm_threshold(watch, false_alarm=target, runs=400))
             false = float(np.isfinite(trials.alarms(tuned, change_at=None, runs=200, seed=2)).mean())
-            seen = trials.alarms(tuned, change_at=201, runs=100, seed=3)
+            alarm_days = trials.alarms(tuned, change_at=201, runs=100, seed=3)
             # The delay of the runs without a false alarm before the change; a run without any alarm has an
             # infinite delay.
-            delay = float(np.median(seen[seen >= 201])) - 201
+            delay = float(np.median(alarm_days[alarm_days >= 201])) - 201
             curves.setdefault(f"epsilon {epsilon:g}", []).append((false, delay))
-            if wanted == 0.05:
+            if target == 0.05:
                 rows.append([f"{epsilon:g}", f"{false:.1%}", f"{delay:.0f} days"])
     stage.say(
         "A rate that rises from 20% to 80% on day 201 of 400, one person per day; a private watch over "

@@ -27,21 +27,22 @@ from ...tables import Memory, Source
 Floats = NDArray[np.float64]
 # Draws the statistics of all hypotheses from a generator and a mask that is True where the null is false.
 Draw = Callable[[np.random.Generator, NDArray[np.bool_]], Any]
-# the positions of the signals (false nulls) among a hundred hypotheses: chosen, spread over the stream
+# the positions of the signals (false nulls) among a hundred hypotheses: chosen by hand, spread over the
+# stream
 SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)
 
 
 @dataclass(frozen=True, slots=True)
 class _SimulatedStatistic:
-    """Holds a number that the simulation drew, in place of a statistic of a table. One person moves it by at
-    most `moved`, and like a count only upwards (`monotone`)."""
+    """Holds a number that the simulation drew, in place of a statistic of a table. Adding one person raises
+    it by at most `linf`, and never lowers it (`monotone`), as with a count."""
 
     value: int
-    moved: int
+    linf: int
     monotone: bool = True
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        return Sensitivity(linf=self.moved)
+        return Sensitivity(linf=self.linf)
 
     def __call__(self, source: Source) -> Integers:
         return np.asarray(self.value)
@@ -86,12 +87,13 @@ def online(
     `null` is the null distribution of every statistic, `alternative` the side of the tests, and `draw` draws
     the statistics. After the mechanism halts nothing more is rejected.
     """
-    source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
-    truth = np.isin(np.arange(hypotheses), signals)
+    random, entropy = np.random.default_rng(seed), SeededEntropy(seed)
+    is_signal = np.isin(np.arange(hypotheses), signals)
+    # the table that the mechanism is given, and that the simulated statistics do not read
     empty = Memory({}, mechanism.public)
     false, detected = np.empty(runs), np.empty(runs)
     for run in range(runs):
-        values, rejected = draw(source, truth), np.zeros(hypotheses, dtype=np.bool_)
+        values, rejected = draw(random, is_signal), np.zeros(hypotheses, dtype=np.bool_)
         state = mechanism.start(empty, entropy=entropy)
         for index, value in enumerate(values):
             hypothesis = Hypothesis(
@@ -104,8 +106,8 @@ def online(
             except Halted:
                 break
             rejected[index] = answer.value.rejected
-        false[run] = (rejected & ~truth).sum() / max(1, rejected.sum())
-        detected[run] = (rejected & truth).sum() / max(1, truth.sum())
+        false[run] = (rejected & ~is_signal).sum() / max(1, rejected.sum())
+        detected[run] = (rejected & is_signal).sum() / max(1, is_signal.sum())
     return TrialShares(false, detected)
 
 
@@ -113,16 +115,18 @@ def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -
     """Return the time of the first alarm in each run, infinite where none is raised.
 
     There is one row at each time from 1 to `watch.times`; its distribution changes at the time `change_at`,
-    or never if that is None. The noise is simulated in floats, with the scales of the mechanism.
+    or never if that is None. The noise is simulated in floats, with the scales of the mechanism: `query` for
+    each score, `threshold` once per run.
     """
-    source, rounds = np.random.default_rng(seed), watch.rounds
+    random, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)
     alarm_times = np.full(runs, np.inf)
     for run in range(runs):
-        before, after = (watch.change.draw(source, watch.times, changed=c) for c in (False, True))
+        before, after = (watch.change.draw(random, watch.times, changed=c) for c in (False, True))
         best = best_scores(on_grid(watch.change, np.where(changed, after, before)), watch.window)
-        noise = source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
+        noise = random.laplace(0, float(rounds.query), len(best)) - random.laplace(0, float(rounds.threshold))
+        # scores are in units of 1 / GRID
         raised = np.flatnonzero(best + noise >= float(watch.threshold) * GRID)
         if len(raised):
             # the first score is that of the first full window, which ends at the time `window`

@@ -10,6 +10,10 @@ The n by d tables are not drawn, and the results still have exactly their distri
 class, which is 1 or -1) are independent normal numbers of variance 1, so the choice depends on column means
 alone, and given the means the votes of a block of attributes are one normal number per row, shifted to have
 the right mean.
+
+The reusable holdout (`adaptive.Thresholdout`) answers with the value on the training part, unless that
+differs from the value on the holdout by more than a threshold. Such a difference is a *finding*: the answer
+is then the noisy value on the holdout.
 """
 
 from __future__ import annotations
@@ -34,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 SIZES = (10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)
 # the number of attributes that correlate with the class if there is a signal, as in the paper
 SIGNAL = 20
-# attributes are clipped to +-REACH, beyond which a normal number is once in 10^15, and rounded to multiples
-# of STEP, for the price of the holdout
+# The holdout is priced for values clipped to +-REACH, beyond which a normal number is once in 10^15, and
+# rounded to multiples of STEP. The simulation rounds their sums, and does not clip.
 REACH, STEP = 8, Fraction(1, 1024)
 
 
@@ -44,7 +48,7 @@ class Outcome:
     """Holds accuracies by run (rows) and by k in `sizes` (columns): on the training part, as the holdout
     reports them, and on fresh people.
 
-    `findings` has for each run how often the reusable holdout reported a difference from the training part.
+    `findings` has the number of findings of the reusable holdout in each run.
     """
 
     sizes: tuple[int, ...]
@@ -75,7 +79,7 @@ def science(
 
     With `signal` the first 20 attributes correlate with the class. With `reusable` the holdout answers
     through `holdout_of`, otherwise exactly, as a plain holdout does. `paper` takes the threshold of the
-    authors' code. The randomness is seeded: this simulates, and protects nobody.
+    authors' code. The randomness is seeded: this is a simulation, and protects nobody.
     """
     _require.integer(n=n, d=d, runs=runs, at_least=1)
     _require.integer(seed=seed, at_least=0)
@@ -102,14 +106,14 @@ def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
     from overfitting, not to protect people.
     """
     # fractions near sqrt(n) and sqrt(4 ln d), because a mechanism's parameters are exact numbers
-    root = Fraction(round(float(n) ** 0.5 * 1000), 1000)
-    times = 4 if paper else Fraction(round(1000 * max(1.0, 4 * math.log(d)) ** 0.5), 1000)
+    sqrt_n = Fraction(round(float(n) ** 0.5 * 1000), 1000)
+    numerator = 4 if paper else Fraction(round(1000 * max(1.0, 4 * math.log(d)) ** 0.5), 1000)
     return Thresholdout(
         public=Public(neighbors=REPLACE, size=n),
-        threshold=times / root,
-        sigma=1
-        # the comparison has Laplace noise of scale 4 sigma, so of standard deviation 4 sqrt(2) sigma
-        / (root * Fraction(5657, 1000)),
+        threshold=numerator / sqrt_n,
+        # The comparison has Laplace noise of scale 4 sigma, so of standard deviation 4 sqrt(2) sigma: here
+        # 1 / sqrt(n).
+        sigma=1 / (sqrt_n * Fraction(5657, 1000)),
         budget=n,
         lower=-REACH,
         upper=REACH,
@@ -147,14 +151,14 @@ class _Nothing:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Holds sums in steps of `step` that come from no table; a person moves each by at most `moved`."""
+    """Holds sums, in units of `step`, that come from no table; a person changes each by at most `linf`."""
 
     values: Any
-    moved: int
+    linf: int
     step: Fraction = STEP
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        return Sensitivity(linf=self.moved, l0=len(self.values))
+        return Sensitivity(linf=self.linf, l0=len(self.values))
 
     def length(self, public: Public) -> int:
         return len(self.values)
@@ -170,6 +174,7 @@ class _Run:
         self.n, self.random = n, random
         self.bias = np.zeros(d)
         if signal:
+            # 6 / sqrt(n), as in the paper
             self.bias[:SIGNAL] = 6 / n**0.5
         self.training, self.holdout = (self.bias + random.standard_normal(d) / n**0.5 for _ in range(2))
 
@@ -177,8 +182,8 @@ class _Run:
         """Choose attributes and let them vote; return the accuracies on the training part, as the holdout
         reports them (exactly if `holdout` is None) and on fresh people, and the number of findings."""
         scorer = None if holdout is None else _SimulatedHoldout(holdout, entropy)
-        seen = self.holdout if scorer is None else scorer.means(self.n * self.holdout, self.training)
-        chosen = self._choose_attributes(seen, max(sizes))
+        reported = self.holdout if scorer is None else scorer.means(self.n * self.holdout, self.training)
+        chosen = self._choose_attributes(reported, max(sizes))
         signs = np.sign(self.training[chosen])
         training, exact = (
             self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.holdout)
@@ -187,14 +192,14 @@ class _Run:
         released = exact if scorer is None else scorer.means(self.n * exact, training)
         return training, released, fresh, 0 if scorer is None else scorer.state["positives"]
 
-    def _choose_attributes(self, seen: Floats, limit: int) -> Any:
+    def _choose_attributes(self, reported: Floats, limit: int) -> Any:
         """Return up to `limit` attributes whose means have the same sign on both parts and a size of at least
-        1 / sqrt(n), the largest on the training part first. `seen` are the holdout's means as it reports
+        1 / sqrt(n), the largest on the training part first. `reported` has the holdout's means as it reports
         them.
         """
         smallest = 1 / self.n**0.5
-        large = (np.abs(self.training) >= smallest) & (np.abs(seen) >= smallest)
-        chosen = np.flatnonzero(large & (self.training * seen > 0))
+        large = (np.abs(self.training) >= smallest) & (np.abs(reported) >= smallest)
+        chosen = np.flatnonzero(large & (self.training * reported > 0))
         return chosen[np.argsort(-np.abs(self.training[chosen]))][:limit]
 
     def _accuracies(self, sizes: tuple[int, ...], means: Floats, centered: bool = True) -> Floats:
@@ -202,13 +207,13 @@ class _Run:
 
         `means` has the mean of each attribute's vote: over the n people themselves if `centered`, so that the
         simulated votes must have exactly this mean, and in the population otherwise. Each block of attributes
-        adds its votes to those of the blocks before it.
+        adds its votes to those of the blocks before it; a block is empty if too few attributes were chosen.
         """
-        votes, before, accuracies = np.zeros(self.n), 0, []
+        votes, start, accuracies = np.zeros(self.n), 0, []
         for k in sizes:
-            block = means[before:k]
+            block = means[start:k]
             noise = self.random.standard_normal(self.n) * len(block) ** 0.5
             votes += (noise - noise.mean() if centered else noise) + block.sum()
             accuracies.append(float((votes > 0).mean()))
-            before = k
+            start = k
         return np.array(accuracies)

@@ -67,7 +67,8 @@ def run(stage: Stage) -> None:
 
 
 def _crash(stage: Stage, data: Digits) -> None:
-    """Run a training through a ledger, stop it in the middle of a segment, and resume it."""
+    """Run a training through a ledger, stop it within a segment (the steps between two checkpoints), and
+    resume it."""
     stage.say(
         "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at "
         "its start, and each segment of steps is entered in "
@@ -82,14 +83,14 @@ def _crash(stage: Stage, data: Digits) -> None:
             raise KeyboardInterrupt
 
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "run.ckpt"
+        checkpoint = Path(folder) / "run.ckpt"
         people = sessions.open(
             data.examples, budget=Budget(epsilon=100, delta=DELTA), ledger=Path(folder) / "ledger"
         )
         with suppress(KeyboardInterrupt):
-            people.train(trainer, checkpoint=file, every=every, progress=stop)
+            people.train(trainer, checkpoint=checkpoint, every=every, progress=stop)
         spent = people.spent
-        model = people.resume(trainer, file).value
+        model = people.resume(trainer, checkpoint).value
         rows = [
             [str(entry.seq), _entry_words(entry)] for entry in people.ledger.entries() if entry.kind != "open"
         ]

@@ -36,23 +36,22 @@ def run(stage: Stage) -> None:
     private = auditing.train_shadows(
         lambda members: _private(x, y, members), PEOPLE, models=PRIVATE_MODELS, seed=2
     )
-    inside = shadows.included
+    # [models, examples]: the margin of each example, and whether the model was trained on it
+    margins, is_member = shadows.scores[:, :, 0], shadows.included
     curves = {
-        "one threshold on the loss": auditing.Roc.of(
-            shadows.scores[:, :, 0][inside], shadows.scores[:, :, 0][~inside]
-        ),
+        "one threshold on the loss": auditing.Roc.of(margins[is_member], margins[~is_member]),
         "LiRA": auditing.lira_roc(shadows, fixed_variance=True),
         f"LiRA, trained with epsilon {EPSILON:g}": auditing.lira_roc(private, fixed_variance=True),
     }
     _membership(stage, curves)
     _attribute(stage, x, y)
-    person, drawn = _inversion(x, y)
+    person, inverted = _inversion(x, y)
     stage.say(
         f"And where a class has a single person in it, the picture that the model finds most typical of that "
         f"class can be computed ([bold]inversion[/], Fredrikson et al. 2015): its correlation with the "
-        f"person's own picture is {np.corrcoef(person, drawn)[0, 1]:.2f}.\n"
+        f"person's own picture is {np.corrcoef(person, inverted)[0, 1]:.2f}.\n"
     )
-    _picture(stage, curves, person, drawn)
+    _picture(stage, curves, person, inverted)
 
 
 def _digits() -> tuple[Any, Any]:
@@ -83,7 +82,8 @@ def _network(x: Any, y: Any) -> Any:
 
 
 def _logs(model: Any, x: Any) -> Any:
-    """Return the log-probabilities of all classes, at least -50, also for classes it never saw."""
+    """Return the log-probabilities of all classes, at least -50; for a class without training data it is
+    -50."""
     logs = np.full((len(x), CLASSES), -50.0)
     logs[:, model.classes_] = np.maximum(model.predict_log_proba(x), -50.0)
     return logs
@@ -116,10 +116,8 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
     """Print how well each attack finds members, and the bound that differential privacy gives."""
     rows = []
     for name, roc in curves.items():
-        rate = roc.at(0.01)
-        rows.append(
-            [name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{rate.tpr[0]:.1%} to {rate.tpr[1]:.1%}"]
-        )
+        low, high = roc.at(0.01).tpr
+        rows.append([name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{low:.1%} to {high:.1%}"])
     stage.table(
         ["attack", "area under the curve", "members found at 1% false alarms", "its 95% limits*"],
         rows,
@@ -135,13 +133,15 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
 def _attribute(stage: Stage, x: Any, y: Any) -> None:
     """Add a random bit to every record, train on half of the people, and infer the bit from the losses."""
     coin = np.random.default_rng(1).integers(0, 2, PEOPLE)
-    inside = np.arange(PEOPLE) < PEOPLE // 2
-    model = _network(np.hstack([x, 4.0 * coin[:, None]])[inside], y[inside])
+    is_member = np.arange(PEOPLE) < PEOPLE // 2
+    # the bit enters as 0 or 4, which is more than any pixel (at most 1)
+    model = _network(np.hstack([x, 4.0 * coin[:, None]])[is_member], y[is_member])
 
     def losses(value: int) -> Any:
+        """Return everybody's loss if their bit were `value`."""
         return -_logs(model, np.hstack([x, np.full((PEOPLE, 1), 4.0 * value)]))[np.arange(PEOPLE), y]
 
-    attack = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
+    attack = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, is_member)
     stage.say(
         f"A random yes or no, which says nothing about the digit, is added to every record. An attacker who "
         f"knows the rest of a record tries both values and takes the one with the smaller loss of the "
@@ -152,8 +152,8 @@ def _attribute(stage: Stage, x: Any, y: Any) -> None:
 
 
 def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the only person of a class, and the picture with the highest probability of that class under the
-    model, found by gradient descent."""
+    """Train a model in which class 3 has a single person. Return that person's picture, and the picture with
+    the highest probability of class 3 under the model, found by gradient descent."""
     from sklearn.linear_model import LogisticRegression
 
     person, others = x[y == 3][0], y != 3
@@ -168,7 +168,7 @@ def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
     return person, auditing.invert(objective, np.full(64, 0.5), steps=200)
 
 
-def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: Any) -> None:
+def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, inverted: Any) -> None:
     """Save a picture with the ROC curves of the attacks, the bound, and the inverted class."""
     try:
         import matplotlib
@@ -211,7 +211,7 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     left.suptitle("Who was in the training data?", color=INK, weight="bold")
     for part, picture, title in zip(
         right.subplots(2, 1),
-        (person, drawn),
+        (person, inverted),
         ("the only person of a class", "most typical for the model"),
         strict=True,
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ... import session as sessions
-from ..._errors import BudgetExceeded, DiscreetError
+from ..._errors import DiscreetError
 from ...curator import Budget
 from ...query import Answer
 from ...tables import Memory, rand_hie
@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
     for text in ("SELECT AVG(spending) AS dollars FROM rand_hie", "SELECT * FROM rand_hie"):
         try:
             ann.sql(text, epsilon=EPSILON, rows=5)
-        except (BudgetExceeded, DiscreetError) as refusal:
+        except DiscreetError as refusal:
             stage.plain(f"{text}\n  -> {refusal}")
     stage.say(
         "\n[bold]The ledger[/], signed and chained by hashes, has the opening, the charge and the release. "
@@ -63,6 +63,7 @@ def run(stage: Stage) -> None:
         [str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()
     ]
     stage.table(["entry", "what", "who", "hash"], rows)
+    # `verify` returns what is wrong with the ledger
     verdict = "nothing is missing or changed" if not people.curator.verify() else "TAMPERED"
     stage.say(f"\nverified: {verdict}.")
     stage.picture(
@@ -81,7 +82,7 @@ def _bars(answer: Answer, data: Memory) -> list[Bar]:
     true = dict(
         zip(*table.group_by("coinsurance").aggregate([("visits", "mean")]).to_pydict().values(), strict=True)
     )
-    trios = zip(answer["coinsurance"], answer["visits"], answer.error(0.95)["visits"], strict=True)
+    plans = zip(answer["coinsurance"], answer["visits"], answer.error(0.95)["visits"], strict=True)
     return [
-        Bar(f"{plan}%", float(value), float(error or 0), float(true[plan])) for plan, value, error in trios
+        Bar(f"{plan}%", float(value), float(error or 0), float(true[plan])) for plan, value, error in plans
     ]

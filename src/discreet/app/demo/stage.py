@@ -80,17 +80,17 @@ class Stage:
     def bars(self, bars: Sequence[Bar], *, digits: int = 0) -> None:
         """Print a chart: a bar up to each private value, a whisker for its 95% interval, and a mark at the
         true value. `digits` is the number of decimals of the values."""
-        labels = max(len(bar.label) for bar in bars)
-        width = max(20, min(64, self.console.width - labels - 12))
+        label_width = max(len(bar.label) for bar in bars)
+        width = max(20, min(64, self.console.width - label_width - 12))
         top = max(max(bar.value + bar.error, bar.truth or 0) for bar in bars) or 1.0
         for bar in bars:
-            line = Text(f"{bar.label:>{labels}} ")
+            line = Text(f"{bar.label:>{label_width}} ")
             line.append_text(_line(bar, width, top))
             line.append(f" {bar.value:,.{digits}f}", style="bold")
             self.console.print(line)
         self.console.print(
             Text.assemble(
-                " " * (labels + 1),
+                " " * (label_width + 1),
                 ("█", ACCENT),
                 " private value   ",
                 ("├┤", "bold"),

@@ -1,6 +1,7 @@
 """HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for questions.
 
-"Free" means: it costs no privacy, because it reads no data.
+"Free" means: it costs no privacy, because it reads no data. `api` says what the front desk (`desk_of`), its
+methods `look` and `ask`, and verbs are; `draw` is a `look` that may take long.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ async def rows_file(
 async def ask_copy(
     request: Request, name: DatasetName, number: Number, body: bodies.CopyQueryBody, person: Asker
 ) -> dict[str, Any]:
-    """Answer SQL from the rows of a copy; free. The answer has no interval around the true one."""
+    """Answer SQL from the rows of a copy; free. The answer has no error bound: how far it is from the true
+    one is not said."""
     return await of_copies(request, name, person, "ask_copy", number=number, **options_of(body))
 
 
@@ -164,6 +166,7 @@ async def tick(
 async def feed(
     request: Request, name: DatasetName, number: Number, body: bodies.FeedBody, person: Asker
 ) -> dict[str, Any]:
-    """Continue a live mechanism with the table as it is now, the next version of the table."""
+    """Continue a live mechanism (an interactive one) with the table as it is now, the next version of the
+    table."""
     options = {"number": number, **options_of(body)}
     return await desk_of(request).ask("feed", person, granted(request, name, person), **options)

@@ -1,4 +1,9 @@
-"""Pages of the console for models, synthetic copies, their jobs, and explanations of prices."""
+"""Pages of the console (the server in the browser) for models, synthetic copies, their jobs, and explanations
+of prices.
+
+A job fits a model (verb "fit") or makes a synthetic copy (verb "synthesize"); its result is shown after a
+time that the person chose, and not before. `api` says what the front desk (`desk_of`) and its methods are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ from .store import Person
 router = APIRouter()
 # The audiences of an explanation, as `bodies.ExplainBody` admits them.
 AUDIENCES = ("public", "policy", "engineer")
-# The most rows of an answer from a copy that a page shows. The number is a convention, not measured.
+# The most rows of an answer from a copy that a page shows; chosen by hand.
 SHOWN = 500
 
 
@@ -33,7 +38,7 @@ SHOWN = 500
 
 @router.get("/data/{name}/models")
 async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Show the form that begins a model, and the list of models that were begun."""
+    """Show the form that submits a job to fit a model, and the person's jobs of this kind."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
     columns = [column for column in column_facts(public) if column["name"] != public.unit.column]
@@ -49,8 +54,8 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
 async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Submit a job that fits a model: `Ridge` for a number, `LogisticRegression` for classes.
 
-    Which of them is said by the field "kind" of the form, "number" or "classes"; otherwise a target with
-    declared bounds is a number.
+    The field "kind" of the form says which, "number" or "classes"; if it says neither, a target with declared
+    bounds is a number.
     """
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
@@ -61,13 +66,13 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     is_number = kind == "number" or (kind != "classes" and isinstance(declared, Bounds))
     parameters: dict[str, Any] = {"epsilon": epsilon}
     if not is_number and public.size is None:
-        parameters["n"] = _people(form.get("n", ""))
-    described = {"estimator": "Ridge" if is_number else "LogisticRegression", "parameters": parameters}
-    desk_of(request).submit("fit", person, dataset, seconds, {"estimator": described, "target": target})
+        parameters["n"] = _number_of_people(form.get("n", ""))
+    estimator = {"estimator": "Ridge" if is_number else "LogisticRegression", "parameters": parameters}
+    desk_of(request).submit("fit", person, dataset, seconds, {"estimator": estimator, "target": target})
     return _job_list(request, name, person, "fit")
 
 
-def _people(text: str) -> int:
+def _number_of_people(text: str) -> int:
     """Return the approximate number of people from the text of its field."""
     if not text.isdecimal() or len(text) > 11 or not 1 <= int(text) <= 10**10:
         raise InvalidInput(
@@ -114,24 +119,24 @@ async def job_list(request: Request, name: str, verb: str, person: Asker) -> HTM
 @router.post("/data/{name}/jobs/{job}/cancel")
 async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLResponse:
     """Cancel a job; what it was charged stays charged."""
-    ended = api.own_job(request, job, person)
+    own_job = api.own_job(request, job, person)
     desk_of(request).cancel(job)
-    return _job_list(request, name, person, ended["verb"])
+    return _job_list(request, name, person, own_job["verb"])
 
 
 @router.get("/data/{name}/jobs/{job}/model")
 async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
     """Download the model of a finished job: safetensors for a neural network, else JSON."""
-    done = api.own_job(request, job, person)
-    if done["state"] != "done" or done["verb"] != "fit":
+    own_job = api.own_job(request, job, person)
+    if own_job["state"] != "done" or own_job["verb"] != "fit":
         raise HTTPError("NotFound", "this job has no model.")
-    result = done["result"]
-    network = "safetensors" in result
-    body = base64.b64decode(result["safetensors"]) if network else json.dumps(result["model"], indent=1)
-    ending = "safetensors" if network else "json"
+    result = own_job["result"]
+    is_network = "safetensors" in result
+    body = base64.b64decode(result["safetensors"]) if is_network else json.dumps(result["model"], indent=1)
+    ending = "safetensors" if is_network else "json"
     headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.{ending}"'}
-    kind = "application/octet-stream" if network else "application/json"
-    return Response(body, media_type=kind, headers=headers)
+    media_type = "application/octet-stream" if is_network else "application/json"
+    return Response(body, media_type=media_type, headers=headers)
 
 
 # synthetic copies
@@ -144,8 +149,8 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     facts = await desk.look("describe", person, dataset)
     public = _registry.from_json(facts["public"])
     # A copy has no column of free text, and none that identifies people.
-    hidden = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
-    columns = [column_info for column_info in column_facts(public) if column_info["name"] not in hidden]
+    left_out = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
+    columns = [column_info for column_info in column_facts(public) if column_info["name"] not in left_out]
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], verb="synthesize",
@@ -155,16 +160,16 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    """Return the person's latest synthetic copies, the newest first."""
-    releases = await analysis_api.of_copies(request, name, person, "copies", last=100)
-    lines: list[dict[str, Any]] = releases["copies"]
-    return lines[::-1]
+    """Return the latest synthetic copies that the person may see, the newest first."""
+    reply = await analysis_api.of_copies(request, name, person, "copies", last=100)
+    oldest_first: list[dict[str, Any]] = reply["copies"]
+    return oldest_first[::-1]
 
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options of a synthesis, and the text fields of the form they come from.
 
-    Each chosen column of numbers or dates gets the number of bins that the form names.
+    Each chosen column of numbers or dates gets the number of bins in the field "bins".
     """
     # More fields than `form_of` allows: there is one for each chosen column.
     raw = await request.form(max_fields=2000, max_files=1)
@@ -243,8 +248,8 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
     except ValueError:
         raise InvalidInput("a release, an epsilon and a delta are numbers.") from None
     # Without an epsilon in the address, the defaults 1.0 and 0.0 only pass the check below.
-    prices = [options.get("epsilon", 1.0), options.get("delta", 0.0)]
-    if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
+    epsilon, delta = options.get("epsilon", 1.0), options.get("delta", 0.0)
+    if not (math.isfinite(epsilon) and math.isfinite(delta) and 0 < epsilon <= 1e6 and 0 <= delta < 1):
         raise InvalidInput("an epsilon is above 0 and at most 1e6, and a delta from 0 to below 1.")
     explanation = await analysis_api.explained(request, name, person, **options)
     # `Markup` is safe: `explaining.pages.fragment` made this HTML, and escaped every text in it.

@@ -1,6 +1,12 @@
 """HTTP routes for programs, under `/api/v1`: questions, mechanisms, models, releases, ledgers and jobs.
 
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
+
+The front desk (`desk_of`, a `desk.FrontDesk`) passes a request to a worker process, under a verb that names
+the worker's function for it. `look` is for verbs that read no data and answers as soon as it is done; `ask`
+is for verbs that may read data, and holds the answer back until the end of its public time, which does not
+depend on the data. A *live* mechanism is an interactive one: it is paid for at its start, and then answers
+questions.
 """
 
 from __future__ import annotations
@@ -162,16 +168,16 @@ async def check(
 
 @router.post("/datasets/{name}/jobs", status_code=202)
 async def submit(request: Request, name: DatasetName, body: bodies.JobBody, person: Asker) -> dict[str, Any]:
-    """Begin long work. You choose `seconds`: the result is there that long after the job's process was ready,
+    """Begin long work. You choose `seconds`: the result is shown that long after the job's process was ready,
     and not before."""
-    works = {
+    work_by_verb = {
         "fit": body.fit,
         "sql": body.query,
         "workload": body.workload,
         "ask": body.ask,
         "synthesize": body.synthesize,
     }
-    requested = [(verb, work) for verb, work in works.items() if work is not None]
+    requested = [(verb, work) for verb, work in work_by_verb.items() if work is not None]
     desk = desk_of(request)
     if len(requested) != 1:
         raise HTTPError(
@@ -217,8 +223,8 @@ def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
 
 
 def job_json(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the public facts of a job. `elapsed` is the time since its process was ready, in whole seconds;
-    it says nothing of the progress of the work."""
+    """Return the public facts of a job. "elapsed" is the time since its process was ready, in whole seconds:
+    0 while the job waits, null once it has ended. It says nothing of the progress of the work."""
     # Within 0 and `seconds`, even if the machine's clock was set in the meantime.
     elapsed = max(0.0, min(time.time() - job["created"], job["seconds"]))
     facts = {name: job[name] for name in ("id", "dataset", "verb", "state", "seconds")}

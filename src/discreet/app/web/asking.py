@@ -1,6 +1,8 @@
 """Request handlers of a worker for previews, questions, described mechanisms, live mechanisms and models.
 
-A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimators`).
+A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimators`). A
+"live" mechanism is an interactive one, which was paid for at its start. The `desk` of a handler holds the
+sessions that the worker has open.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from .sessions import Desk, Request, Result, entry_number, numbers, session_of, 
 
 
 def account_json(session: Session) -> dict[str, Any]:
-    """Return the account of the caller as JSON, and under "accounts" one line for each period."""
+    """Return the account of the caller as JSON, and under "accounts" one line per account: there is one per
+    period where budgets are per period."""
     return {
         "used": session.spent,
         "remaining": session.remaining,
@@ -63,9 +66,9 @@ def preview(desk: Desk, request: Request) -> Result:
     """Return the price and expected error of a question, or of several answered together, or the price of a
     described mechanism."""
     session, options = session_of(desk, request)
-    described = options.pop("mechanism", None)
-    if described is not None:
-        mechanism = mechanism_of(described, session.public, (Mechanism, Interactive))
+    description = options.pop("mechanism", None)
+    if description is not None:
+        mechanism = mechanism_of(description, session.public, (Mechanism, Interactive))
         cost = session.curator.preview(
             mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
         )
@@ -76,7 +79,8 @@ def preview(desk: Desk, request: Request) -> Result:
     query_preview = session.preview(text if questions is None else questions, **numbers(options))
     facts = requests.preview_json(query_preview)
     if in_odds:
-        # Only for the console: where noise is Gaussian an accountant computes them, which takes seconds.
+        # Only for the console (the pages in the browser): where noise is Gaussian, an accountant computes the
+        # odds, which takes seconds.
         facts["odds"] = odds(query_preview.query.event, float(facts.get("delta") or 0.0))
     return facts
 
@@ -137,13 +141,14 @@ def answer(desk: Desk, request: Request) -> Result:
     """Answer a question to a live mechanism; only the person who started it may ask."""
     session, options = session_of(desk, request)
     number = entry_number(desk, request, options["number"])
-    # The error is the same for an unknown number and for another person's.
+    # The error is the same for an unknown number and for another person's, so that it tells nothing of
+    # others.
     try:
         body = session.ledger.entry(number).body
     except DiscreetError:
         body = {}
-    described = body.get("mechanism") if body.get("analyst") == request["analyst"] else None
-    mechanism = None if described is None else _registry.from_json(described)
+    description = body.get("mechanism") if body.get("analyst") == request["analyst"] else None
+    mechanism = None if description is None else _registry.from_json(description)
     if not isinstance(mechanism, Interactive):
         raise InvalidInput(
             f"number {options['number']} is no live mechanism of yours. Nothing was charged or read."
@@ -151,6 +156,7 @@ def answer(desk: Desk, request: Request) -> Result:
     live = session.curator.resume(mechanism, number)
     question = options["question"]
     if isinstance(question, str):
+        # `Watch.ask` returns the value alone, without an error.
         value = Watch(live).ask(question)
         return {"value": values.encode(value), "event": mechanism.event.to_json(), "errors": []}
     return release_json(live.answer(_registry.from_json(question)))
@@ -171,7 +177,7 @@ def fit(desk: Desk, request: Request) -> Result:
 def release_json(release: Release) -> dict[str, Any]:
     """Return a release as JSON: its value, its privacy event, and its errors at several confidences.
 
-    "scored": whether the errors are in scores or ranks, not in the unit of the value.
+    "scored" says whether the errors are in scores or ranks, not in the unit of the value.
     """
     return {
         "value": values.encode(release.value),
@@ -181,10 +187,10 @@ def release_json(release: Release) -> dict[str, Any]:
     }
 
 
-def mechanism_of(described: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
-    """Return the mechanism that a JSON description names; refused unless it is of one of the classes in
-    `kinds` and was made for the public facts of this dataset."""
-    mechanism = _registry.from_json(described)
+def mechanism_of(description: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
+    """Return the mechanism that a JSON description describes; refuse it unless it follows one of the
+    protocols in `kinds` and was made for the public facts of this dataset."""
+    mechanism = _registry.from_json(description)
     if not any(isinstance(mechanism, kind) for kind in kinds) or not hasattr(mechanism, "event"):
         raise InvalidInput(
             f"{type(mechanism).__name__} is not a mechanism that can be asked for here. Nothing was "

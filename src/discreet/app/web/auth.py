@@ -34,10 +34,11 @@ def cookie_name(settings: Settings) -> str:
 
 
 class Rates:
-    """A token bucket for each key (a person or an address).
+    """Limits rates with a token bucket for each key (a person or an address).
 
-    A bucket holds at most `burst` tokens and gains `rate` of them per second. Beyond `capacity` keys the one
-    that was used least recently is forgotten, which fills its bucket; the limit bounds memory, not measured.
+    A bucket holds at most `burst` tokens (not those by which people log in) and gains `rate` of them per
+    second. Beyond `capacity` keys the one that was used least recently is forgotten, which fills its bucket.
+    That limit bounds memory, and is chosen by hand.
     """
 
     def __init__(self, rate: float, burst: float, capacity: int = 10_000) -> None:
@@ -48,8 +49,8 @@ class Rates:
     def take(self, key: str) -> bool:
         """Take a token from the bucket of a key; return whether there was one."""
         now = time.monotonic()
-        tokens, then = self._buckets.pop(key, (self.burst, now))
-        tokens = min(self.burst, tokens + (now - then) * self.rate)
+        tokens, computed_at = self._buckets.pop(key, (self.burst, now))
+        tokens = min(self.burst, tokens + (now - computed_at) * self.rate)
         self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
         if len(self._buckets) > self.capacity:
             self._buckets.popitem(last=False)
@@ -65,7 +66,7 @@ class Gate:
         self.logins = Rates(settings.logins / 60, settings.logins)
 
     def identify(self, request: Request) -> Person:
-        """Return the person whose token or cookie a request carries; refused if it is nobody's."""
+        """Return the person whose token or cookie a request carries; refuse a request without a valid one."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, token = header.partition(" ")
@@ -81,9 +82,11 @@ class Gate:
         return who
 
     def person(self, request: Request) -> Person:
-        """Return the person who sends a request; refused if unknown, from another site, or too often."""
+        """Return the person who sends a request; refuse it if the person is unknown or sends too many, or if
+        a page of another site sent it."""
         who = self.identify(request)
-        # A browser adds the cookie to forms of other sites, too; a token it never adds by itself.
+        # Only a person identified by a cookie has a CSRF token: a browser adds the cookie to forms of other
+        # sites, too, but never adds an access token by itself.
         if who.csrf is not None and request.method not in SAFE:
             check_origin(request)
             sent = request.headers.get("x-csrf-token", "")
@@ -125,7 +128,6 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
         check_role(person, roles)
         return person
 
-    allowed.roles = roles  # type: ignore[attr-defined]
     return allowed
 
 

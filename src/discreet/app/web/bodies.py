@@ -1,6 +1,7 @@
-"""The bodies of requests: every field has its limits, and unknown fields are refused.
+"""The bodies of requests: numbers and lengths have limits, and unknown fields are refused.
 
-The limits keep absurd requests from the workers. They are conventions, not measured.
+The limits keep absurd requests from the workers. They are chosen by hand. A *live* mechanism is an
+interactive one that was paid for at its start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Described = dict[str, Any]
 
 
 class Body(BaseModel):
-    """What all bodies share: a field that is not known is an error, and so is one of another type.
+    """What all bodies share: an unknown field is an error, and so is a value of another type.
 
     Without `strict`, pydantic would take true for an epsilon of 1, and "yes" for a flag.
     """
@@ -58,7 +59,7 @@ class QueryBody(PreviewBody):
 
 
 class WorkloadPreviewBody(Body):
-    """Several counting questions, answered together, whose price and error are to be shown."""
+    """Several counting questions, answered together, whose price and errors are to be shown."""
 
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
     epsilon: Number | None = None
@@ -268,7 +269,7 @@ class BudgetBody(Body):
 
 class PolicyBody(Body):
     """The dataset's budget, and the analysts' own by name; an analyst with null is limited by the dataset's
-    budget only. `large_delta`: accept a delta that is not far below one over the number of people."""
+    budget only. `large_delta`: accept a delta that is not far below 1 / (number of people)."""
 
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]

@@ -1,10 +1,10 @@
 """Request handlers of a worker for ledgers, releases, spending and budgets, and for the steward's drafts and
 new datasets.
 
-What an analyst may see of others, and when, is decided here (`_analyst_line`, `visible_releases`); the other
-functions only write entries of the ledger as JSON. A release is listed only after the time
-limit of its question or job: earlier, the moment at which it appears would tell how long the work took. "The
-horizon" is the moment that `FrontDesk.horizon` returns: a release that was charged before it may be listed.
+What an analyst may see of others, and when, is decided here (`ledger`, `_analyst_line`, `visible_releases`).
+A release is listed only after the time limit of its question or job: earlier, the moment at which it appears
+would tell how long the work took. "The horizon" is the moment that `FrontDesk.horizon` returns: a release
+that was charged before it may be listed. The `desk` of a handler holds the sessions that the worker has open.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _registry, tables
+from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
@@ -28,8 +29,8 @@ from .sessions import Desk, Options, Request, Result, numbers
 
 
 def ledger(desk: Desk, request: Request) -> Result:
-    """Return the last entries of the ledger, as many as the option "last" says: of all entries to steward and
-    auditor, of their own charges and the answers served to them to an analyst."""
+    """Return the last entries of the ledger, as many as the option "last" says. A steward or auditor gets all
+    kinds; an analyst gets their own charges and the stored answers that were served to them."""
     options = request["options"]
     last = options["last"]
     if request["role"] == "analyst":
@@ -41,13 +42,13 @@ def ledger(desk: Desk, request: Request) -> Result:
         delta = session.budget.delta
         own_numbers = desk.numbers(request["dataset"], request["analyst"])
         return {"entries": [_analyst_line(e, delta, own_numbers) for e in charges[-last:]]}
-    books_ledger = desk.session(request["dataset"], STEWARD).ledger
-    delta = books.policy_of(books_ledger).budget.delta
-    last_entries = list(books_ledger.entries(after=max(0, books_ledger.anchor.seq - last)))
+    full_ledger = desk.session(request["dataset"], STEWARD).ledger
+    delta = books.policy_of(full_ledger).budget.delta
+    last_entries = list(full_ledger.entries(after=max(0, full_ledger.anchor.seq - last)))
     lines = [
         e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in last_entries
     ]
-    return {"entries": lines, "anchor": str(books_ledger.anchor)}
+    return {"entries": lines, "anchor": str(full_ledger.anchor)}
 
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
@@ -76,11 +77,12 @@ def check(desk: Desk, request: Request) -> Result:
 
 
 def spending(desk: Desk, request: Request) -> Result:
-    """Return the time, the analyst and the epsilon of every charge, and one account of the dataset and of
-    each analyst with a budget of their own: the only one, or with a budget per period the first.
+    """Return the time, the analyst and the epsilon of every charge. Also return one account for the dataset
+    and for each analyst with a budget of their own: the only one, or the first where the budget is per
+    period.
 
-    The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho: amounts
-    of the accounts are in the unit that they name.
+    The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho. The
+    amounts of an account are in the unit that it names.
     """
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
@@ -100,8 +102,6 @@ def spending(desk: Desk, request: Request) -> Result:
 def _epsilon_alone(event: Any, delta: float) -> float | None:
     """Return the epsilon of an event by itself: at delta 0 if it is finite there, else at `delta`, the
     policy's; None where neither is finite."""
-    from ... import accounting as acc
-
     for candidate_delta in (0.0, delta):
         try:
             epsilon = acc.epsilon(event, delta=candidate_delta)
@@ -320,8 +320,8 @@ def _check_in_force(options: Options, policy: Policy) -> None:
     """
     budget, analysts, own = options.get("budget"), options.get("analysts"), dict(policy.analysts)
 
-    # Whether what a request says of one budget leaves it as it is.
     def stays(facts: Options | None, old: Budget | None) -> bool:
+        """Return whether what a request says of one budget leaves it as it is."""
         return old is None if facts is None else _changed_budget(facts, old) == old
 
     budget_stays = budget is None or stays(budget, policy.budget)
