@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.plain import plain_select
+from ...session.synthesis import SynthesisTerms
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engine import ROW
 from ...tables.engines.duckdb import connect
@@ -48,8 +50,6 @@ def _terms(options: Options) -> Options:
 
 def preview_copy(desk: Desk, request: Request) -> Result:
     """Return the price of a synthesis; free, and reads no data."""
-    from ...session.synthesis import SynthesisTerms
-
     session, options = session_of(desk, request)
     for name in ("rows", "seed", "fresh"):
         options.pop(name, None)
@@ -173,7 +173,7 @@ def _json_value(value: Any) -> Any:
     """Return a value of a table as one that JSON has; other numbers, dates and infinities as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    return float(value) if isinstance(value, float) and value - value == 0 else str(value)
+    return float(value) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:

@@ -17,11 +17,12 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import analysis_api, api, steward_api
+from . import analysis_api, analysis_pages, api, door_pages, pages, steward_api, steward_pages
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
 from .limits import BodyLimit
+from .rendering import error_page
 from .settings import Settings
 from .store import ServerStore
 
@@ -67,8 +68,6 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(analysis_api.router)
     app.include_router(steward_api.router)
-    from . import analysis_pages, door_pages, pages, steward_pages
-
     app.include_router(door_pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(analysis_pages.router, include_in_schema=False)
@@ -81,7 +80,6 @@ def build(settings: Settings) -> FastAPI:
 
 def _add_error_handlers(app: FastAPI) -> None:
     """Turn every error into a response: JSON for the routes of the API, a page for all others."""
-    from .rendering import error_page
 
     def respond(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
         if request.url.path.startswith("/api/"):
