@@ -39,7 +39,8 @@ def lower_limit(hits: Any, trials: Any, level: float) -> Any:
 
 
 def upper_limit(hits: Any, trials: Any, level: float) -> Any:
-    """Return the upper Clopper-Pearson limit, as `lower_limit`."""
+    """Return the upper Clopper-Pearson limit: below the true probability with probability at most `level`, as
+    in `lower_limit`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
     bound = np.nextafter(bound + _ROUNDING * np.minimum(bound, 1 - bound), 1.0)
@@ -62,8 +63,8 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it,
-    `false_hits` times in `second` on the other.
+    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on the first
+    table, and `false_hits` times in `second` runs on the other.
 
     >>> round(Guesses(hits=900, first=1000, false_hits=100, second=1000).epsilon(confidence=0.95), 1)
     2.0
