@@ -5,7 +5,7 @@ It is for comparison, not for protection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,7 @@ def _ranges(ranks: Any, class_of_row: Any, values: list[Any]) -> list[str]:
     low, high = np.full(count, len(values)), np.full(count, -1)
     np.minimum.at(low, class_of_row, ranks)
     np.maximum.at(high, class_of_row, ranks)
-    show: Callable[[int, int], str] = lambda a, b: f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}"  # noqa: E731
-    texts = [show(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+    texts = [
+        f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}" for a, b in zip(low, high, strict=True)
+    ]
     return [texts[i] for i in class_of_row]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,6 @@ def one_run_gaussian_epsilon(
 
 def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, level: float) -> bool:
     """Return whether at least `right` right guesses have a probability below `level` in every mu-GDP run."""
-    from statistics import NormalDist
-
     normal = NormalDist()
 
     def least_fpr(tpr: float) -> float:

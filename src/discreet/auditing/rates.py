@@ -89,12 +89,9 @@ class Guesses:
         Assumes:   the attack was fixed before these runs were made, and the runs are independent.
         """
         _require.open_probability(confidence=confidence)
-        return self._limits(1 - confidence)
-
-    def _limits(self, level: float) -> tuple[float, float]:
-        return float(lower_limit(self.hits, self.first, level / 2)), float(
-            upper_limit(self.false_hits, self.second, level / 2)
-        )
+        level = (1 - confidence) / 2
+        low = lower_limit(self.hits, self.first, level)
+        return float(low), float(upper_limit(self.false_hits, self.second, level))
 
     def epsilon(self, *, delta: float = 0.0, confidence: float = 0.95) -> float:
         """Return a lower bound on epsilon: with probability `confidence`, whatever ran is not (x, delta)-DP
