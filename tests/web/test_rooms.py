@@ -17,7 +17,7 @@ import discreet as dp
 from discreet import adaptive, query
 from discreet.app.client import ServerError
 from discreet.app.remote import RemoteSession
-from discreet.app.web.planning import _numbers, _to_json, explanation_json, explanation_of
+from discreet.app.web.planning import _floats, _to_json, explanation_json, explanation_of
 from discreet.query.plain import plain_select
 from discreet.session import Session
 
@@ -270,7 +270,7 @@ def test_numbers_that_json_cannot_represent_come_back_as_they_were():
     numbers = (1.5, math.inf, -math.inf, math.nan, 2)
     sent = json.loads(json.dumps(_to_json(numbers), allow_nan=False))
     assert sent[1] is None
-    assert str(_numbers(sent)) == str(numbers)
+    assert str(_floats(sent)) == str(numbers)
 
 
 def test_explanations_over_http_are_those_of_a_local_session(ann, server):

@@ -31,7 +31,7 @@ from ..tables.engine import quoted
 # Column names that the queries of this module use; the table's columns must have other names.
 _OWN_NAMES = ("__value", "__n", "__size", "__q", "__p", "__gap", "__rank", "__top", "__rest")
 # The largest number of classes times values in an ordered distance: the engine builds a table with one row
-# for each. Not measured.
+# for each. Chosen by hand, not tuned.
 _CELLS = 200_000_000
 
 
@@ -41,7 +41,7 @@ class ReidentificationRisk:
     table.
 
     `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within
-    the class. `largest`: 1/k.
+    the class. `largest`: 1/k, the probability of finding a row of the smallest class, which has k rows.
     """
 
     rows: int
@@ -72,7 +72,7 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
-    """Return the only row of a query's result; `sql` has {table} where the table's name belongs."""
+    """Return the only row of a query's result; `sql` has FROM {table} where the table's name belongs."""
     connected, table = engine(data, columns)
     return dict(connected.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
 
@@ -176,6 +176,7 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     """
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
+        # `sized` has only values that the class has; in the table all others have the share 1 - SUM(__q).
         sql = (
             f"WITH {_cells(identifiers, sensitive)}, "
             "overall AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells) AS __q FROM cells "
@@ -184,6 +185,7 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
             f"FROM sized JOIN overall ON sized.__value IS NOT DISTINCT FROM overall.__value GROUP BY {keys})"
         )
         return float(_row(data, columns, sql)["t"] or 0.0)
+    # The earth mover's distance on ranks is the sum of the gaps between the two cumulative distributions.
     count = f"SELECT COUNT(DISTINCT {names([sensitive])}) AS m FROM {{table}}"
     m, classes = int(_row(data, columns, count)["m"]), risk(data, identifiers).classes
     if m * classes > _CELLS:
@@ -231,14 +233,14 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         )
     joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
     sql = (
-        "SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT "
-        "COALESCE(i.__n, 0) / e.__n AS share, e.__n IS NULL OR i.__n > e.__n AS missing "
+        "SELECT MIN(share) AS low, MAX(share) AS high, bool_or(outsider) AS outsider FROM (SELECT "
+        "COALESCE(i.__n, 0) / e.__n AS share, e.__n IS NULL OR i.__n > e.__n AS outsider "
         f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
     )
     row = joined.answer(sql).to_pylist()[0]
     if row["low"] is None:
         raise InvalidInput("the population is empty, so nobody has a chance to be in the table.")
-    if row["missing"]:
+    if row["outsider"]:
         raise InvalidInput(
             "the table has rows that the population does not have. Give the population it was drawn from."
         )

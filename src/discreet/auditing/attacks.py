@@ -22,7 +22,7 @@ from .outputs import Floats, Outputs
 
 Score = Callable[[Outputs], Floats]
 # The number of bins of a histogram, and of coordinates that get attacks of their own: larger numbers overfit
-# when runs are few. They change the power of an audit, never its validity. Not measured.
+# when runs are few. They change the power of an audit, never its validity. Chosen by hand, not tuned.
 BINS, TOP = 48, 8
 
 
@@ -38,18 +38,20 @@ class Attack:
 def fit(first: Outputs, second: Outputs) -> list[Attack]:
     """Fit every kind of attack to these runs."""
     attacks = [by_label(first, second)]
+    # Without numbers, and with equally many leaves in each output, only complete outputs can be told apart.
     if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
         return attacks
     center, scale = _center(first, second)
     columns = _columns(first, second, center, scale)
-    parts = [_by_histogram(name, column, first, second) for name, column in columns]
-    attacks += [_by_size(name, column, first, second) for name, column in columns] + parts
-    coordinates = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
+    histograms = [_by_histogram(name, column, first, second) for name, column in columns]
+    attacks += [_by_size(name, column, first, second) for name, column in columns] + histograms
+    # single coordinates, without differences and projections
+    coordinates = [h for h, (name, _) in zip(histograms, columns, strict=True) if name.startswith("output")]
     if len(coordinates) > 1:
         attacks.append(
             Attack(
                 "product of the coordinates' ratios",
-                lambda x: np.sum([p.score(x) for p in coordinates], axis=0),
+                lambda x: np.sum([h.score(x) for h in coordinates], axis=0),
             )
         )
         attacks.append(_logistic(first, second, center, scale))
@@ -57,7 +59,8 @@ def fit(first: Outputs, second: Outputs) -> list[Attack]:
 
 
 def by_label(first: Outputs, second: Outputs) -> Attack:
-    """Score whole outputs by the ratio of how often they occurred on the first and on the second table."""
+    """Score whole outputs by the log ratio of how often they occurred on the first and on the second table;
+    one is added to both counts."""
     p, q = Counter(first.labels), Counter(second.labels)
     ratios = {label: math.log((p[label] + 1) / (q[label] + 1)) for label in p | q}
 
@@ -68,7 +71,8 @@ def by_label(first: Outputs, second: Outputs) -> Attack:
 
 
 def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
-    """Return the median and the spread of each column over both tables; robust, as noise has heavy tails."""
+    """Return the median and the interquartile range of each column over both tables: robust, as noise has
+    heavy tails."""
     pooled = np.vstack([first.numbers, second.numbers])
     pooled = np.where(np.isfinite(pooled), pooled, np.nan)
     pooled[:, np.isnan(pooled).all(axis=0)] = 0.0
@@ -88,7 +92,7 @@ def _columns(
     projection of all on the line between the two tables' means.
     """
     gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
-    widest = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
+    top = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
 
     def coordinate(j: int) -> Callable[[Outputs], Floats]:
         return lambda x: x.numbers[:, j]
@@ -97,14 +101,15 @@ def _columns(
         return lambda x: x.numbers[:, i] - x.numbers[:, j]
 
     names = ["number of answers", *(f"output{path}" for path in first.paths)]
-    columns = [(names[j], coordinate(j)) for j in widest]
+    columns = [(names[j], coordinate(j)) for j in top]
     if first.width > 1:
         columns.append(
             ("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap)
         )
         columns += [
             (f"difference of {names[i]} and {names[j]}", difference(i, j))
-            for i, j in combinations(widest, 2)
+            for i, j in combinations(top, 2)
+            # Column 0 is the number of answers, not a coordinate.
             if i
         ]
     return columns
@@ -115,8 +120,8 @@ def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, sec
     for noise whose likelihood ratio is monotone."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
-    ordered = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
-    sign = 1.0 if ordered[: len(p)].mean() >= ordered[len(p) :].mean() else -1.0
+    ranks = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
+    sign = 1.0 if ranks[: len(p)].mean() >= ranks[len(p) :].mean() else -1.0
 
     def score(x: Outputs) -> Floats:
         with np.errstate(invalid="ignore"):
@@ -141,8 +146,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
 
     def bins(x: Floats) -> Any:
         index = np.searchsorted(edges, x, side="left" if few else "right")
-        # Values that the fitting runs do not have share the last bin but one, whose ratio is 1; NaN has the
-        # last bin.
+        # NaN has the last bin. If there are few values, infinities and values that the fitting runs do not
+        # have share the last bin but one.
         if few:
             clipped_index = np.minimum(index, max(len(edges) - 1, 0))
             exact = edges[clipped_index] == x if len(edges) else np.zeros(len(x), bool)

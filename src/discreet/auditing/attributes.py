@@ -46,9 +46,9 @@ class Attributes:
         exact limits of the two shares (four in all, each at a quarter of the level)."""
         _require.open_probability(confidence=confidence)
         level = (1 - confidence) / 4
-        inside, outside = (self.right, self.members), (self.right_of_others, self.others)
-        low = float(lower_limit(*inside, level)) - float(upper_limit(*outside, level))
-        return low, float(upper_limit(*inside, level)) - float(lower_limit(*outside, level))
+        among_members, among_others = (self.right, self.members), (self.right_of_others, self.others)
+        low = float(lower_limit(*among_members, level)) - float(upper_limit(*among_others, level))
+        return low, float(upper_limit(*among_members, level)) - float(lower_limit(*among_others, level))
 
     @property
     def guesses(self) -> Guesses:
@@ -78,7 +78,8 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
 def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = None) -> Attributes:
     """Guess the hidden column of everybody, and count right guesses among members and others.
 
-    `truth` has, for each example, the number of the true value, which is its column in `losses`.
+    `truth` has, for each example, the number of the true value, which is its column in `losses`; `included`
+    says whether the example is a member, that is, was in the training data.
     """
     guessed, true_values = guess_attributes(losses, prior), floats(truth=truth)
     if true_values.shape != guessed.shape or not np.isin(true_values, np.arange(np.shape(losses)[1])).all():
@@ -87,14 +88,14 @@ def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = 
             "on, for each example."
         )
     right = guessed == true_values
-    inside = np.asarray(included, dtype=bool)
-    if inside.shape != right.shape or inside.all() or not inside.any():
+    is_member = np.asarray(included, dtype=bool)
+    if is_member.shape != right.shape or is_member.all() or not is_member.any():
         raise InvalidInput(
             "say of each example whether it was in the training data; some must be in and some out."
         )
     return Attributes(
-        right=int(right[inside].sum()), members=int(inside.sum()),
-        right_of_others=int(right[~inside].sum()), others=int((~inside).sum()),
+        right=int(right[is_member].sum()), members=int(is_member.sum()),
+        right_of_others=int(right[~is_member].sum()), others=int((~is_member).sum()),
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def invert(
     smooth: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
     """Return the input a model finds most typical: descend `objective` (1 - confidence in a class, or its
-    loss) within `bounds`, keep the best.
+    loss) within `bounds`, in steps of `rate` times the gradient, and keep the best input.
 
     `objective(x)` returns its value at x and its gradient. The gradient may be None: then it is estimated
     from the values at nearby points, which is all that a black box allows. `smooth` may tidy the input

@@ -8,7 +8,7 @@ attacks on these tables found no more.
 
 >>> from discreet import Public, mechanisms, tables
 >>> public = Public()
->>> one, none = tables.Memory({"x": [1]}, public), tables.Memory({"x": [1][:0]}, public)
+>>> one, none = tables.Memory({"x": [1]}, public), tables.Memory({"x": []}, public)
 >>> report = audit(mechanisms.noisy_count(public, epsilon=1), one, none, runs=1000, confidence=0.999999)
 >>> report.refuted, 0.2 < report.epsilon <= 1
 (False, True)
@@ -36,12 +36,12 @@ from .report import Report
 
 Run = Callable[[Any], Any]
 # The number of thresholds that are tried, on runs that do not measure: more thresholds cost time, and never
-# make an audit invalid. Not measured.
+# make an audit invalid. Chosen by hand, not tuned.
 THRESHOLDS = 64
 # When attacks are compared, their rates are replaced by Clopper-Pearson limits at this level; a larger level
-# is closer to the observed rates. It changes the power of an audit, never its validity. Not measured.
+# is closer to the observed rates. It changes the power of an audit, never its validity. Chosen by hand.
 CAUTION = 0.03
-# If the first runs all fail on both tables, so many on each, the caller made a mistake. Not measured.
+# If so many first runs on each table all fail, the caller has made a mistake. Chosen by hand.
 TRIES = 10
 
 
@@ -67,8 +67,8 @@ def audit(
     is an output too: what is raised, and what it says. The two tables take turns, so that what drifts drifts
     for both; `progress` is called after each turn with the number of turns.
 
-    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, with the delta of the claim, the reported
-               epsilon is above it, or a true claim refuted, with probability at most 1 - confidence.
+    Guarantee: with probability at most 1 - confidence, the reported epsilon is above the true one of `run`
+               for these neighbors, at the delta of the claim, or a true claim is refuted.
     Proof:     the attack is fixed by the first half of the runs; on the others its two rates have
                Clopper-Pearson limits (`Guesses.limits`). Two attacks are measured, one per direction, each at
                half the level.
@@ -89,14 +89,17 @@ def audit(
 def from_outputs(
     first: Sequence[Any], second: Sequence[Any], *, claim: Any, confidence: float = 0.95, seconds: float = 0.0
 ) -> Report:
-    """Audit outputs that were collected elsewhere: equally many independent runs on each of two neighbors."""
+    """Audit outputs that were collected elsewhere: equally many independent runs on each of two neighbors.
+
+    `claim` is given as to `audit`; `seconds` is the CPU time of the runs, which the report states.
+    """
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
     stated = as_claim(claim, None, None)
     parts = split_into_leaves(first), split_into_leaves(second)
-    half = min(len(first), len(second)) // 2
+    first_half = min(len(first), len(second)) // 2
     # the other half, which measures, chooses nothing
-    paths = numeric_paths([*parts[0][:half], *parts[1][:half]])
+    paths = numeric_paths([*parts[0][:first_half], *parts[1][:first_half]])
     on, neighbor = (Outputs.of_leaves(runs, paths) for runs in parts)
     measured = [
         _one_direction(a, b, stated, (1 - confidence) / 2, name)
@@ -124,7 +127,7 @@ def run_alternately(
 ) -> tuple[list[Any], list[Any]]:
     """Return `runs` outputs on each of two tables, run alternately; an exception is returned as `Raised`.
 
-    What fails every time, on both, is refused.
+    If the first `TRIES` runs on each table all fail, the audit is refused.
     """
     _check_signature(call, on)
     outputs: list[Any] = []
@@ -181,8 +184,8 @@ def _callable(run: Any, entropy: Entropy | None) -> Run:
 
 
 def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Entropy | None = None) -> Run:
-    """Run an interactive mechanism as a function of the data: return the answers to `questions`, until it
-    halts."""
+    """Return a function of the data that runs an interactive mechanism, and returns its answers to
+    `questions`, until it halts."""
     stream = Entropy() if entropy is None else entropy
 
     def run(source: Any) -> list[Any]:
@@ -210,14 +213,15 @@ def _one_direction(
     attack, threshold = choose(
         attacks, first.part(quarter, half), second.part(quarter, half), claim, level, len(first) - half
     )
-    scores, other = attack.score(first.part(half, len(first))), attack.score(second.part(half, len(second)))
+    scores = attack.score(first.part(half, len(first)))
+    other_scores = attack.score(second.part(half, len(second)))
     guesses = Guesses(
         hits=int((scores >= threshold).sum()),
         first=len(scores),
-        false_hits=int((other >= threshold).sum()),
-        second=len(other),
+        false_hits=int((other_scores >= threshold).sum()),
+        second=len(other_scores),
     )
-    return guesses, attack.name, name, _curve(scores, other)
+    return guesses, attack.name, name, _curve(scores, other_scores)
 
 
 def choose(
@@ -242,10 +246,10 @@ def choose(
         high = upper_limit(
             np.minimum(upper_limit(false_hits, len(q), CAUTION) * later, later), later, level / 2
         )
-        shown = _strength(low, high, claim)
-        best_index = int(np.argmax(shown))
-        if best is None or shown[best_index] > best[0]:
-            best = (float(shown[best_index]), attack, float(thresholds[best_index]))
+        strengths = _strength(low, high, claim)
+        best_index = int(np.argmax(strengths))
+        if best is None or strengths[best_index] > best[0]:
+            best = (float(strengths[best_index]), attack, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
 
@@ -262,24 +266,23 @@ def _strength(low: Any, high: Any, claim: Claim) -> Any:
     return main + 1e-6 * (low - high)
 
 
-def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, float]]:
-    """Return (FPR, FNR) of the attack at its thresholds, on the measuring runs."""
-    thresholds = np.unique(np.quantile(np.concatenate([scores, other]), np.linspace(0, 1, points)))
-    p, q = np.sort(scores), np.sort(other)
+def _curve(scores: Any, other_scores: Any, points: int = 120) -> list[tuple[float, float]]:
+    """Return (FPR, FNR) of the attack at up to `points` thresholds, on the measuring runs."""
+    thresholds = np.unique(np.quantile(np.concatenate([scores, other_scores]), np.linspace(0, 1, points)))
+    p, q = np.sort(scores), np.sort(other_scores)
     fpr = 1 - np.searchsorted(q, thresholds, side="left") / len(q)
     fnr = np.searchsorted(p, thresholds, side="left") / len(p)
-    inside = list(zip(fpr.tolist(), fnr.tolist(), strict=True))
-    return [(0.0, 1.0), *reversed(inside), (1.0, 0.0)]
+    rates = list(zip(fpr.tolist(), fnr.tolist(), strict=True))
+    return [(0.0, 1.0), *reversed(rates), (1.0, 0.0)]
 
 
 def epsilon_of_labels(
     first: Sequence[Hashable], second: Sequence[Hashable], *, delta: float = 0.0, level: float = 0.05
 ) -> float:
-    """Return a lower bound on epsilon from outcomes that are already sorted into a few labels, for one
-    direction.
+    """Return a lower bound on epsilon from outcomes that are already sorted into a few labels, by one attack,
+    which guesses that an outcome is one of `first`.
 
-    Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with
-               probability at most `level`.
+    Guarantee: above the true epsilon at `delta` with probability at most `level`.
     Proof:     a quarter of the runs chooses a set of labels, the others measure it with Clopper-Pearson
                limits.
     """
@@ -291,9 +294,10 @@ def epsilon_of_labels(
     quarter = min(len(on), len(neighbor)) // 4
     choosing = on.part(0, quarter), neighbor.part(0, quarter)
     claim = Claim(epsilon=0.0, delta=float(delta))
+    # The level 1e-3 affects only which threshold is chosen.
     attack, threshold = choose([by_label(*choosing)], *choosing, claim, 1e-3, len(on) - quarter)
     scores = attack.score(on.part(quarter, len(on)))
-    other = attack.score(neighbor.part(quarter, len(neighbor)))
-    hits, false_hits = int((scores >= threshold).sum()), int((other >= threshold).sum())
-    limits = lower_limit(hits, len(scores), level / 2), upper_limit(false_hits, len(other), level / 2)
+    other_scores = attack.score(neighbor.part(quarter, len(neighbor)))
+    hits, false_hits = int((scores >= threshold).sum()), int((other_scores >= threshold).sum())
+    limits = lower_limit(hits, len(scores), level / 2), upper_limit(false_hits, len(other_scores), level / 2)
     return float(epsilon_of_limits(*limits, float(delta)))

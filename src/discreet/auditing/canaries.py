@@ -31,12 +31,13 @@ from .rates import Guesses, lower_limit, upper_limit
 from .report import Report, plain_number
 from .roc import Floats
 
+# From a noise multiplier to the privacy event of training with it.
 Family = Callable[[float], Event]
 # The shares of the canaries that one-run audits guess: a small share gives a larger bound where scores are
-# clear, and each further share reduces the level of all. Not measured.
+# clear, and each further share reduces the level of all. Chosen by hand.
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
-# The least refuted noise multiplier is searched up to this factor above and below the claimed one. Not
-# measured.
+# The least refuted noise multiplier is searched up to this factor above and below the claimed one. Chosen by
+# hand.
 _SEARCH_FACTOR = 8
 
 
@@ -141,29 +142,31 @@ def audit_canaries(
                lies above that point, and with one noise all larger ones; the epsilon of the least refuted
                noise (its lower bound) is thus exceeded (Nasr et al. 2023). All three bounds are measured on
                the canaries that chose nothing: given the coins of the others, theirs are still fair, and the
-               run is as private in them.
+               run has the same privacy for them.
     Assumes:   coins are fair and independent; each canary has a coordinate of its own.
     """
-    scores_by_name, inside, first = _split_canaries(scores, included)
+    scores_by_name, is_in, chooses = _split_canaries(scores, included)
     _require.open_probability(confidence=confidence, delta=delta)
     _require.positive(noise_multiplier=noise_multiplier)
     level = 1 - confidence
     event = family(noise_multiplier)
     name, threshold = _choose(
-        {k: s[first] for k, s in scores_by_name.items()}, inside[first], level, Lines.of(event)
+        {k: s[chooses] for k, s in scores_by_name.items()}, is_in[chooses], level, Lines.of(event)
     )
     # The canaries whose coins chose the score measure nothing: a guess may depend on the run's output alone.
-    measured, coins = scores_by_name[name][~first], inside[~first]
-    guesses = _count(measured, coins, threshold)
+    measured_scores, coins = scores_by_name[name][~chooses], is_in[~chooses]
+    guesses = _count(measured_scores, coins, threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
-    near = abs(float(_tangent_epsilon(low, high)))
-    # Lines near the measured point make the curve sharp there.
-    lines = functools.cache(lambda s: Lines.of(family(s), (0.8 * near, near, 1.2 * near)))
+    # Lines near the measured point make the curve sharp there. Each epsilon gives two lines, with slopes of
+    # -e^epsilon and -e^-epsilon, so that its sign does not matter.
+    epsilon_there = abs(float(_tangent_epsilon(low, high)))
+    epsilons = (0.8 * epsilon_there, epsilon_there, 1.2 * epsilon_there)
+    lines = functools.cache(lambda s: Lines.of(family(s), epsilons))
     refuted_noise = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
     report = Report.of(
         guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
-        curve=_curve(measured, coins), runs=1, seconds=0.0,
+        curve=_curve(measured_scores, coins), runs=1, seconds=0.0,
     )  # fmt: skip
     return CanaryAudit(
         claimed=claim.epsilon,
@@ -171,16 +174,16 @@ def audit_canaries(
         epsilon=_epsilon(family, refuted_noise, delta),
         noise_multiplier=refuted_noise,
         one_run_epsilon=audit_one_run(
-            measured, coins, delta=delta, confidence=confidence, fractions=_FRACTIONS
+            measured_scores, coins, delta=delta, confidence=confidence, fractions=_FRACTIONS
         ),
         one_run_curve_epsilon=_epsilon(
-            family, _one_run(measured, coins, lines, noise_multiplier, level), delta
+            family, _one_run_noise(measured_scores, coins, lines, noise_multiplier, level), delta
         ),
         refuted=refuted_noise <= noise_multiplier,
         confidence=confidence,
         score=name,
         guesses=guesses,
-        canaries=len(inside),
+        canaries=len(is_in),
         report=report,
     )
 
@@ -191,24 +194,24 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         name: np.asarray(s, dtype=float)
         for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
     }
-    inside = np.asarray(included, dtype=bool)
+    is_in = np.asarray(included, dtype=bool)
     if not scores_by_name or any(
-        s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
+        s.shape != is_in.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
     ):
         raise InvalidInput(
             "scores must be lists with one number for each canary, and included one coin each."
         )
-    first = np.arange(len(inside)) % 4 == 0
-    counts = [int((coin & part).sum()) for coin in (inside, ~inside) for part in (first, ~first)]
+    chooses = np.arange(len(is_in)) % 4 == 0
+    counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]
     if min(counts) < 10:
         raise InvalidInput(
-            f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
+            f"{len(is_in)} canaries are too few: ten in and ten out are needed to choose and to measure."
         )
-    return scores_by_name, inside, first
+    return scores_by_name, is_in, chooses
 
 
 def _choose(
-    scores_by_name: Mapping[str, Floats], inside: Any, level: float, claimed: Lines
+    scores_by_name: Mapping[str, Floats], is_in: Any, level: float, claimed: Lines
 ) -> tuple[str, float]:
     """Return the name of the score and the threshold that beat the claimed curve by most, as if three times
     as many canaries (those that measure) had the same rates; if none beats it, those with the largest mu."""
@@ -218,38 +221,38 @@ def _choose(
     strict = min(level / 2, 1e-9)
     for name, scores in scores_by_name.items():
         thresholds = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
-        p, q = np.sort(scores[inside]), np.sort(scores[~inside])
+        p, q = np.sort(scores[is_in]), np.sort(scores[~is_in])
         hits, false_hits = (len(x) - np.searchsorted(x, thresholds, side="left") for x in (p, q))
         low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
-        beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
+        excess = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
         # A strict level here too: at extreme thresholds a few lucky canaries would give a large mu.
         low, high = (
             lower_limit(hits, len(p), 1e-3),
             upper_limit(false_hits, len(q), 1e-3),
         )
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
-        best_index = int(np.lexsort((mu, beaten))[-1])
-        rank = (float(beaten[best_index]), float(mu[best_index]))
+        best_index = int(np.lexsort((mu, excess))[-1])
+        rank = (float(excess[best_index]), float(mu[best_index]))
         if best is None or rank > best[0]:
             best = (rank, name, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
 
 
-def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
+def _count(scores: Floats, is_in: Any, threshold: float) -> Guesses:
     """Return how often a threshold says "in", of canaries that were in and of those that were out."""
     guessed_in = scores >= threshold
     return Guesses(
-        hits=int(guessed_in[inside].sum()),
-        first=int(inside.sum()),
-        false_hits=int(guessed_in[~inside].sum()),
-        second=int((~inside).sum()),
+        hits=int(guessed_in[is_in].sum()),
+        first=int(is_in.sum()),
+        false_hits=int(guessed_in[~is_in].sum()),
+        second=int((~is_in).sum()),
     )
 
 
 def _tangent_epsilon(low: float, high: float) -> Any:
-    """Return the logarithm of the slope of the Gaussian trade-off curve through FPR = `high`, TPR = `low`:
-    the epsilon of the line that touches it there, which is nearly the best line for similar curves."""
+    """Return the logarithm of the slope of the Gaussian ROC curve through FPR = `high`, TPR = `low`: the
+    epsilon of the line that touches it there, which is nearly the best line for similar curves."""
     if low <= 0 or high >= 1:
         return 0.0
     quantile = -special.ndtri(high)
@@ -283,12 +286,12 @@ def _epsilon(family: Family, noise: float, delta: float) -> float:
     return accounting.bounds(family(noise), delta=delta)[0] if math.isfinite(noise) else 0.0
 
 
-def _one_run(
-    scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
+def _one_run_noise(
+    scores: Floats, is_in: Any, lines: Callable[[float], Lines], claimed: float, level: float
 ) -> float:
     """Audit one run with the complete curve: return the least noise multiplier that is refuted by any of
     several numbers of guesses, each tested at an equal share of the level."""
-    counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
+    counts = [guess_by_score(scores, is_in, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:
         least_fpr = lines(noise).least_fpr
@@ -300,9 +303,9 @@ def _one_run(
     return _least_refuted(refuted, claimed)
 
 
-def _curve(scores: Floats, inside: Any) -> list[tuple[float, float]]:
-    """Return (FPR, FNR) at a hundred thresholds."""
-    p, q = np.sort(scores[inside]), np.sort(scores[~inside])
+def _curve(scores: Floats, is_in: Any) -> list[tuple[float, float]]:
+    """Return (FPR, FNR) at 101 thresholds."""
+    p, q = np.sort(scores[is_in]), np.sort(scores[~is_in])
     thresholds = np.quantile(scores, np.linspace(1, 0, 101))
     fpr, fnr = (
         1 - np.searchsorted(q, thresholds, side="left") / len(q),

@@ -34,12 +34,13 @@ class Claim:
         """
         if self.event is not None and not self.pair:
             return accounting.tradeoff(self.event, alpha=alpha)
+        # `math.exp` overflows above 709.
         exp_epsilon = math.exp(min(self.epsilon, 700.0))
         return max(0.0, 1 - self.delta - exp_epsilon * alpha, (1 - self.delta - alpha) / exp_epsilon)
 
     def __str__(self) -> str:
-        named = "" if self.event is None else f"{type(self.event).__name__}: "
-        return f"{named}epsilon {self.epsilon:.4g}" + (f" at delta {self.delta:g}" if self.delta else "")
+        event_name = "" if self.event is None else f"{type(self.event).__name__}: "
+        return f"{event_name}epsilon {self.epsilon:.4g}" + (f" at delta {self.delta:g}" if self.delta else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +59,24 @@ class Lines:
     @classmethod
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
         """Return the lines at these epsilons, and at a fixed grid of others."""
-        # Spread over the usual epsilons of audits, denser where they are small. Not measured.
+        # Spread over the usual epsilons of audits, denser where they are small. Chosen by hand.
         grid = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
         return cls(
-            tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*grid, *epsilons}))
+            tuple((math.exp(x), accounting.delta(event, epsilon=x)) for x in sorted({*grid, *epsilons}))
         )
 
     def tradeoff(self, alpha: float) -> float:
         """Return the least false-negative rate at a false-positive rate."""
-        return max(0.0, *(max(1 - d - g * alpha, (1 - d - alpha) / g) for g, d in self.pairs))
+        return max(0.0, *(max(1 - d - slope * alpha, (1 - d - alpha) / slope) for slope, d in self.pairs))
 
     def least_fpr(self, tpr: float) -> float:
         """Return the least false-positive rate that allows a true-positive rate."""
-        return max(0.0, *(max((tpr - d) / g, 1 - d - (1 - tpr) * g) for g, d in self.pairs))
+        return max(0.0, *(max((tpr - d) / slope, 1 - d - (1 - tpr) * slope) for slope, d in self.pairs))
 
 
 def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
-    """Return the claim from what the caller gave, or from the event of the mechanism that is audited."""
+    """Return the claim from what the caller gave, or from the event of the mechanism that is audited; `delta`
+    is where an event without a pair of its own states its epsilon."""
     if claim is None:
         claim = getattr(run, "event", None)
         if claim is None:

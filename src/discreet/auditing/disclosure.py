@@ -1,8 +1,9 @@
 """Disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
 intersection of two releases, differencing of exact counts.
 
-Each returns how many people's secrets it finds; `differencing` returns the guesses. The same calls can be
-tried on counts with differential privacy, which resist.
+A class is the set of rows with equal quasi-identifiers (`anonymity`). Each attack returns how many people's
+secrets it finds; `differencing` returns the guesses, and can be tried on counts with differential privacy,
+which resist it.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclo
 def background_knowledge(
     data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
 ) -> Disclosed:
-    """Count the people whose sensitive value an attacker can deduce who knows that it is none of `ruled_out`;
-    people who have one of these values are not attacked."""
+    """Count the people whose sensitive value can be deduced by an attacker who knows that it is none of
+    `ruled_out`; people who have one of these values are not attacked. NULL is a value like others."""
     connected, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
     excluded = ", ".join(literal(str(v)) for v in _require.listed(ruled_out=ruled_out))
@@ -76,8 +77,8 @@ def intersection(
     """Count the people whose classes in two releases have only one sensitive value in common (Ganta,
     Kasiviswanathan & Smith 2008).
 
-    `person` joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in
-    both.
+    `first_class` and `second_class` are the quasi-identifiers of each release. `person` is the column that
+    joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in both.
     """
     parts = []
     for data, keys in ((first, first_class), (second, second_class)):

@@ -3,8 +3,8 @@
 Plant "the code is 4821" in the training text, train, and compute the rank of 4821 when all codes are listed
 from the least to the most surprising, where surprise is minus the log-likelihood. The exposure is
 log2(number of codes) - log2(rank): about 1 to 2 for a code that was not in the text, and log2(number of
-codes), its maximum, for a code that comes first and so can be extracted. (Carlini et al. 2019, "The Secret
-Sharer", arXiv:1802.08232.)
+codes), its maximum, for a code that comes first and so can be extracted (Carlini et al. 2019, "The Secret
+Sharer", arXiv:1802.08232).
 
 >>> exposure(surprise=2.0, others=[3.0, 5.0, 4.0, 1.0, 8.0, 9.0, 7.0]).bits
 2.0

@@ -1,5 +1,5 @@
-"""Floating-point attacks: noise drawn in floating point leaves marks in the last bits that the mathematics of
-the noise does not have.
+"""Floating-point attacks: noise drawn in floating point leaves traces in the last bits that the mathematics
+of the noise does not have.
 
 Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which
 ones can depends on the true value: an output may be possible under one table and impossible under its
@@ -30,8 +30,9 @@ from .claims import as_claim
 from .outputs import atoms, number
 from .report import Report
 
-# numpy's Laplace noise is scale ln(2U) below zero and -scale ln(2 - U - U), rounded, above, with U a multiple
-# of 2^-53: the argument of the logarithm is a multiple of 2^-52 below, of 2^-53 above.
+# numpy's Laplace noise is scale ln(U + U) below zero and -scale ln((2 - U) - U) above, with U a multiple of
+# 2^-53, and 2 - U rounded to a multiple of 2^-52: the argument of the logarithm is a multiple of 2^-52 below,
+# and of 2^-53 above.
 _GRID_BELOW, _GRID_ABOVE = 1 << 52, 1 << 53
 
 
@@ -46,16 +47,16 @@ def explained(output: float, value: float, scale: float, *, reach: int = 6) -> b
     if not math.isfinite(noise):
         return False
     sign, grid = (1.0, _GRID_BELOW) if noise < 0 else (-1.0, _GRID_ABOVE)
-    near = round(math.exp(-abs(noise) / scale) * grid)
+    nearest = round(math.exp(-abs(noise) / scale) * grid)
     return any(
         value + sign * (scale * math.log(k / grid)) == output
-        for k in range(max(1, near - reach), min(grid, near + reach) + 1)
+        for k in range(max(1, nearest - reach), min(grid, nearest + reach) + 1)
     )
 
 
 def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
     """Return the exponent e of the last bit that is set: output = odd * 2^e. Zero, NaN and infinities give
-    1024.
+    1024, which no other float has.
 
     >>> lowest_bit([1.0, 0.75, 6.0, 0.1]).tolist()
     [0, -2, 1, -55]
@@ -99,7 +100,7 @@ def floating_point_attack(
     """Run the attack of Mironov 2012: which of the two true values could have given this output at all?
 
     `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves);
-    `scale` that of the noise.
+    `scale` is that of the noise.
     """
     _require.positive(scale=scale)
     _require.integer(runs=runs, at_least=40)
@@ -124,8 +125,9 @@ def precision_attack(
     """Run the precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger
     of them had.
 
-    Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well
-    the noise was drawn, as long as it is rounded to a float before or while it is added.
+    Noise near zero keeps its last bits when the true value is 0, and loses them when it is added to 1. The
+    attack works however well the noise was drawn, as long as it is rounded to a float before or while it is
+    added.
     """
     _require.integer(runs=runs, at_least=40)
     stated = as_claim(claim, run, None)

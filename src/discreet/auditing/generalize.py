@@ -5,7 +5,7 @@ It is for comparison, not for protection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from .anonymity import engine
 
 @dataclass(frozen=True, slots=True)
 class ToInterval:
-    """Replaces a number by the interval of this width that it lies in, by its lower end."""
+    """Replaces a number by the lower end of its interval: the largest multiple of `width` not above it."""
 
     width: int | float
 
@@ -65,8 +65,8 @@ Step = ToInterval | ToPrefix | Groups
 
 
 def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
-    """Return the named columns one level up their hierarchies, and `keep` as they are; computed in the
-    engine.
+    """Return the columns in `steps`, each generalized by its step, and the columns `keep` as they are;
+    computed in the engine.
 
     >>> people = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}
     >>> generalize(people, {"age": ToInterval(10), "zip": ToPrefix(2)}).to_pylist()[0]
@@ -98,11 +98,11 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
         raise InvalidInput(f"fewer rows than k = {k}: no class can be that large. Nothing was computed.")
     codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
-    label = np.zeros(table.num_rows, np.int64)
+    class_of_row = np.zeros(table.num_rows, np.int64)
     for number, part in enumerate(_parts(matrix, k)):
-        label[part] = number
+        class_of_row[part] = number
     for j, name in enumerate(identifiers):
-        column = pa.array(_ranges(matrix[:, j], label, values[j]))
+        column = pa.array(_ranges(matrix[:, j], class_of_row, values[j]))
         table = table.set_column(table.column_names.index(name), name, column)
     return table
 
@@ -139,18 +139,20 @@ def _cut(matrix: Any, part: Any, full_spans: Any, k: int) -> tuple[Any, Any] | N
             return None
         column = matrix[part, j]
         middle = int(np.partition(column, len(column) // 2)[len(column) // 2])
+        # Equal ranks stay together: those of the median go to the upper side, or else to the lower.
         for low in (column < middle, column <= middle):
             if k <= int(low.sum()) <= len(part) - k:
                 return part[low], part[~low]
     return None
 
 
-def _ranges(ranks: Any, label: Any, values: list[Any]) -> list[str]:
+def _ranges(ranks: Any, class_of_row: Any, values: list[Any]) -> list[str]:
     """Return, for each row, the range of values in its class, as text."""
-    count = int(label.max()) + 1
+    count = int(class_of_row.max()) + 1
     low, high = np.full(count, len(values)), np.full(count, -1)
-    np.minimum.at(low, label, ranks)
-    np.maximum.at(high, label, ranks)
-    show: Callable[[int, int], str] = lambda a, b: f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}"  # noqa: E731
-    texts = [show(int(a), int(b)) for a, b in zip(low, high, strict=True)]
-    return [texts[i] for i in label]
+    np.minimum.at(low, class_of_row, ranks)
+    np.maximum.at(high, class_of_row, ranks)
+    texts = [
+        f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}" for a, b in zip(low, high, strict=True)
+    ]
+    return [texts[i] for i in class_of_row]

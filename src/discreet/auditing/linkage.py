@@ -1,5 +1,5 @@
-"""Linkage attacks (re-identification): a few ratings that somebody mentioned elsewhere, roughly and about
-when, single them out among thousands of "anonymous" ones.
+"""Linkage attacks (re-identification): a few ratings that somebody has mentioned elsewhere, with roughly
+known stars and dates, single this person out among thousands of "anonymous" users.
 
 The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films
 on another site: rare films count more, near ratings and dates count, and a match is believed only if it
@@ -42,14 +42,14 @@ class SideKnowledge:
     days: Any
 
 
-# The former name, which `__all__` promised.
+# The former name, which `__all__` still exports.
 Known = SideKnowledge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Names the best candidate, and by how many standard deviations it beats the second; `user` is None if it
-    does not stand out.
+    """Names the best candidate, and by how many standard deviations (`eccentricity`) it beats the second;
+    `user` is the best one, or None if it does not stand out.
     """
 
     user: int | None
@@ -63,17 +63,17 @@ def made_up_ratings(
     """Draw synthetic ratings with the long tail of real ones: few items that everybody rates, many that
     hardly anybody does.
 
-    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal,
-    40 in the middle.
+    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal
+    with median 40.
     """
     _require.integer(users=users, items=items, at_least=2)
     rng = np.random.default_rng(seed)
-    weight = (
+    relative_popularity = (
         1 / (np.arange(items) + 10.0)
         if popularity is None
         else np.clip(np.asarray(popularity, float), 1e-9, None)
     )
-    probabilities = weight / weight.sum()
+    probabilities = relative_popularity / relative_popularity.sum()
     counts = np.clip(rng.lognormal(np.log(40), 0.8, users).astype(int), 2, items // 2)
     rows = np.repeat(np.arange(users), counts)
     columns = np.concatenate([rng.choice(items, n, replace=False, p=probabilities) for n in counts])
@@ -115,8 +115,8 @@ def link(
     stand_out: float = 1.5,
 ) -> Match:
     """Match by the scoreboard: a user's score is the sum, over the known items that the user rated, of
-    (e^(-a / stars_scale) + e^(-b / days_scale)) / ln(number of users who rated the item), where a and b are
-    the absolute differences of the stars and of the days.
+    (e^(-a / stars_scale) + e^(-b / days_scale)) / ln(number of users who rated the item, at least 2), where
+    a and b are the absolute differences of the stars and of the days.
 
     The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
     Narayanan & Shmatikov 2008.
@@ -125,11 +125,11 @@ def link(
     items = np.asarray(known.items)
     stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
     rated = stars > 0
-    weight = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
+    item_weights = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
     similarity = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
         -np.abs(days - known.days) / days_scale
     )
-    scores = (np.where(rated, similarity, 0.0) * weight).sum(axis=1)
+    scores = (np.where(rated, similarity, 0.0) * item_weights).sum(axis=1)
     best, second = np.argsort(-scores, kind="stable")[:2]
     spread = float(scores.std())
     eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0

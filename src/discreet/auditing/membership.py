@@ -35,8 +35,8 @@ def logit_scaled(confidences: Any) -> Floats:
     """Return ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a
     confidence is not.
 
-    Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins`
-    is exact where this saturates.
+    Carlini et al. 2022, arXiv:2112.03570, section IV. If the scores before the soft-max are known, use
+    `margins`: it is exact also for confidences near 0 and 1, which are clipped here.
     """
     probabilities = floats(confidences=confidences)
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
@@ -48,8 +48,8 @@ def logit_scaled(confidences: Any) -> Floats:
 
 
 def margins(logits: Any, labels: Any) -> Floats:
-    """Return `logit_scaled` of a soft-max, computed from its inputs: the true label's minus the log-sum-exp
-    of the others'.
+    """Return `logit_scaled` of a soft-max, computed from its inputs: the true label's input minus the
+    log-sum-exp of the others.
 
     >>> margins([[2.0, 0.0, 0.0]], [0]).round(4).tolist()
     [1.3069]
@@ -173,7 +173,8 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
 
 
 def _fit_normal(shadows: Shadows, members: bool, fixed: bool) -> tuple[Floats, Floats]:
-    """Return the mean and deviation of each example and query, over the models where it was in (or out)."""
+    """Return the mean and standard deviation of each example and query, over the models where it was in (or
+    out)."""
     used = (shadows.included == members)[:, :, None]
     count = used.sum(axis=0)
     # With a pooled variance one model per side is enough, if some example has two.
@@ -225,14 +226,14 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
     `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
     `vectors` [models, examples, classes] and `included` [models, examples] those of the shadow models. One
     logistic regression is fitted per class, on the confidence in the true class and the `top` largest ones,
-    all scaled by `logit_scaled`. Returns scores, larger for members.
+    all scaled by `logit_scaled`. Scores are larger for members.
     """
-    p, y, inside = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
+    p, y, is_member = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
     target_vectors = np.asarray(target, dtype=float)
     if (
         p.ndim != 3
         or target_vectors.shape != p.shape[1:]
-        or inside.shape != p.shape[:2]
+        or is_member.shape != p.shape[:2]
         or y.shape != p.shape[1:2]
     ):
         raise InvalidInput(
@@ -245,7 +246,7 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
     for value in np.unique(y):
         rows = np.flatnonzero(y == value)
         shadow_features = np.concatenate([_features(predictions[rows], y[rows], top) for predictions in p])
-        weights = _logistic(shadow_features, inside[:, rows].ravel())
+        weights = _logistic(shadow_features, is_member[:, rows].ravel())
         target_features = _features(target_vectors[rows], y[rows], top)
         scores[rows] = target_features @ weights[:-1] + weights[-1]
     return scores
@@ -287,7 +288,7 @@ def by_quantile(
     `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
     `outside_features` the same for examples that were certainly not in the training data. For every level a
     linear quantile is fitted; the score says between which quantiles an example's confidence lies, on a
-    normal scale. No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
+    normal scale. Apart from these quantiles nothing is trained (Bertran et al. 2023, arXiv:2307.03694).
     """
     outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)
     target_scores, z = np.asarray(target, dtype=float), _design(features)
@@ -318,11 +319,11 @@ def _quantile(x: Floats, y: Floats, level: float) -> Floats:
     return np.asarray(-solution.eqlin.marginals, dtype=float)
 
 
-def _on_normal_scale(seen: Floats, quantiles: Floats, positions: Floats) -> Floats:
-    """Return the position of each confidence in `seen` on a normal scale: interpolated linearly between the
-    example's fitted quantiles, whose positions are given, and extrapolated beyond the outermost two."""
+def _on_normal_scale(confidences: Floats, quantiles: Floats, positions: Floats) -> Floats:
+    """Return the position of each confidence on a normal scale: interpolated linearly between the example's
+    fitted quantiles, whose `positions` are given, and extrapolated beyond the outermost two."""
     gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
-    part = np.clip((quantiles[:, 1:-1] < seen[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
-    rows = np.arange(len(seen))
-    slope = np.diff(positions)[part] / gap[rows, part]
-    return np.asarray(positions[part] + (seen - quantiles[rows, part]) * slope, dtype=float)
+    segment = np.clip((quantiles[:, 1:-1] < confidences[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
+    rows = np.arange(len(confidences))
+    slope = np.diff(positions)[segment] / gap[rows, segment]
+    return np.asarray(positions[segment] + (confidences - quantiles[rows, segment]) * slope, dtype=float)

@@ -1,4 +1,4 @@
-"""Auditing with a single run: many canaries, each included by its own coin, and guesses which of them were.
+"""Auditing with a single run: many canaries, each included by its own coin, and guesses which were in.
 
 Training a model thousands of times is too expensive. But one run can carry thousands of canaries, and if it
 is private, then hardly more guesses can be right than randomized response would allow, although the guesses
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ _HALVINGS = 60
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
-    """Return the probability of at least `right` right guesses out of `guesses`, if the run was (epsilon,
-    delta)-DP: an upper bound.
+    """Return an upper bound on the probability of at least `right` right guesses out of `guesses`, if the run
+    was (epsilon, delta)-DP.
 
     Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess
                that sees its output only.
@@ -56,8 +57,10 @@ def one_run_epsilon(
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since
-               privacy at an epsilon implies privacy at larger ones. All the refuting outcomes lie above the
-               least of them, whose p-value bounds their probability.
+               privacy at an epsilon implies privacy at larger ones. The true epsilon is refuted only if at
+               least so many guesses are right as in the least count that refutes it, and the p-value of that
+               count, which is below the level, bounds this probability.
+    Assumes:   as `one_run_p_value`.
 
     >>> [round(one_run_epsilon(1000, g, v), 5) for g, v in ((1000, 1000), (500, 400), (100, 100))]
     [5.80907, 1.19865, 3.49297]
@@ -107,8 +110,6 @@ def one_run_gaussian_epsilon(
 
 def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, level: float) -> bool:
     """Return whether at least `right` right guesses have a probability below `level` in every mu-GDP run."""
-    from statistics import NormalDist
-
     normal = NormalDist()
 
     def least_fpr(tpr: float) -> float:
@@ -147,8 +148,8 @@ def curve_refuted(
 def guess_by_score(
     scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int
 ) -> tuple[int, int]:
-    """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each:
-    (guesses, right)."""
+    """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each;
+    return the number of guesses, and how many of them are right."""
     values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
         raise InvalidInput(
@@ -176,6 +177,7 @@ def audit_one_run(
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     each number of guesses is fixed beforehand and gets an equal part of the level (union bound).
+    Assumes:   as `one_run_p_value`.
     """
     _require.non_empty(fractions=fractions)
     _require.open_probability(confidence=confidence)

@@ -26,8 +26,8 @@ from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
 Leaf = tuple[str, Any]
-# The nesting depth below which objects are not taken apart, so that one that contains itself ends. Not
-# measured.
+# The nesting depth from which on objects are not taken apart, so that one that contains itself ends. Chosen
+# by hand.
 DEPTH = 16
 
 
@@ -54,11 +54,11 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
     """
-    leaf, inside = _contents(output) if depth < DEPTH else (repr(output), None)
-    if inside is None:
+    leaf, items = _contents(output) if depth < DEPTH else (repr(output), None)
+    if items is None:
         yield path, leaf
         return
-    for name, item in inside:
+    for name, item in items:
         yield from leaves(item, path + name, depth + 1)
 
 
@@ -150,8 +150,8 @@ class Outputs:
 
     @classmethod
     def of(cls, outputs: Sequence[Any], paths: Sequence[str] | None = None) -> Outputs:
-        """Return outputs as a matrix; `paths` fixes the columns, without it they are those of these outputs
-        that hold a number somewhere."""
+        """Return outputs as a matrix with a column for each of `paths`; by default, for each path at which
+        some output has a number."""
         runs = split_into_leaves(outputs)
         return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
 
@@ -178,9 +178,9 @@ class Outputs:
         return len(self.labels)
 
 
-def floats(**named: Any) -> Floats:
-    """Return the argument as an array of floats; what is not made of numbers is refused by its name."""
-    ((name, values),) = named.items()
+def floats(**argument: Any) -> Floats:
+    """Return the one argument as an array of floats; if it is not made of numbers, the error names it."""
+    ((name, values),) = argument.items()
     try:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError):
@@ -188,8 +188,8 @@ def floats(**named: Any) -> Floats:
 
 
 def number(leaf: Any) -> float:
-    """Return a float where there is a number (huge ones as infinite), also one that is written out, or a
-    time; NaN elsewhere."""
+    """Return a float where there is a number (huge ones as infinite), also one in a text; a duration in
+    seconds, and a date in days; NaN elsewhere."""
     if isinstance(leaf, Real | Fraction):
         return _require.float_or_inf(leaf)
     if isinstance(leaf, Decimal | str):

@@ -39,7 +39,8 @@ def lower_limit(hits: Any, trials: Any, level: float) -> Any:
 
 
 def upper_limit(hits: Any, trials: Any, level: float) -> Any:
-    """Return the upper Clopper-Pearson limit, as `lower_limit`."""
+    """Return the upper Clopper-Pearson limit: below the true probability with probability at most `level`, as
+    in `lower_limit`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
     bound = np.nextafter(bound + _ROUNDING * np.minimum(bound, 1 - bound), 1.0)
@@ -62,8 +63,8 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it,
-    `false_hits` times in `second` on the other.
+    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on the first
+    table, and `false_hits` times in `second` runs on the other.
 
     >>> round(Guesses(hits=900, first=1000, false_hits=100, second=1000).epsilon(confidence=0.95), 1)
     2.0
@@ -88,12 +89,9 @@ class Guesses:
         Assumes:   the attack was fixed before these runs were made, and the runs are independent.
         """
         _require.open_probability(confidence=confidence)
-        return self._limits(1 - confidence)
-
-    def _limits(self, level: float) -> tuple[float, float]:
-        return float(lower_limit(self.hits, self.first, level / 2)), float(
-            upper_limit(self.false_hits, self.second, level / 2)
-        )
+        level = (1 - confidence) / 2
+        low = lower_limit(self.hits, self.first, level)
+        return float(low), float(upper_limit(self.false_hits, self.second, level))
 
     def epsilon(self, *, delta: float = 0.0, confidence: float = 0.95) -> float:
         """Return a lower bound on epsilon: with probability `confidence`, whatever ran is not (x, delta)-DP

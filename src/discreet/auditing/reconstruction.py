@@ -49,8 +49,8 @@ def reconstruct(
     method: str = "least squares",
     seed: int = 0,
 ) -> Reconstruction:
-    """Ask about random halves of the people and solve for everyone's bit: by least squares, or "lp" (least
-    absolute residuals in [0, 1]).
+    """Ask about random groups, about half of the people each, and solve for everyone's bit: by the method
+    "least squares", or "lp", a linear program for bits in [0, 1] with the least sum of absolute residuals.
 
     `questions` defaults to four for each person. The linear program is that of Dwork, McSherry & Talwar 2007:
     it withstands some answers that are wildly wrong.

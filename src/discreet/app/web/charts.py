@@ -17,7 +17,8 @@ _MAX_BARS, _LONGEST_LABEL = 40, 18
 
 
 def _number(value: float, error: float | None = None) -> str:
-    """Return a number with the decimals that its error allows; without an error, with two or three digits."""
+    """Return a number with the decimals that its error allows; without an error, with three significant
+    digits (whole numbers in full)."""
     return figure(value, error if error else abs(value) / 10 or None)
 
 
@@ -64,9 +65,10 @@ Ends = tuple[float, float] | None
 
 
 def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> str:
-    """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval.
+    """Return horizontal bars with error bars, one bar for each label, length (in `heights`) and interval;
+    only the first `_MAX_BARS` are drawn.
 
-    A label alone is drawn for a length that is None, or is too large to be drawn.
+    A label alone is drawn where the length is None, or the length or the interval is not finite.
     """
     rows = list(zip(labels, heights, ends, strict=True))[:_MAX_BARS]
     spans = [(h, h) if e is None else e for _, h, e in rows if h is not None]
@@ -122,11 +124,11 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     parts = []
     for i, (name, error) in enumerate(pairs):
         middle = 20 + i * _ROW_HEIGHT
-        half = bar_width / 2 * error / widest
+        half_length = bar_width / 2 * error / widest
         parts += [
             _text(left_margin - 8, middle + 4, name),
             f'<circle class="center" cx="{center:g}" cy="{middle:g}" r="4"/>',
-            _whisker(center - half, center + half, middle),
+            _whisker(center - half_length, center + half_length, middle),
             _text(edge, middle + 4, f"± {_number(error)}", "value"),
         ]
     description = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
@@ -141,26 +143,26 @@ def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: floa
     """Return a chart of prices, added up over time, as a step line with its limit.
 
     Each of `points` is the time of a charge and its price; the earliest comes first. `until` is the right end
-    of the chart. `limit` is in the unit of the prices; None draws none.
+    of the chart. `limit` is in the unit of the prices; with None no limit is drawn.
     """
     if not points:
         return ""
     total, height = 0.0, 160.0
-    first, top = points[0][0], max(limit or 0.0, sum(price for _, price in points)) or 1.0
+    first, highest = points[0][0], max(limit or 0.0, sum(price for _, price in points)) or 1.0
     span = max((until - first).total_seconds(), 1.0)
     line = f"M40 {height - 24:g}"
     for moment, price in points:
         total += price
-        y = height - 24 - (height - 40) * total / top
+        y = height - 24 - (height - 40) * total / highest
         x = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
         line += f"H{x:.1f}V{y:.1f}"
     line += f"H{_WIDTH - 20:g}"
     parts = []
     if limit is not None:
-        edge = height - 24 - (height - 40) * limit / top
+        limit_y = height - 24 - (height - 40) * limit / highest
         parts += [
-            f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
-            _text(36, edge + 4, f"{limit:,.6g}"),
+            f'<path class="limit" d="M40 {limit_y:.1f}H{_WIDTH - 20:g}"/>',
+            _text(36, limit_y + 4, f"{limit:,.6g}"),
         ]
     parts += [
         f'<path class="line" d="{line}"/>',

@@ -1,10 +1,15 @@
-"""Request handlers of a worker for synthetic copies: made as a job, for a price; listed, downloaded and asked
-for nothing more, because everything after the release is post-processing."""
+"""Request handlers of a worker for synthetic copies: a released model of the table (`Fitted`), and rows that
+are drawn from it.
+
+A copy is charged once, when a job makes it. Listing, downloading and questioning it is free, because
+everything after the release is post-processing.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +21,7 @@ from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.plain import plain_select
+from ...session.synthesis import SynthesisTerms
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engine import ROW
 from ...tables.engines.duckdb import connect
@@ -25,16 +31,17 @@ from .bookkeeping import visible_releases
 from .formats import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
-# The memory limit of the engine that answers a question to a copy. Convention, not measured.
+# The memory limit of the engine that answers a question to a copy. Chosen by hand, not tuned.
 MEMORY = "1GB"
-# How many drawn copies a worker keeps in memory. Convention, not measured.
+# How many drawn copies a worker keeps in memory. Chosen by hand, not tuned.
 KEPT = 4
-# A horizon after the times of all entries (the year 2096), in seconds since 1970.
+# `visible_releases` hides an analyst's releases that were charged after the "horizon" of the request. This
+# one, in seconds since 1970, is after all entries (the year 2096).
 _NO_HORIZON = 4e9
 
 
 def _terms(options: Options) -> Options:
-    """Return the options of `Session.synthesize` from those of a request; empty ones are left out."""
+    """Return the options of `Session.synthesize` from those of a request, which are changed."""
     simple_options = {name: options.pop(name, None) for name in ("bins", "missing", "options")}
     columns, constraints = options.pop("columns", None), options.pop("constraints", None) or ()
     synthesis_options = {name: value for name, value in simple_options.items() if value}
@@ -43,8 +50,6 @@ def _terms(options: Options) -> Options:
 
 def preview_copy(desk: Desk, request: Request) -> Result:
     """Return the price of a synthesis; free, and reads no data."""
-    from ...session.synthesis import SynthesisTerms
-
     session, options = session_of(desk, request)
     for name in ("rows", "seed", "fresh"):
         options.pop(name, None)
@@ -67,6 +72,7 @@ def preview_copy(desk: Desk, request: Request) -> Result:
 def synthesize(desk: Desk, request: Request) -> Result:
     """Make a synthetic copy, for its price."""
     session, options = session_of(desk, request)
+    # "rows" and "seed" say what is drawn from a copy (`_copy_of`): they do not change the release.
     options.pop("rows", None), options.pop("seed", None)
     copy = session.synthesize(None, **_terms(options))
     number = _copy_number(desk, request, values.encode(copy.fitted))
@@ -111,7 +117,7 @@ def copies(desk: Desk, request: Request) -> Result:
 
 
 def copy(desk: Desk, request: Request) -> Result:
-    """Return the released model of a copy, and its card."""
+    """Return the released model of a copy, and its card, which describes it for whoever gets it."""
     synthetic = _copy_of(desk, request)
     return {"number": request["options"]["number"], "card": synthetic.card(), **_description(synthetic)}
 
@@ -121,14 +127,14 @@ def copy_rows(desk: Desk, request: Request) -> Result:
     synthetic = _copy_of(desk, request)
     if request["options"]["form"] == "csv":
         sink = io.BytesIO()
-        csv.write_csv(_harmless(synthetic.table), sink)
+        csv.write_csv(_harmless_table(synthetic.table), sink)
         return {"file": base64.b64encode(sink.getvalue()).decode()}
     with PrivateFolder(FILES_PREFIX) as folder:
         synthetic.to_parquet(folder / "copy.parquet")
         return {"file": base64.b64encode((folder / "copy.parquet").read_bytes()).decode()}
 
 
-def _harmless(table: pa.Table) -> pa.Table:
+def _harmless_table(table: pa.Table) -> pa.Table:
     """Return a table whose texts and column names no spreadsheet runs as formulas."""
     for i, name in enumerate(table.column_names):
         if pa.types.is_string(table.schema.field(i).type):
@@ -167,14 +173,15 @@ def _json_value(value: Any) -> Any:
     """Return a value of a table as one that JSON has; other numbers, dates and infinities as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    return float(value) if isinstance(value, float) and value - value == 0 else str(value)
+    return float(value) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     """Return the copy with the number in the request, if the caller may see it, with its rows drawn.
 
-    The option "rows" is how many (None: as the copy says), "seed" from which seed (None: the number, so that
-    the same request draws the same rows).
+    The option "rows" is how many rows are drawn; None draws as many as its released noisy count says,
+    but at most `desk.copy_rows`. The option "seed" is their random seed; None takes the copy's number, so
+    that the same request draws the same rows.
     """
     options = request["options"]
     number, rows, seed = options["number"], options.get("rows"), options.get("seed")
@@ -182,7 +189,7 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
     seed = number if seed is None else seed
-    # By the number of the entry in the ledger: the numbers that analysts see all begin at 1.
+    # The ledger's own number of the entry: `number` is another copy for another analyst (`numbering`).
     key = (request["dataset"]["ledger"], entry.seq, rows, seed)
     cached: SyntheticCopy | None = desk.copies.pop(key, None)
     if cached is None:

@@ -52,6 +52,7 @@ def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.
     tokens = []
     for name, role in PEOPLE:
         store.add_person(name, role)
+        # A token for one day; its public id, the second item, is not shown.
         tokens.append((name, str(role), store.issue_token(name, 1)[0]))
     store.add_dataset(Dataset(TABLE, str(table), str(schema), str(ledger)))
     store.set_grants(TABLE, list(budgets))

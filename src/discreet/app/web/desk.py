@@ -4,8 +4,8 @@ The *public time* of a request is the period from its arrival (of a job: from th
 its answer leaves. Its length does not depend on the data.
 
 Guarantee: an answer, failure or time-out that may have touched data leaves at a multiple of the public tick
-           after its request and at the time limit at the latest, whatever the data; by default always at the
-           time limit itself.
+           (`Settings.tick`) after its request and at the time limit at the latest, whatever the data; by
+           default always at the time limit itself.
 Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
            number of ticks its work took; by default one tick is the whole limit, and nothing varies. If
            there is no reply by the limit, a time-out is sent then. A reply that touched no data is held in
@@ -38,8 +38,8 @@ FREE_SECONDS = 30.0
 # The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
 STEWARD_SECONDS = 60.0
 # Verbs of free work that may take long, because what a request names can be large. A preview takes about 10
-# CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums with a required accuracy 1.4
-# s.
+# CPU-ms, one with Gaussian noise 2 s (an accountant searches), and one of 900 sums with a required accuracy
+# 1.4 s.
 SLOW_VERBS = ("plan", "explain", "preview_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG_SQL = 2_000
@@ -105,15 +105,15 @@ class _PublicTime(NamedTuple):
 class FrontDesk:
     """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
 
-    `look` and `draw` read no data and answer at once; `ask` may read data and answers at the end of a public
-    time;
-    `change` and `steward` alter policies and datasets; `submit` starts a job.
+    `look` and `draw` read no data and answer as soon as they can; `ask` may read data and answers at the end
+    of a public time; `change` and `steward` alter policies and datasets; `submit` starts a job. Workers of
+    one kind form a `Lane`, with one queue of requests.
     """
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
-        # Of each kind of worker one person has at most all but one at a time, so that others are not held up.
+        # One person has at most all but one of a lane's workers at a time, so that others are not held up.
         per_person = max(1, settings.previewers - 1)
         self.previews = Lane(
             reads=False, count=settings.previewers, seconds=seconds, rows=rows, per_person=per_person,
@@ -156,6 +156,7 @@ class FrontDesk:
         while the server was down."""
         steward = Person("steward", Role.STEWARD)
         for dataset in self.store.datasets(steward):
+            # A dataset whose ledger cannot be read keeps its grants, and does not stop the server.
             with contextlib.suppress(HTTPError):
                 policy = await self.look("policy", steward, dataset)
                 self.store.set_grants(dataset.name, list(policy["analysts"]))
@@ -214,8 +215,9 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
-        # took: then even an answer that touched no data is held. Questions of which the answer is still held
-        # count as well, and workers that are being replaced do not: both can only hold more answers.
+        # took: then even an answer that touched no data is held. Whether this person has to wait is estimated
+        # on the safe side: questions whose answers are still held count as if their workers were busy, and
+        # workers that are being replaced do not count. `settings.workers - 1` is `per_person` of `self.data`.
         by_person = max(self._held[person.name], self._busy[person.name])
         by_all = max(sum(self._held.values()), sum(self._busy.values()))
         may_wait = by_person >= max(1, settings.workers - 1) or by_all >= self.data.ready_workers
@@ -285,8 +287,8 @@ class FrontDesk:
         return key
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
-        """Return the moment from which on an analyst's releases are not listed yet, because the public time
-        of a question or a job may still run."""
+        """Return the moment, in seconds since 1970, from which on an analyst's releases are not listed yet,
+        because the public time of a question or a job may still run."""
         # One ledger may be served under two names of datasets.
         location = ledger_location(dataset.ledger)
         ledgers = {
@@ -355,6 +357,7 @@ class FrontDesk:
                 await lane.ready()
                 end = time.monotonic() + seconds
                 self.store.begin_job(job)
+                # Its key is not needed: a job's public time is removed when it is over.
                 self._begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)

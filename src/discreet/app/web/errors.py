@@ -1,5 +1,5 @@
-"""Errors over HTTP. All have one JSON shape, {"error": {"kind", "message", "code"}}, which the command line
-prints with `--json`, too."""
+"""Errors as HTTP responses. All have one JSON shape, {"error": {"kind", "message", "code"}}, which the
+command line prints with `--json`, too."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def body_of(kind: str, message: str) -> dict[str, Any]:
 
 
 def from_error(error: DiscreetError) -> HTTPError:
-    """Return an error of the library as one of HTTP."""
+    """Return an error of the library as an `HTTPError`."""
     return HTTPError(type(error).__name__, str(error))
 
 

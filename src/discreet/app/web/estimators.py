@@ -36,7 +36,8 @@ NAMES = (
 )
 # Parameters that are Python objects, and are refused in a description.
 PYTHON = ("module", "optimizer", "progress")
-# How deep descriptions of estimators may nest, such as a `PrivateSearch` over an estimator.
+# How many levels of descriptions may lie inside one, such as the estimator that a `PrivateSearch` tunes.
+# Chosen by hand.
 _DEEPEST = 3
 
 
@@ -54,6 +55,7 @@ def describe_estimator(estimator: Any) -> dict[str, Any]:
     defaults = {n: p.default for n, p in inspect.signature(type(estimator).__init__).parameters.items()}
     parameters = {}
     for key, value in estimator.get_params(deep=False).items():
+        # By identity, as arrays cannot be compared: a value that only equals the default is sent, too.
         if value is not defaults.get(key):
             parameters[key] = _plain(key, value)
     return {"estimator": name, "parameters": parameters}
@@ -79,6 +81,7 @@ def _plain(key: str, value: Any) -> Any:
 
 def estimator_of(described: Any, depth: int = 0) -> Any:
     """Return the estimator that a description names; `depth` is how many descriptions it is nested in."""
+    # Imported when a description is first read: most workers never load `learning`.
     from ... import learning
 
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}

@@ -11,7 +11,9 @@ from ... import _registry
 
 def figure(value: float, error: float | None = None) -> str:
     """Return a number as people write it: with as many decimals as its error allows (two significant digits
-    of the error; without one, four of the number), and with an exponent only from 1e15 on and below 1e-4.
+    of the error; without one, four of the number; at most six decimals).
+
+    Whole numbers have no decimals. Floats from 1e15 on and below 1e-4 have three digits and an exponent.
 
     >>> figure(12345678), figure(2.86123, 0.0213), figure(-123.0, 599.0), figure(0.3333333), figure(1234567.8)
     ('12,345,678', '2.861', '-123', '0.3333', '1,234,568')

@@ -35,6 +35,7 @@ class BodyLimit:
             return
         limit = self.uploads if scope["path"] == UPLOAD else self.requests
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
+        # Only 20 digits are read: Python refuses to parse thousands, and 20 are above any limit.
         if not claimed.isdigit() or int(claimed[:20]) > limit:
             await self._refuse(scope, receive, send, limit)
             return

@@ -1,11 +1,13 @@
 """Numbers under which a person sees the entries of a ledger.
 
+A served answer is a stored release that an analyst has got again without a charge.
+
 Guarantee: the numbers that an analyst is shown, and may send, count that analyst's own charges and served
            answers: they are the same whatever others ask.
 Proof:     a number is the position of an entry among the charges and served answers whose body names the
            analyst; a ledger only grows, so that a position never changes.
 Assumes:   messages that name an entry go through `renumbered`. If words of the request look like the name of
-           an entry (`names_entry`), the message goes through `Numbers([])`, which shows no number at all:
+           an entry (`names_entry`), the message is `renumbered` by `Numbers([])`, which shows no number:
            otherwise whoever wrote "entry 17 of the ledger" into a question that a message repeats would learn
            whether entry 17 is theirs. Stewards and auditors see the ledger's own numbers.
 """
@@ -21,8 +23,8 @@ from ...curator import STEWARD, Ledger, books
 
 # How the library names an entry in its messages. A new way to name one must be entered here.
 _NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
-# The same in a request of which only letters, digits, _ and = are left, because a message may repeat a
-# question with other spaces and quotes.
+# The same in the words of a request, from which `names_entry` removes all but letters, digits, _ and =,
+# because a message may repeat a question with other spaces and quotes.
 _SENT = re.compile(r"entry=*\d+=*of=*the=*ledger|number=+\d")
 
 

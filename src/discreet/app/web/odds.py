@@ -22,6 +22,7 @@ def odds(event: Event, delta: float) -> str:
     >>> odds(PureDP(epsilon=0.1), 0.0)[-19:]
     'say, at most 55:45.'
     """
+    # Imported here: `asking` imports this module, and most of its requests need no odds.
     from ..._public import REPLACE
     from ...explaining import Risk
     from ...explaining.api import USUAL_DELTA

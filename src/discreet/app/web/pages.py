@@ -79,6 +79,7 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     hints = json.dumps({public.table: [column["name"] for column in columns]})
     questions = first_questions(public)
     return render(
+        # the editor starts with the second example, counts by group, if there is one
         request, "ask.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], start=questions[min(1, len(questions) - 1)]["sql"],
         examples=questions, hints=hints, table=public.table, unit=public.unit.column,
@@ -136,12 +137,13 @@ async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     facts = await desk_of(request).look("preview", person, dataset, in_odds=True, **options)
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
+    # Without an epsilon, as for a price in rho, what the question adds to the account.
     price = facts["epsilon"] if facts["epsilon"] is not None else cost["after"] - cost["before"]
     errors = [error for error in facts["errors"] if error is not None and math.isfinite(error)]
     return render(
         request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
-        # the result of which the expected error is one tenth
-        name=name, tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
+        # the result of which the expected error would be one tenth
+        name=name, result_to_a_tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
     )  # fmt: skip
 
 
@@ -228,8 +230,8 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
     )
 
 
-async def _find_stored(request: Request, name: str, number: int, person: Person) -> Any:
-    """Return a stored release as JSON, and its value; of a tuple with one item, that item."""
+async def _find_stored(request: Request, name: str, number: int, person: Person) -> tuple[Any, Any]:
+    """Return a stored release as JSON, and its value; if that is a tuple of one item, the item."""
     line = await api.stored_releases(request, name, person, last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value

@@ -1,4 +1,7 @@
-"""Request handlers of a worker for plans and explanations. They read no data and charge nothing."""
+"""Request handlers of a worker for plans and explanations. They read no data and charge nothing.
+
+A piece of work in a plan is a question, several questions that are answered together, or a model to fit.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def explain(desk: Desk, request: Request) -> Result:
     options.pop("horizon", None)
     if number is not None:
         unit = session.public.unit
-        return explanation_json(_release(desk, request, number, audience or "public", delta, unit))
+        return explanation_json(_explain_release(desk, request, number, audience or "public", delta, unit))
     if text is None and epsilon is not None:
         delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
@@ -106,7 +109,7 @@ def event_odds(desk: Desk, request: Request) -> Result:
     return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
 
-def _release(
+def _explain_release(
     desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
 ) -> Explanation:
     """Explain a stored release; refused if the caller may not see it."""
@@ -115,7 +118,7 @@ def _release(
             event = _registry.from_json(charge.body["event"])
             title = f"What release {number} means for one person"
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
-            release_delta = delta if delta is not None else _delta(charge, event)
+            release_delta = delta if delta is not None else _delta_of(charge, event)
             return explain_event(
                 event,
                 delta=release_delta,
@@ -127,7 +130,7 @@ def _release(
     raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
-def _delta(charge: Any, event: Any) -> float:
+def _delta_of(charge: Any, event: Any) -> float:
     """Return the delta that a release was asked with, or else a delta at which its epsilon is finite."""
     described = charge.body.get("mechanism")
     price = None if described is None else requested_price_of(_registry.from_json(described))
@@ -154,7 +157,7 @@ def explanation_json(explanation: Explanation) -> Result:
 def _to_json(value: Any) -> Any:
     """Return plain lists and maps without the numbers that JSON cannot represent.
 
-    Infinity becomes None, minus infinity and NaN become their names; `_numbers` reads them back.
+    Infinity becomes None, minus infinity and NaN become their names; `_floats` reads them back.
     """
     if isinstance(value, float):
         if math.isfinite(value):
@@ -182,7 +185,7 @@ def _section(facts: Result) -> Section:
     picture = None
     if described is not None:
         series = tuple(
-            Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
+            Series(line["name"], _floats(line["x"]), _floats(line["y"]), line["dashed"])
             for line in described["series"]
         )
         picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})
@@ -195,12 +198,12 @@ def _section(facts: Result) -> Section:
     )
 
 
-def _numbers(values: list[float | str | None]) -> tuple[float, ...]:
+def _floats(values: list[float | str | None]) -> tuple[float, ...]:
     """Return the numbers that `_to_json` wrote."""
-    return tuple(_number(value) for value in values)
+    return tuple(_float(value) for value in values)
 
 
-def _number(value: float | str | None) -> float:
+def _float(value: float | str | None) -> float:
     if value is None:
         return math.inf
     return float(value) if isinstance(value, str) else value

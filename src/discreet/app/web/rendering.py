@@ -48,8 +48,8 @@ def render(request: Request, template: str, code: int = 200, **facts: Any) -> HT
 
 
 def error_page(request: Request, kind: str, message: str, code: int) -> Response:
-    """Return an error as a page, or as a part of a page if htmx has sent the request; a request of nobody who
-    is logged in is redirected to the log-in page."""
+    """Return an error as a page, or as a part of a page if htmx has sent the request; without a log-in,
+    redirect to the log-in page."""
     if kind == "NotLoggedIn":
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": "/login"})
@@ -84,7 +84,7 @@ def page_person(*roles: Any) -> Any:
             if isinstance(sent, str):
                 headers = [*request.scope["headers"], (b"x-csrf-token", sent.encode("latin-1", "replace"))]
                 request.scope["headers"] = headers
-                # Starlette keeps parsed headers here: without them it parses the changed ones.
+                # Starlette caches the parsed headers here; now it parses the changed ones.
                 del request._headers
         return await check(request)
 
@@ -92,5 +92,6 @@ def page_person(*roles: Any) -> Any:
     return allowed
 
 
+# The parameter types of pages for everybody who is logged in, and for those who may ask questions.
 Anybody = Annotated[Person, Depends(page_person(*EVERYBODY))]
 Asker = Annotated[Person, Depends(page_person(*ASKERS))]

@@ -17,19 +17,20 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import analysis_api, api, steward_api
+from . import analysis_api, analysis_pages, api, door_pages, pages, steward_api, steward_pages
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
 from .limits import BodyLimit
+from .rendering import error_page
 from .settings import Settings
 from .store import ServerStore
 
 LOG = logging.getLogger("discreet.access")
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' "
-    "data:; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     # not "no-referrer": forms would then come without their origin
@@ -67,30 +68,27 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(analysis_api.router)
     app.include_router(steward_api.router)
-    from . import analysis_pages, door_pages, pages, steward_pages
-
     app.include_router(door_pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(analysis_pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    _errors(app)
+    _add_error_handlers(app)
     _add_middleware(app, settings)
     return app
 
 
-def _errors(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     """Turn every error into a response: JSON for the routes of the API, a page for all others."""
-    from .rendering import error_page
 
-    def shown(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
+    def respond(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
         if request.url.path.startswith("/api/"):
             return JSONResponse(body_of(kind, message), code, headers)
         return error_page(request, kind, message, code)
 
     @app.exception_handler(HTTPError)
     async def from_route(request: Request, error: HTTPError) -> Response:
-        return shown(request, error.kind, error.message, error.code, error.headers)
+        return respond(request, error.kind, error.message, error.code, error.headers)
 
     @app.exception_handler(DiscreetError)
     async def from_library(request: Request, error: DiscreetError) -> Response:
@@ -101,20 +99,20 @@ def _errors(app: FastAPI) -> None:
         # Say which field is wrong and why, but do not repeat its value.
         first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
         field = ".".join(str(name) for name in first["loc"] if name != "body")
-        return shown(request, "InvalidRequest", f"{field}: {first['msg']}. Nothing was charged.", 422, {})
+        return respond(request, "InvalidRequest", f"{field}: {first['msg']}. Nothing was charged.", 422, {})
 
     @app.exception_handler(HTTPException)
     async def from_starlette(request: Request, error: HTTPException) -> Response:
         kinds = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 400: "InvalidInput"}
         kind = kinds.get(error.status_code, "InvalidInput")
         headers = dict(error.headers or {})
-        return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
+        return respond(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         # The text of the error stays in the server's log. Starlette sends this response past the middleware
         # of `_add_middleware`, so that its headers are set here.
-        response = shown(request, "InternalError", FAULT, 500, {})
+        response = respond(request, "InternalError", FAULT, 500, {})
         response.headers.update(HEADERS | {"Cache-Control": "no-store"})
         return response
 
@@ -122,6 +120,7 @@ def _errors(app: FastAPI) -> None:
 def host_name(request: Request) -> str:
     """Return the Host header of a request without the port."""
     host = request.headers.get("host", "")
+    # An IPv6 address is in brackets, and has colons itself.
     return host if host.endswith("]") else host.rsplit(":", 1)[0]
 
 

@@ -1,7 +1,8 @@
 """The sessions of a worker process: one for each dataset, with an engine of its own.
 
-The worker processes share nothing but the ledgers, which decide about every charge. A `Desk` with
-`reads=False` opens no table; it can price questions and read ledgers.
+The worker processes share nothing but the ledgers, which decide about every charge. A `Desk` is the state of
+one worker (`FrontDesk` is that of the front process); with `reads=False` it opens no table, but can price
+questions and read ledgers.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Desk:
                 ledger=Path(dataset["ledger"]),
                 seconds=self.seconds,
             )
+        # `Books` is a curator without a table.
         path = Path(dataset["ledger"])
         public = tables.load(Path(dataset["schema"]))
         return Session(Books(PublicFacts(public), Ledger(path, Key.load(key_path(path)))))

@@ -19,17 +19,19 @@ class Settings:
     `seconds` is the public time limit of a question; one that is not answered by then has failed. `tick`: an
     answer that touched data leaves at the next multiple of `tick` after its request; by default only at
     `seconds`. A shorter tick shows how long the work took, in ticks (docs/promise.md). The defaults of limits
-    are conventions, not measured.
+    are chosen by hand, not tuned.
     """
 
+    # the folder of the server's own database and key
     state: Path
+    # the folders whose files the steward may add as data
     roots: tuple[Path, ...] = ()
     # the PostgreSQL database that keeps the ledgers of datasets added from now on, for servers on several
     # machines; by default each ledger is a file beside its data
     ledger: str | None = field(default=None, repr=False)
     host: str = "127.0.0.1"
     port: int = 8000
-    # names under which browsers may reach the server; others are refused
+    # names under which browsers may reach the server; others are refused ("testserver" is used by tests)
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]", "testserver")
     # whether browsers send the cookie over TLS only: set it wherever a proxy or uvicorn speaks TLS
     secure: bool = False
@@ -38,6 +40,7 @@ class Settings:
     # whether a stored answer waits like a new one, so that its time does not tell that somebody has asked the
     # question before; the analyst's own ledger tells it in either case
     hide_stored: bool = False
+    # how many processes read data, and how many only price questions and read ledgers
     workers: int = 2
     previewers: int = 2
     # the most questions that wait for their answers at a time: of all people, and of one person
@@ -51,6 +54,7 @@ class Settings:
     burst: int = 60
     # log-ins from one address per minute, whether they fail or not
     logins: int = 10
+    # the largest request body, and the largest file that the steward may upload
     request_bytes: int = 1 << 20
     upload_bytes: int = 100 << 20
     # the most groups of an answer
@@ -100,7 +104,7 @@ class Settings:
 
     @property
     def step(self) -> float:
-        """The interval at which answers leave."""
+        """The interval at which answers leave, in seconds."""
         return self.seconds if self.tick is None else self.tick
 
     def under_root(self, path: str | Path) -> Path:
@@ -115,11 +119,11 @@ class Settings:
             for root in self.roots:
                 real_root = os.path.realpath(root)
                 real = os.path.realpath(os.path.join(real_root, text))
-                inside = os.path.commonpath([real, real_root]) == real_root
+                is_in_root = os.path.commonpath([real, real_root]) == real_root
                 is_state = os.path.commonpath([real, os.path.realpath(self.state)]) == os.path.realpath(
                     self.state
                 )
-                if inside and not is_state and os.path.isfile(real):
+                if is_in_root and not is_state and os.path.isfile(real):
                     return Path(real)
         raise InvalidInput(
             f"{text!r} is no file in a folder that this server may read. Nothing was opened. "

@@ -102,16 +102,17 @@ async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any
 
 def located(request: Request, path: str) -> str:
     """Return FILE or FILE::TABLE with the real path of the file, which must be inside a configured root."""
-    file, mark, table = path.partition("::")
+    file, separator, table = path.partition("::")
     real = str(desk_of(request).settings.under_root(file))
     if real.endswith((".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm")):
         raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
-    if mark and (not real.endswith(DATABASES) or not table or set(table) & set("/\\\0") or ".." in table):
-        # The names of the schema and ledger files are made from the table's: it must not lead elsewhere.
+    # The names of the schema and ledger files are made from the table's name.
+    leads_elsewhere = bool(set(table) & set("/\\\0")) or ".." in table
+    if separator and (not real.endswith(DATABASES) or not table or leads_elsewhere):
         raise InvalidInput(
             f"{path!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
         )
-    return real + mark + table
+    return real + separator + table
 
 
 @router.post("/datasets", status_code=201)

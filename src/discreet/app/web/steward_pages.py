@@ -30,8 +30,8 @@ Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
-# The most files that the form lists. It is a convention, not measured, as are the limits of 200 lines on the
-# other lists of this module.
+# The most files that the form lists. Chosen by hand, not tuned, as are the limits of 200 lines on the other
+# lists of this module.
 _LISTED = 200
 
 
@@ -89,8 +89,8 @@ def _line(who: str, budget: dict[str, Any] | None, unit: str) -> str:
     if budget is None:
         return who
     own_unit = "rho" if budget["rho"] else "epsilon"
-    mark = "" if own_unit == unit else f"{own_unit} "
-    return f"{who} {mark}{exact(budget[own_unit])} {exact(budget['delta'])}"
+    unit_words = "" if own_unit == unit else f"{own_unit} "
+    return f"{who} {unit_words}{exact(budget[own_unit])} {exact(budget['delta'])}"
 
 
 def _parse_analysts(text: str, unit: str) -> dict[str, Any]:

@@ -92,6 +92,11 @@ CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, ac
 """
 # The characters that the name of a person may have.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
+# Datasets that a person may see. Parameters: the name of the person, and whether they see all.
+_VISIBLE = (
+    "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
+    "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
+)
 
 
 class ServerStore:
@@ -382,10 +387,3 @@ class ServerStore:
     def actions(self, last: int = 100) -> list[tuple[float, str, str]]:
         rows = self._rows("SELECT time, person, action FROM actions ORDER BY rowid DESC LIMIT ?", last)
         return [(float(when), who, what) for when, who, what in rows]
-
-
-# Datasets that a person may see. Parameters: the name of the person, and whether they see all.
-_VISIBLE = (
-    "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
-    "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
-)

@@ -1,6 +1,7 @@
 """Request handlers of a worker for streams, and for live mechanisms on a new version of the table.
 
-A stream is paid for once, when it is started. At each tick it gets new rows and releases its count or sum.
+A live mechanism (`Interactive`) is paid for once, when it is started, and then answers several times; its
+number is that of its charge. A stream is one that gets new rows at each tick, and releases its count or sum.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def stream(desk: Desk, request: Request) -> Result:
 
 
 def streams(desk: Desk, request: Request) -> Result:
-    """List the streams that the caller has started; to the steward all."""
+    """List the streams that the caller has started; for the steward, all streams."""
     session, tag = desk.session(request["dataset"], request["analyst"]), _registry.tag_of(ContinualCounter)
     lines = []
     for entry in session.ledger.entries(kind=SPENDING):
@@ -70,8 +71,8 @@ def read_stream(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     counter, number = own_mechanism(desk, request, session, ContinualCounter)
     horizon = datetime.fromtimestamp(options["horizon"], UTC)
-    # When the work on each version began: its first ticket is written before data are read. Later attempts at
-    # the same version do not count.
+    # When the work on each tick began. A tick leads to the next version of the mechanism's state; an entry,
+    # the ticket, announces it before data are read. Later attempts at a version do not count.
     begun = {
         int(entry.body["version"]): datetime.fromisoformat(entry.time)
         for entry in session.ledger.entries(kind=TICKET)
@@ -109,7 +110,9 @@ def tick(desk: Desk, request: Request) -> Result:
                 "of a stream with a clock, whose rows are in the table."
             )
         rows = _decode_rows(rows)
+    # The stream was started on an earlier version of the table.
     current = as_of(counter, session.public)
+    # Checks that the caller may continue the stream; the handle is not needed.
     session.curator.resume(current, number, analyst=session.analyst)
     return release_json(Stream(session, current, number).feed(rows, tick=options.get("tick")))
 

@@ -44,8 +44,8 @@ from .server import HEADERS, STATIC, host_name
 # The keys of a survey file, and of each of its questions.
 _TOP = {"title", "about", "people", "question"}
 _KEYS = {"name", "text", "categories", "between", "epsilon"}
-# The fewest reports from which an estimate is shown, as the error of fewer is too large. The number is a
-# convention, not measured.
+# The fewest reports from which an estimate is shown, as the error of fewer is too large. Chosen by hand, not
+# tuned.
 FEWEST = 10
 
 
@@ -215,8 +215,8 @@ class ReportBody(BaseModel):
 
 
 def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
-    """Return the estimates of a question with their error at 95% confidence; both are None if there are fewer
-    than `FEWEST` reports."""
+    """Return the estimates of a question with their labels and their error at 95% confidence; all three are
+    None if there are fewer than `FEWEST` reports."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
         return facts | {"labels": None, "estimates": None, "error": None}
@@ -285,6 +285,7 @@ def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
         if name not in questions:
             return "a report names a question that this survey does not ask."
         try:
+            # Only to see whether it can be done: `estimate` checks the reports.
             questions[name].randomizer.estimate([report])
         except (ValueError, TypeError, OverflowError, KeyError, IndexError):
             return "a report is not well-formed."

@@ -19,7 +19,7 @@ from .numbering import Numbers, names_entry
 from .sessions import Desk, Request, Result
 
 # A search with a secret number of runs writes its entries after this share of its public time, whenever its
-# work was done. docs/promise.md names the figure. Not measured.
+# work was done. docs/promise.md names the figure. Chosen by hand, not tuned.
 SEARCHING = 0.6
 
 
@@ -27,8 +27,8 @@ SEARCHING = 0.6
 class Verb:
     """How a verb is run: by the function `name` of a module of this package, loaded when first needed.
 
-    `data`: the function may read the table. `live`: it may do so without a charge of its own, because the
-    mechanism was charged when it was started.
+    `data`: the function may read the table for an answer, which is then held back. `live`: it may do so
+    without a charge of its own, because the mechanism was charged when it was started.
     """
 
     module: str
@@ -46,6 +46,7 @@ class Verb:
         return import_module(f"{__package__}.{self.module}")
 
 
+# "open", "draft" and "create" read a table or its file, too, but only for the steward, or before a question.
 VERBS: dict[str, Verb] = {
     "open": Verb("asking", "open_table"),
     "describe": Verb("asking", "describe"),
@@ -86,7 +87,7 @@ VERBS: dict[str, Verb] = {
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
     """Run a request, and return its reply: "result" or "error", and under "touched" whether data may have
     been read."""
-    analyst, before, curator = request["analyst"], None, None
+    analyst, charge_before, curator = request["analyst"], None, None
     verb = VERBS[request["verb"]]
     try:
         if verb.data:
@@ -94,13 +95,15 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             # Others can read the ledger while a search runs: it writes at a public time only.
             curator.sealed_for = desk.seconds * SEARCHING
             curator.withheld = _parse_withheld(request.get("withheld"))
-            before = _last_charge(curator, analyst)
+            charge_before = _last_charge(curator, analyst)
         result = verb.run(desk, request)
         # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
-        touched = verb.data and (verb.live or _last_charge(curator, analyst) != before)
+        touched = verb.data and (verb.live or _last_charge(curator, analyst) != charge_before)
         return {"result": result, "touched": touched}
     except Exception as error:
-        touched = verb.data and (verb.live or curator is None or _has_charged(curator, analyst, before))
+        touched = verb.data and (
+            verb.live or curator is None or _has_charged(curator, analyst, charge_before)
+        )
         reply = _without_paths(error_json(error, analyst), request)
         return {"error": _renumber_entries(desk, request, reply), "touched": touched}
 
@@ -111,7 +114,8 @@ def _parse_withheld(facts: Any) -> Withheld | None:
         return None
 
     def moment(seconds: float) -> datetime:
-        # Entries are dated in whole milliseconds: two less count an entry of the same millisecond in.
+        # Entries are dated in whole milliseconds. Two are subtracted, so that an entry of the same
+        # millisecond counts as later.
         return datetime.fromtimestamp(seconds - 0.002, UTC)
 
     return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))

@@ -24,8 +24,7 @@ from typing import Any
 # its verbs.
 PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
-# How many seconds a new process may take to load modules and to open tables. The number is a convention, not
-# measured.
+# How many seconds a new process may take to load modules and to open tables. Chosen by hand, not tuned.
 START = 120.0
 # Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
 # `desk` holds such a reply back, by default until the time limit of its request.
@@ -35,8 +34,7 @@ TIMED_OUT = {
     "charged, the charge stays, because how long it takes may depend on the data. Ask something smaller, or "
     "as a job.",
 }
-# The share of its time limit that must be left when a question is begun. The number is a convention, not
-# measured.
+# The share of its time limit that must be left when a question is begun. Chosen by hand, not tuned.
 LEAST = 0.2
 LATE = {
     "kind": "TimeLimit",
@@ -156,7 +154,7 @@ class Worker:
                 if deadline - time.monotonic() < self.least_seconds:
                     return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
-            # At least 0.05 seconds (not measured), if the deadline has come meanwhile.
+            # At least 0.05 seconds (chosen by hand), if the deadline has come meanwhile.
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
             reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
@@ -282,7 +280,7 @@ class Lane:
             turn.release()
             return {"error": LATE, "touched": True}
         if not self.reads:
-            # Work that reads no data has at least ten seconds from now on (not measured): otherwise an
+            # Work that reads no data has at least ten seconds from now on (chosen by hand): otherwise an
             # overload, in which requests wait long, would kill the workers, too.
             deadline = time.monotonic() + max(seconds_left, 10.0)
         # Shielded: if the client hangs up, the work goes on, and the worker returns to the queue.
