@@ -55,7 +55,8 @@ class Roc:
     Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of
                each other.
     Proof:     Clopper & Pearson 1934.
-    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe
+    Assumes:   independence, and for `at` that the scores stand in an order that does not depend on them (do
+               not sort them). Scores of many examples on *one* model are not quite independent: they describe
                this model. For a bound on its epsilon that needs no independence, give guesses and coins to
                `one_run_epsilon`.
     """
@@ -69,7 +70,7 @@ class Roc:
         for x in scores:
             if not len(x) or np.isnan(x).any():
                 raise InvalidInput("a ROC curve needs scores of members and of others, and none may be NaN.")
-        return cls(*(np.sort(x) for x in scores))
+        return cls(*scores)
 
     @classmethod
     def from_labels(cls, scores: Any, included: Any) -> Roc:
@@ -79,24 +80,25 @@ class Roc:
             raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
         return cls.of(values[truth], values[~truth])
 
-    def _rates(self, thresholds: Floats) -> tuple[Any, Any]:
+    def _counts(self, thresholds: Floats) -> tuple[Any, Any]:
         """Return how many members and how many others have at least these scores."""
-        inside, outside = (
-            len(x) - np.searchsorted(x, thresholds, side="left") for x in (self.members, self.others)
+        hits, false_hits = (
+            len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in (self.members, self.others)
         )
-        return inside, outside
+        return hits, false_hits
 
     def curve(self) -> tuple[Floats, Floats]:
         """Return (FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
         thresholds = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
-        hits, false_hits = self._rates(thresholds)
+        hits, false_hits = self._counts(thresholds)
         return false_hits / len(self.others), hits / len(self.members)
 
     @property
     def auc(self) -> float:
         """Return the probability that a member scores above a non-member, ties counting half."""
-        below = np.searchsorted(self.others, self.members, side="left")
-        not_above = np.searchsorted(self.others, self.members, side="right")
+        others = np.sort(self.others)
+        below = np.searchsorted(others, self.members, side="left")
+        not_above = np.searchsorted(others, self.members, side="right")
         return float((below + not_above).mean() / (2 * len(self.others)))
 
     @property
@@ -125,13 +127,14 @@ class Roc:
         """Return the threshold for this FPR, and its rates with exact limits; all four hold together with the
         confidence.
 
-        The threshold is chosen on every other score and measured on the rest, so that the limits hold
-        although it was chosen.
+        The threshold is chosen on half of the non-members' scores and measured on the other half, so that
+        the limits hold although it was chosen.
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        # The scores are sorted, so they are permuted before every other one is taken; any fixed permutation
-        # that does not depend on the scores will do.
+        # Scores may drift along their list, so they are permuted before every other one is taken. The seed
+        # may be fixed because the scores are in the caller's order: of *sorted* scores a fixed permutation
+        # would put the same ranks into the half that measures each time, and no count would be binomial.
         rng = np.random.default_rng(0)
         inside, outside = rng.permutation(self.members), rng.permutation(self.others)
         if min(len(inside), len(outside)) < 2:
