@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _registry
 from .._text import visible
 from .claims import Claim
 from .rates import Guesses
@@ -93,13 +94,11 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        from .._registry import to_json
-
         return {
             "claim": {
                 "epsilon": plain_number(self.claim.epsilon),
                 "delta": self.claim.delta,
-                **({"event": to_json(self.claim.event)} if self.claim.event is not None else {}),
+                **({"event": _registry.to_json(self.claim.event)} if self.claim.event is not None else {}),
             },
             "epsilon": plain_number(self.epsilon),
             "mu": plain_number(self.mu),
