@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _registry
 from .._text import visible
 from .claims import Claim
 from .rates import Guesses
@@ -23,9 +24,10 @@ class Report:
     """Reports an audit: with probability `confidence`, the audited mechanism has at least `epsilon` at the
     claim's delta, and is x-GDP for no x below `mu`.
 
-    `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from
-    the table `guessed`; `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one
-    point of `guesses` carries the proof.
+    `guesses` counts how often the attack named `attack` said that an output came from the table `guessed`;
+    `limits` are the (TPR at least, FPR at most) that follow, and carry the proof. `curve` has that attack's
+    trade-off as observed, points (FPR, FNR), for the picture only. `seconds` is the processor time of the
+    runs, 0 where they were not timed.
     """
 
     claim: Claim
@@ -55,8 +57,8 @@ class Report:
         runs: int,
         seconds: float,
     ) -> Report:
-        """Build the report of one attack, where `share` attacks are measured, each at 1 / `share` of the
-        level 1 - confidence."""
+        """Build the report of one attack. The failure probability 1 - confidence is divided evenly among
+        `share` attacks (Bonferroni), so that the best of their reports holds with `confidence`."""
         attack_confidence = 1 - (1 - confidence) / share
         bound = guesses.epsilon(delta=claim.delta, confidence=attack_confidence)
         beaten = (
@@ -92,13 +94,11 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        from .._registry import to_json
-
         return {
             "claim": {
                 "epsilon": plain_number(self.claim.epsilon),
                 "delta": self.claim.delta,
-                **({"event": to_json(self.claim.event)} if self.claim.event is not None else {}),
+                **({"event": _registry.to_json(self.claim.event)} if self.claim.event is not None else {}),
             },
             "epsilon": plain_number(self.epsilon),
             "mu": plain_number(self.mu),
@@ -115,8 +115,8 @@ class Report:
         }
 
     def svg(self, size: int = 460) -> str:
-        """Draw the claimed and the observed trade-off: an attack whose curve runs below the claimed one has
-        refuted it."""
+        """Draw the claimed and the observed trade-off, and the point with both rates at their limits: if that
+        point lies below the claimed curve, the claim is refuted."""
         return draw(self, size)
 
     def html(self) -> str:
@@ -147,27 +147,27 @@ def draw(report: Report, size: int) -> str:
     corner = (1 - report.claim.delta) / (1 + math.exp(min(report.claim.epsilon, 700.0)))
     grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]
-    floor = " ".join([point(0, 0), *(point(x, y) for x, y in claimed), point(1, 0)])
+    forbidden = " ".join([point(0, 0), *(point(x, y) for x, y in claimed), point(1, 0)])
     observed = " ".join(point(x, y) for x, y in report.curve)
     color = WARN if report.refuted else ACCENT
-    low, high = report.limits
+    tpr_limit, fpr_limit = report.limits
     ticks = "".join(
         f'<text x="{pad + span * t:.1f}" y="{size - pad + 18}" text-anchor="middle">{t:g}</text>'
         f'<text x="{pad - 8}" y="{size - pad - span * t + 4:.1f}" text-anchor="end">{t:g}</text>'
         for t in (0, 0.5, 1)
     )
-    x, y = point(high, 1 - low).split(",")
+    x, y = point(fpr_limit, 1 - tpr_limit).split(",")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
         f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}" role="img">'
         f"<title>Trade-off claimed and observed</title>"
-        f'<polygon points="{floor}" fill="{PALE}"/>'
+        f'<polygon points="{forbidden}" fill="{PALE}"/>'
         f'<polyline points="{" ".join(point(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
         f'stroke-width="1.5"/>'
         f'<polyline points="{point(0, 1)} {point(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
         f'<polyline points="{observed}" fill="none" stroke="{color}" stroke-width="2"/>'
-        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, '
-        f"FNR at most {1 - low:.4g}</title></circle>"
+        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {fpr_limit:.4g}, '
+        f"FNR at most {1 - tpr_limit:.4g}</title></circle>"
         f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" '
         f'stroke-width="0.6"/>'
         f'<text x="{pad + span - 8}" y="{pad + 18}" text-anchor="end" fill="{MILD}">dashed: guessing</text>'

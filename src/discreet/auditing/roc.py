@@ -1,9 +1,9 @@
 """ROC curves of membership inference, with exact limits: how well an attack tells members from others, above
 all where false positives are rare.
 
-An average says little: an attack that is a coin for most people and certain about a few is a catastrophe for
-these few. So look at the true-positive rate where false positives are rare (Carlini et al. 2022,
-arXiv:2112.03570).
+An average says little: an attack that guesses at random for most people and is certain about a few is a
+catastrophe for these few. So look at the true-positive rate (TPR) where the false-positive rate (FPR) is
+small (Carlini et al. 2022, arXiv:2112.03570).
 
 >>> roc = Roc.of([3.0, 2.5, 0.1, 2.0], [0.0, 0.2, 2.1, -1.0])
 >>> roc.auc, roc.tpr_at(0.25)
@@ -29,8 +29,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """Holds one operating point: one threshold of an attack, with its counts and its rates between exact
-    limits.
+    """Holds one operating point: one threshold of an attack, with its counts, and exact (lower, upper) limits
+    of its rates.
     """
 
     threshold: float
@@ -55,7 +55,8 @@ class Roc:
     Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of
                each other.
     Proof:     Clopper & Pearson 1934.
-    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe
+    Assumes:   independence, and for `at` that the scores stand in an order that does not depend on them (do
+               not sort them). Scores of many examples on *one* model are not quite independent: they describe
                this model. For a bound on its epsilon that needs no independence, give guesses and coins to
                `one_run_epsilon`.
     """
@@ -69,34 +70,35 @@ class Roc:
         for x in scores:
             if not len(x) or np.isnan(x).any():
                 raise InvalidInput("a ROC curve needs scores of members and of others, and none may be NaN.")
-        return cls(*(np.sort(x) for x in scores))
+        return cls(*scores)
 
     @classmethod
     def from_labels(cls, scores: Any, included: Any) -> Roc:
-        """Return the curve of one list of scores and of who was in."""
+        """Return the curve of one list of scores; `included` says for each whether it is a member's."""
         values, truth = floats(scores=scores).ravel(), np.asarray(included, dtype=bool).ravel()
         if len(values) != len(truth):
             raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
         return cls.of(values[truth], values[~truth])
 
-    def _rates(self, thresholds: Floats) -> tuple[Any, Any]:
+    def _counts(self, thresholds: Floats) -> tuple[Any, Any]:
         """Return how many members and how many others have at least these scores."""
-        inside, outside = (
-            len(x) - np.searchsorted(x, thresholds, side="left") for x in (self.members, self.others)
+        hits, false_hits = (
+            len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in (self.members, self.others)
         )
-        return inside, outside
+        return hits, false_hits
 
     def curve(self) -> tuple[Floats, Floats]:
         """Return (FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
         thresholds = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
-        hits, false_hits = self._rates(thresholds)
+        hits, false_hits = self._counts(thresholds)
         return false_hits / len(self.others), hits / len(self.members)
 
     @property
     def auc(self) -> float:
         """Return the probability that a member scores above a non-member, ties counting half."""
-        below = np.searchsorted(self.others, self.members, side="left")
-        not_above = np.searchsorted(self.others, self.members, side="right")
+        others = np.sort(self.others)
+        below = np.searchsorted(others, self.members, side="left")
+        not_above = np.searchsorted(others, self.members, side="right")
         return float((below + not_above).mean() / (2 * len(self.others)))
 
     @property
@@ -108,10 +110,10 @@ class Roc:
         return float((tpr - fpr).max())
 
     def tpr_at(self, fpr: float) -> float:
-        """Return the TPR as seen, at the best threshold whose FPR as seen is at most `fpr`."""
+        """Return the observed TPR at the best threshold whose observed FPR is at most `fpr`."""
         _require.probability(fpr=fpr)
-        seen, tpr = self.curve()
-        return float(tpr[seen <= fpr].max())
+        observed_fpr, tpr = self.curve()
+        return float(tpr[observed_fpr <= fpr].max())
 
     def band(self, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Return (FPR, TPR at least, TPR at most) at every threshold: two-sided limits of each point by
@@ -125,34 +127,38 @@ class Roc:
         """Return the threshold for this FPR, and its rates with exact limits; all four hold together with the
         confidence.
 
-        The threshold is chosen on every other score and measured on the rest, so that the limits hold
-        although it was chosen.
+        The threshold is chosen on half of the non-members' scores and measured on the other half, so that
+        the limits hold although it was chosen.
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        # The scores are sorted, so they are permuted before every other one is taken; any fixed permutation
-        # that does not depend on the scores will do.
+        # Scores may drift along their list, so they are permuted before every other one is taken. The seed
+        # may be fixed because the scores are in the caller's order: of *sorted* scores a fixed permutation
+        # would put the same ranks into the half that measures each time, and no count would be binomial.
         rng = np.random.default_rng(0)
-        inside, outside = rng.permutation(self.members), rng.permutation(self.others)
-        if min(len(inside), len(outside)) < 2:
+        members, others = rng.permutation(self.members), rng.permutation(self.others)
+        if min(len(members), len(others)) < 2:
             raise InvalidInput(
                 "at least two members and two others are needed: one half chooses, the other measures."
             )
-        choosing = np.sort(outside[::2])
+        choosing = np.sort(others[::2])
         allowed = int(np.floor(fpr * len(choosing)))
+        # The next float above the largest score that must stay below the threshold: `>=` counts as a guess.
         threshold = (
             float(np.nextafter(choosing[len(choosing) - allowed - 1], np.inf))
             if allowed < len(choosing)
             else -np.inf
         )
-        inside, outside = inside[1::2], outside[1::2]
-        hits, false_hits = int((inside >= threshold).sum()), int((outside >= threshold).sum())
+        # No member's score chose anything; half of them is dropped all the same, as of the others.
+        members, others = members[1::2], others[1::2]
+        hits, false_hits = int((members >= threshold).sum()), int((others >= threshold).sum())
+        # Union bound over the four limits.
         level = (1 - confidence) / 4
         rates = [
             (float(lower_limit(k, n, level)), float(upper_limit(k, n, level)))
-            for k, n in ((hits, len(inside)), (false_hits, len(outside)))
+            for k, n in ((hits, len(members)), (false_hits, len(others)))
         ]
-        guesses = Guesses(hits=hits, first=len(inside), false_hits=false_hits, second=len(outside))
+        guesses = Guesses(hits=hits, first=len(members), false_hits=false_hits, second=len(others))
         return Operating(
             threshold=threshold, guesses=guesses, tpr=rates[0], fpr=rates[1], confidence=confidence
         )

@@ -27,8 +27,8 @@ from ..tables import Memory
 
 @dataclass(frozen=True, eq=False)
 class NeighboringColumns:
-    """Holds two columns that differ in one row, all values within [lower, upper], and how far that row may
-    move the sum (replace).
+    """Holds two columns that differ in one row. All values are within [lower, upper]; `claimed`, the width of
+    that interval, is how far replacing one row can move the exact sum.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class SumAttack:
 
     @property
     def factor(self) -> float:
-        """Return by how much epsilon is larger than claimed, if noise is scaled to the claimed
+        """Return the factor by which epsilon is larger than claimed, if noise is scaled to the claimed
         sensitivity.
         """
         return self.observed / self.claimed
@@ -78,9 +78,10 @@ def rounding(rows: int = 1024) -> NeighboringColumns:
     """Return doubles just above 1, all within 2^-51 of each other: the last addition rounds down in one table
     and up in the other.
 
-    Every row is 1 + h - 2^-52 or, one of them in the second table, 1 + h + 2^-52, with h chosen so that after
-    `rows` of them half a unit in the last place of the sum lies between: the sums differ by that whole unit,
-    2^-52 `rows`, where 2^-51 is claimed.
+    A table has `rows` + 1 rows, `rows` a power of two. Every row is 1 + h - 2^-52, except that the last row
+    of the second table is 1 + h + 2^-52. The sum of the first `rows` is the same; h is chosen so that adding
+    the last row gives exact results on both sides of a midpoint between two doubles. They round to different
+    doubles, one unit in the last place apart: 2^-52 `rows`, where 2^-51 is claimed.
     """
     lower, upper = _straddle(rows)
     first = np.full(rows + 1, lower)
@@ -90,8 +91,8 @@ def rounding(rows: int = 1024) -> NeighboringColumns:
 
 
 def _straddle(rows: int) -> tuple[float, float]:
-    """Return two doubles near 1, two units in the last place apart, that make the sum of `rows` equal ones
-    and one more round differently."""
+    """Return two doubles near 1, two units in the last place apart: the sum of `rows` times the lower one,
+    plus the lower or the upper one, rounds to different doubles."""
     for k in range(1, 4 * rows):
         lower, upper = 1 + k * 2.0**-52, 1 + (k + 2) * 2.0**-52
         base = float(np.cumsum(np.full(rows, lower))[-1])
@@ -101,18 +102,18 @@ def _straddle(rows: int) -> tuple[float, float]:
 
 
 def repeated_rounding(pairs: int = 1 << 16) -> NeighboringColumns:
-    """Return single floats: just below a power of two every pair of rows cancels; just above, each pair gains
-    two units.
+    """Return 32-bit floats: while the running sum is just below a power of two, every pair of rows adds 0 to
+    it; at the power of two or above, each pair adds 2u.
 
     The difference of the two sums grows with the number of rows.
 
-    With u = 2^-14 the unit in the last place of single floats just below 1024: 1024 - 2u, +1.25u, -0.75u
-    comes back to where it was (rounding to multiples of u); 1024, +1.25u, -0.75u ends at 1024 + 2u (rounding
-    to multiples of 2u). One row, which is 1 - 2u or 1, decides which.
+    Here u = 2^-14 is the unit in the last place of 32-bit floats just below 1024. A pair is +1.25u, -0.75u.
+    From 1024 - 2u it leads back to 1024 - 2u (rounding to multiples of u); from 1024 it leads to 1024 + 2u
+    (rounding to multiples of 2u). One row, which is 1 - 2u or 1, decides where the pairs start.
     """
     u = 2.0**-14
-    waves = np.tile(np.array([1.25 * u, -0.75 * u], np.float32), pairs)
-    first = np.concatenate([np.ones(1023, np.float32), np.array([1 - 2 * u], np.float32), waves])
+    alternating = np.tile(np.array([1.25 * u, -0.75 * u], np.float32), pairs)
+    first = np.concatenate([np.ones(1023, np.float32), np.array([1 - 2 * u], np.float32), alternating])
     second = first.copy()
     second[1023] = 1.0
     return NeighboringColumns("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
@@ -136,8 +137,9 @@ def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
 
 
 def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:
-    """Run the same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed
-    is what it is priced for."""
+    """Run the same attack on `mechanisms.Sum`, which rounds each row to a multiple of `step` (of 1 for
+    "overflow", whose rows are integers) and adds in integers; its claim is the sensitivity it is priced for.
+    """
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()

@@ -18,7 +18,7 @@ from .. import _require
 from .outputs import Floats, atoms, number
 
 # The number of consecutive draws whose median time is subtracted: the machine's other load changes little
-# within so few. Not measured.
+# within so few. Chosen by hand, not tuned.
 _WINDOW = 16
 
 
@@ -26,11 +26,12 @@ _WINDOW = 16
 class Timing:
     """Holds times of single draws in nanoseconds, and how they go with what was drawn.
 
-    `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time
-    distributions of small and large draws (0: alike, 1: disjoint): an onlooker's best advantage in telling
-    the smaller half from the larger. Both move by chance, by about 1 / sqrt(draws) and 2 / sqrt(draws).
-    `question` is what the time answered best on the first half of the draws; `p_value` how likely it is to be
-    answered as well by chance on the second half.
+    `correlation` is Spearman's, of |value| with time. `explained` is the Kolmogorov-Smirnov distance between
+    the times of small and of large draws (0: equal, 1: disjoint): an observer's best advantage in telling the
+    smaller half from the larger. By chance the two differ from 0 by about 1 / sqrt(draws) and 2 /
+    sqrt(draws). `question` ("large", "very large", "zero" or "positive") is what the time answered best on
+    the first half of the draws; `p_value` is the chance that it is answered as well on the second half if
+    values do not depend on times.
     """
 
     draws: int
@@ -47,18 +48,20 @@ def timing(
     draws: int = 2000,
     magnitude: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
 ) -> Timing:
-    """Test whether the time of a draw tells what was drawn. `magnitude` is the number to learn from the
-    output: the first, unless you say otherwise.
+    """Test whether the time of a draw tells what was drawn. `magnitude(output)` is the number to be learned,
+    which may be negative; by default the first leaf of the output, as a number.
 
-    On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the
-    threshold on the time that answers it best: the time itself, or less the median of its window of 16 draws,
-    which takes out what else the machine was doing. The second half judges, by Fisher's exact test.
+    On the first half of the draws a question is chosen (is it large? very large? zero? positive?), and the
+    threshold on the time that answers it best. The time is taken as it is, or minus the median of its window
+    of 16 draws, which removes what else the machine was doing. The second half judges, by Fisher's exact
+    test.
 
-    Guarantee: for independent draws whose values are independent of the times, p_value <= a with probability
-               at most a, on any machine.
-    Proof:     given all times, the values of the second half are independent and of one distribution, so
-               every way to spread the right answers over them is as likely as another: how many fall on slow
-               draws is hypergeometric. Load and drift are in the times, which are given.
+    Guarantee: for independent draws of one distribution whose values are independent of the times, p_value
+               <= a with probability at most a, on any machine.
+    Proof:     given all times and the first half, the values of the second half are still independent and of
+               one distribution. So given how many of them answer "yes", all positions of these are equally
+               likely, and how many fall where the time says "yes" is hypergeometric. Load and drift are in
+               the times, which are given.
     """
     _require.integer(draws=draws, at_least=20)
     values, times = np.empty(draws), np.empty(draws)
@@ -86,25 +89,29 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
     answers it as well by chance."""
     half = len(values) // 2
     sizes = np.abs(values)
-    middle, far = np.quantile(sizes[:half], [0.5, 0.9])
+    median, ninth_decile = np.quantile(sizes[:half], [0.5, 0.9])
     questions = {
-        "large": sizes > middle,
-        "very large": sizes > far,
+        "large": sizes > median,
+        "very large": sizes > ninth_decile,
         "zero": values == 0,
         "positive": values > 0,
     }
     best = (-1.0, "none", False, 0.0, times, np.zeros(len(values), bool))
     for question, yes in questions.items():
-        for seen in (times, times - _window_medians(times)):
-            gap, slower, threshold = _gap(seen[:half], yes[:half])
-            weight = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
+        for clocked in (times, times - _window_medians(times)):
+            gap, yes_is_slower, threshold = _gap(clocked[:half], yes[:half])
+            # The gap in units of its standard deviation, up to a constant: a rare "yes" has gaps by chance.
+            score = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
             best = max(
-                best, (weight, question, slower, threshold, seen, yes), key=lambda candidate: candidate[0]
+                best,
+                (score, question, yes_is_slower, threshold, clocked, yes),
+                key=lambda candidate: candidate[0],
             )
-    _, question, slower, threshold, seen, yes = best
-    guessed, right = (seen[half:] > threshold) == slower, yes[half:]
-    hits = int((guessed & right).sum())
-    return question, float(stats.hypergeom.sf(hits - 1, len(right), int(right.sum()), int(guessed.sum())))
+    _, question, yes_is_slower, threshold, clocked, yes = best
+    guessed, true_answers = (clocked[half:] > threshold) == yes_is_slower, yes[half:]
+    hits = int((guessed & true_answers).sum())
+    p_value = stats.hypergeom.sf(hits - 1, len(true_answers), int(true_answers.sum()), int(guessed.sum()))
+    return question, float(p_value)
 
 
 def _window_medians(times: Floats) -> Floats:
@@ -114,17 +121,18 @@ def _window_medians(times: Floats) -> Floats:
 
 
 def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
-    """Return the largest gap between the time distributions of the draws with and without `yes`, whether
+    """Return the largest gap between the distribution functions of the times with and without `yes`, whether
     those with it are the slower ones, and the time at which the gap is largest."""
     if yes.all() or not yes.any():
         return 0.0, True, 0.0
     order = np.argsort(times)
-    ranked, group = times[order], yes[order]
-    ahead = np.cumsum(~group) / (~group).sum() - np.cumsum(group) / group.sum()
-    # a threshold lies between different times
-    ahead = np.where(np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0)
-    index = int(np.argmax(np.abs(ahead)))
-    return float(abs(ahead[index])), bool(ahead[index] > 0), float(ranked[index])
+    sorted_times, sorted_yes = times[order], yes[order]
+    # At each time, the share of the draws without `yes` that have ended, minus the share of those with it.
+    difference = np.cumsum(~sorted_yes) / (~sorted_yes).sum() - np.cumsum(sorted_yes) / sorted_yes.sum()
+    # Among equal times only the last has the shares of all of them.
+    difference = np.where(np.append(sorted_times[1:] > sorted_times[:-1], True), difference, 0.0)
+    index = int(np.argmax(np.abs(difference)))
+    return float(abs(difference[index])), bool(difference[index] > 0), float(sorted_times[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +140,8 @@ class Clock:
     """Holds the times of two jobs that were timed in turns: their medians in nanoseconds, and how well the
     clock tells them apart.
 
-    `advantage` is a lower limit, with the stated confidence, on true-positive rate less false-positive rate
-    of one threshold on the time: 0 where nothing is shown.
+    `advantage` is a lower limit, with the stated confidence, on the true-positive rate minus the
+    false-positive rate of one threshold on the time; 0 where no difference is shown.
     """
 
     runs: int
@@ -155,8 +163,8 @@ def clock(
     random order, and try to guess.
 
     The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper
-    and Pearson: for jobs whose times have the same distribution, `advantage` is above 0 with probability at
-    most 1 - confidence.
+    and Pearson: if all times are independent and of one distribution, `advantage` is above 0 with probability
+    at most 1 - confidence.
     """
     _require.integer(runs=runs, at_least=20)
     _require.open_probability(confidence=confidence)
@@ -168,23 +176,26 @@ def clock(
             jobs[which]()
             times[which][i] = time.perf_counter_ns() - started
     half = runs // 2
-    slower, threshold = _split(times[0][:half], times[1][:half])
-    slow, fast = (times[1], times[0]) if slower else (times[0], times[1])
-    caught, alarms = int((slow[half:] > threshold).sum()), int((fast[half:] > threshold).sum())
-    tried, level = runs - half, (1 - confidence) / 2
-    low = float(stats.beta.ppf(level, caught, tried - caught + 1)) if caught else 0.0
-    high = float(stats.beta.ppf(1 - level, alarms + 1, tried - alarms)) if alarms < tried else 1.0
+    second_is_slower, threshold = _split(times[0][:half], times[1][:half])
+    slow, fast = (times[1], times[0]) if second_is_slower else (times[0], times[1])
+    hits, false_hits = int((slow[half:] > threshold).sum()), int((fast[half:] > threshold).sum())
+    judged, level = runs - half, (1 - confidence) / 2
+    tpr_limit = float(stats.beta.ppf(level, hits, judged - hits + 1)) if hits else 0.0
+    fpr_limit = (
+        float(stats.beta.ppf(1 - level, false_hits + 1, judged - false_hits)) if false_hits < judged else 1.0
+    )
     return Clock(
         runs=runs,
         first_ns=float(np.median(times[0])),
         second_ns=float(np.median(times[1])),
-        advantage=max(0.0, low - high),
+        advantage=max(0.0, tpr_limit - fpr_limit),
         confidence=confidence,
     )
 
 
 def _split(first: Any, second: Any) -> tuple[bool, float]:
-    """Return whether the second is the slower one, and the threshold that tells them apart best."""
+    """Return whether the second job is the slower one, and the threshold on the time that tells the two apart
+    best."""
     thresholds = np.sort(np.concatenate([first, second]))
     gaps = [
         (float((second > threshold).mean() - (first > threshold).mean()), float(threshold))

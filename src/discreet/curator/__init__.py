@@ -1,5 +1,5 @@
-"""One dataset, one budget: the ledger, the budgets, and the curator, through which alone anything is
-released."""
+"""One dataset, one budget: the ledger, the budgets, and the curator; nothing is released but through the
+curator."""
 
 from . import books
 from .accounts import Account

@@ -10,9 +10,10 @@ others.
 
 Words used below: a *rule* is the filter of a budget; an *item* is an event as it is charged, either the event
 itself or the event capped (`accounting.lanes.Capped`); a filter's *lanes* are the sums that it keeps, of the
-pure epsilon and of the Rényi divergence at some orders; the *split of delta* is how it divides the budget's
-delta between the releases' own deltas and its Rényi lanes (docs/filters.md, "Capped prices"). The first
-charge of an account fixes the split; but under a budget per period it is always the one a filter starts with.
+pure epsilon and of the Rényi divergence at some orders; an item's *own delta* is its probability of failure,
+counted beside the lanes; the *split of delta* is how a filter divides the budget's delta between the own
+deltas and its Rényi lanes (docs/filters.md, "Capped prices"). The first charge of an account fixes the split;
+but under a budget per period it is always the one a filter starts with.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _UNDIVIDED, _TOTAL = (UNDIVIDED, ""), (TOTAL, "")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was spent on one account under its rule; `of` is the account's name, for people to read."""
+    """Says what was spent on one account under its rule; `of` is the account's name, for people to read."""
 
     of: str
     rule: BudgetFilter
@@ -69,7 +70,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """All accounts of one `owner` (an analyst's name, or None for the dataset) under their budget."""
+    """Reads and charges all accounts of one `owner` (an analyst's name, or None for the dataset)."""
 
     ledger: Ledger | Writer
     public: Public
@@ -117,6 +118,7 @@ class Accounts:
             account.rule.preview(account.spent, item)
             for account, item in self.priced(event, periods, requested_price)
         ]
+        # `fits` is None where any number of such events would be admitted.
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def admit(
@@ -137,12 +139,12 @@ class Accounts:
         """
         priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)
         after = [self._charge(account, item) for account, item in priced]
-        facts = charges.cap_of(priced[0][1], charges.cap_name(self.owner))
+        facts = charges.cap_of(priced[0][1], charges.cap_field(self.owner))
         if self.budget.per is not None:
             # All periods are charged the same item; the total account, which comes last, is priced by itself.
             limited = self.budget.per.limit is not None
             return facts | (
-                charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {}
+                charges.cap_of(priced[-1][1], charges.cap_field(self.owner, total=True)) if limited else {}
             )
         return facts | self._totals(after[0], elsewhere)
 
@@ -158,7 +160,7 @@ class Accounts:
         if needed > 0:
             raise BudgetExceeded(
                 f"the budget of {name} has no delta, and this needs a delta of {needed:g}, as for example "
-                f"groups do whose categories are not declared. Nothing was charged or released. The steward "
+                f"a GROUP BY without declared categories does. Nothing was charged or released. The steward "
                 f"can give one, Budget(epsilon=..., delta=...), or declare the categories."
             )
         try:
@@ -167,9 +169,9 @@ class Accounts:
             raise BudgetExceeded(f"{name if self.budget.per is not None else label}: {refused}") from None
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
-        """Return the fields that every charge repeats: `after`, the new total, and the own delta of the
-        account's first charge, which has fixed the split of delta."""
-        name = charges.first_name(self.owner)
+        """Return the fields of a charge that hold the new total (`after`), and once more the own delta of the
+        account's first charge, if that has fixed the split of delta."""
+        name = charges.first_delta_field(self.owner)
         last = charges.last_charge(self.ledger, self.owner)
         if last is None:
             first = None if elsewhere else _registry.to_json(after.delta)
@@ -181,7 +183,7 @@ class Accounts:
 
     def post(self, writer: Writer, event: Event, charge: Entry, periods: tuple[str, ...] = ()) -> None:
         """Write the new totals of a budget per period, in the transaction in which `admit` has admitted the
-        event and `charge` was written."""
+        event and `charge` was written. A budget without periods has no such totals."""
         for name, price in self._prices(event, charge.body, periods).items():
             self._write(writer, name, self._load_spent(name).plus(price), charge.seq)
 
@@ -251,7 +253,7 @@ class Accounts:
         """Whether the first charge has fixed the split of delta. It has not if it was of a release that was
         made elsewhere, or was made by an older version of discreet, which always split delta in one way."""
         last = charges.last_charge(self.ledger, self.owner)
-        return last is not None and charges.first_name(self.owner) in last.body
+        return last is not None and charges.first_delta_field(self.owner) in last.body
 
     def priced(
         self,
@@ -287,8 +289,8 @@ class Accounts:
         Where the unit is a row, or the release reads one period only, such a change adds or removes one unit
         of the rows that are read: the price is that of the event. Where a release reads several periods (or
         the whole table, with no `periods`) and the unit is a person, only a part of the person's rows change:
-        as if the person left and came back with other rows. That is two steps of the relation, a group of
-        two.
+        as if the person left and came back with other rows. That is two steps of the neighbor relation (add
+        or remove: `Period.check` refuses any other), so that it is priced as a group of two.
         """
         one_step = self.public.unit.column is None or len(periods) == 1
         return event if one_step else Group(event=event, size=2, neighbors=event.neighbors)
@@ -301,7 +303,7 @@ class Accounts:
         price = self.rule.price(self._capped_price(self._event_within_period(event, periods), body))
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_UNDIVIDED: price}
         if per.limit is not None:
-            total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
+            total = charges.priced(event, body, charges.cap_field(self.owner, total=True))
             prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
 
@@ -313,7 +315,7 @@ class Accounts:
         the steward has since changed how the table is cut into periods, a release of one period counts as one
         of the whole table, and its event is a group of two, for which the cap may be too small.
         """
-        item = charges.priced(within, body, charges.cap_name(self.owner))
+        item = charges.priced(within, body, charges.cap_field(self.owner))
         return within if isinstance(item, Capped) and not item.holds else item
 
     def _rule(self, name: Name) -> BudgetFilter:
@@ -393,8 +395,7 @@ def _choice(
 def _legible(left: float, total: float) -> float:
     """Return `left`, rounded down to ten significant digits; 0 where it is below a billionth of the total.
 
-    Ten digits and the billionth are a choice for reading, not measured: both are coarser than a filter's
-    rounding margin.
+    Ten digits and the billionth are chosen for reading: both are coarser than a filter's rounding margin.
 
     >>> _legible(1.500000000001819, 2.0), _legible(9.093e-13, 1.0), _legible(0.3999999999999, 1.0)
     (1.5, 0.0, 0.3999999999)

@@ -24,7 +24,7 @@ from .tickets import locked_file, unlocked, unused
 # The name of a blob: 128 random bits.
 _BLOB_NAME = re.compile("[0-9a-f]{32}")
 # Most bytes of a blob that one row holds. PostgreSQL limits a value to a gigabyte, and sends it in one piece;
-# 8 MiB is a choice, not measured.
+# 8 MiB is chosen by hand, not tuned.
 _PART = 8 << 20
 
 # The rights that a role of the database needs on the table of blobs.

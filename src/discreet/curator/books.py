@@ -19,7 +19,7 @@ from .accounts import Account, Accounts
 from .charges import (
     SERVED,
     SPENDING,
-    cap_name,
+    cap_field,
     charged,
     last_charge,
     priced,
@@ -79,14 +79,15 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     return rule if last is None else split_by_first(rule, last.body)
 
 
-# How often a ledger that somebody writes to is checked before its problems are reported. Ten is a choice, not
-# measured: a false report needs a new entry during each of the ten checks.
-_LOOKS = 10
+# How many times a ledger that somebody writes to is checked before its problems are reported. Chosen by hand,
+# not tuned: a false report needs a new entry during each of the ten checks.
+_MOST_CHECKS = 10
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
     """Return what is wrong with a ledger, in words: its schema and chain; if these are right, what entries
-    point to, the totals of charges, the steps of runs, the order of tickets and the versions of blobs.
+    point to, the totals of charges, the steps of runs (`segments`), the order of questions to interactive
+    mechanisms (`tickets`), and the versions of sealed states (`vault`).
 
     `anchor` is a head of the chain that was kept elsewhere, `key` the public key that the verifier trusts.
     Never raises because of what the entries hold: whoever signs with a key of their own can write any body.
@@ -94,7 +95,7 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     ledger has grown meanwhile, all checks are repeated.
     """
     problems: list[str] = []
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_CHECKS):
         head = _head(ledger)
         problems = _problems(ledger, anchor, key)
         if not problems or _head(ledger) == head:
@@ -115,7 +116,7 @@ def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    for check in (_references, _totals, segments.problems, _others):
+    for check in (_references, _totals, segments.problems, _tickets_and_blobs):
         try:
             problems += check(ledger)
         except Exception as error:
@@ -132,8 +133,8 @@ def _totals(ledger: Ledger) -> list[str]:
     return [line for owned in owners(ledger) for line in owned.problems()]
 
 
-def _others(ledger: Ledger) -> list[str]:
-    """Return what is wrong with the tickets of live mechanisms and the versions of blobs."""
+def _tickets_and_blobs(ledger: Ledger) -> list[str]:
+    """Return what is wrong with the tickets of interactive mechanisms and the versions of blobs."""
     return tickets.problems(ledger.entries()) + vault.problems(ledger.entries())
 
 
@@ -157,7 +158,7 @@ def _references(ledger: Ledger) -> list[str]:
     """Return what is wrong with references between entries.
 
     An entry must point to an earlier one of the right kind (`_POINTS`), a charge has at most one release, and
-    the versions of the states of a live mechanism follow each other without a gap.
+    the versions of the states of an interactive mechanism follow each other without a gap.
     """
     problems: list[str] = []
     kinds: dict[int, str] = {}
@@ -172,7 +173,7 @@ def _references(ledger: Ledger) -> list[str]:
             if number in released:
                 problems.append(f"entry {entry.seq} is a second release for the charge {number}")
             released.add(number)
-        elif entry.kind == "state" and number is not None:
+        elif entry.kind == tickets.STATE and number is not None:
             version = entry.body.get("version")
             if version != versions.get(number, -1) + 1:
                 problems.append(
@@ -195,8 +196,8 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
     the filter has charged a capped price (`accounting.lanes`).
 
     The bound is valid at any time, also if one stops asking because of what it says (docs/filters.md, Theorem
-    4). `delta` is the odometer's own delta; by default that of the budget, or 1e-9, a choice, for a budget
-    without one.
+    4). `delta` is the delta at which the bound holds; by default that of the budget, or for a budget without
+    a delta 1e-9, chosen by hand.
     """
     used_delta = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
     return Odometer(delta=used_delta, neighbors=public_of(ledger).neighbors).read(charged(ledger))
@@ -210,7 +211,7 @@ def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
     for event, body in spending(ledger):
         times, spent = totals.get(body["analyst"], (0, rule.start()))
         # With the cap under which the dataset (None) was charged, not that of the analyst's own account.
-        item = priced(event, body, cap_name(None))
+        item = priced(event, body, cap_field(None))
         totals[body["analyst"]] = times + 1, spent.plus(rule.price(item))
     return {who: (times, rule.used(spent)) for who, (times, spent) in totals.items()}
 

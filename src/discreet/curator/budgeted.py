@@ -31,8 +31,8 @@ from .policy import STEWARD, Policy
 from .vault import Vault
 from .withholding import Withheld
 
-# Kinds of entries that are neither a charge nor a release: somebody looked at the data itself, the steward of
-# a server did something. Stored in ledgers: they never change.
+# Kinds of entries that are neither a charge nor a release: somebody looked at the data itself, or the steward
+# (who sets the budgets) did something on a server. Stored in ledgers: they never change.
 NOTES = ("looked", "steward")
 
 
@@ -119,12 +119,12 @@ class BudgetedDataset:
 
     @property
     def vault(self) -> Vault:
-        """The secret blobs of charges, beside the ledger."""
+        """The store of secret (encrypted) states that are too large for the entries of the ledger."""
         return Vault(self.ledger)
 
     @property
     def filter(self) -> BudgetFilter:
-        """The rule of the dataset's budget."""
+        """The privacy filter of the dataset's budget."""
         return books.rule_of(self.ledger)
 
     def during(self, *periods: str) -> Self:
@@ -164,6 +164,7 @@ class BudgetedDataset:
     def accounts(self) -> list[Account]:
         """The accounts of the dataset: one, or with a budget per period one for each period of this view
         (in a view of the whole table: for each period that was charged), as `Accounts.all` lists them."""
+        # The steward has no budget of their own, and so sees the dataset's.
         return self.accounts_of(STEWARD)
 
     def accounts_of(self, analyst: str) -> list[Account]:
@@ -204,9 +205,9 @@ class BudgetedDataset:
         """Return what an event would cost the dataset, or an analyst's own account. Reads no data.
 
         `admitted` and `fits` (how many more such events there is budget for) are the smaller ones of the
-        dataset and the analyst: where the dataset has less left, an analyst learns how much. All other
-        numbers are of the analyst's own account. `requested_price` is the (epsilon, delta) that the release
-        was asked with, if any: `requested_price_of(mechanism)`.
+        dataset and the analyst: where the dataset has less left, an analyst learns from `fits` how much. All
+        other numbers are of the analyst's own account, or the dataset's if they have none. `requested_price`
+        is the (epsilon, delta) that the release was asked with, if any: `requested_price_of(mechanism)`.
         """
         owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
         previews = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
@@ -225,7 +226,7 @@ class BudgetedDataset:
 
     def note(self, kind: str, body: dict[str, Any]) -> Entry:
         """Append a signed entry of a kind in `NOTES`, for something that is not charged but should be on
-        record, such as a look at the data."""
+        record: that somebody has looked at the data itself, for example."""
         if kind not in NOTES:
             raise _require.fail("kind", kind, " or ".join(map(repr, NOTES)))
         with self.ledger.writing() as writer:
@@ -278,8 +279,8 @@ class BudgetedDataset:
         with suppress(Exception):
             policy = self._latest or self._in_force(self.ledger)
             price = policy.budget.filter(self._full_source.public.neighbors).price(event)
-            # The first lane is the pure epsilon. A finite one is charged without a cap: nothing more is to be
-            # computed, and the ledger need not be read.
+            # The first lane is the pure epsilon (of a rho budget: rho). An event that is finite there is
+            # charged without a cap, unless it was requested at less: the ledger need not be read.
             if math.isfinite(price.sums[0]):
                 return
             for accounts in self._accounts_for(self.ledger, analyst, policy):
@@ -306,9 +307,9 @@ class BudgetedDataset:
                 "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read "
                 "or released."
             )
-        described = event.to_json()
-        limits.check_description(described)
-        body: dict[str, Any] = {"event": described, "analyst": analyst}
+        event_json = event.to_json()
+        limits.check_description(event_json)
+        body: dict[str, Any] = {"event": event_json, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # The policy is read once: nobody else can change it while this transaction is open.
         policy = self._latest = self._in_force(writer)

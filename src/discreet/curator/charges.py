@@ -1,8 +1,8 @@
 """The charges in a ledger, and the running totals that each charge states.
 
-Everywhere here, `analyst=None` means the dataset's account, and a name that analyst's own account. The *split
-of delta* and *capped* items are explained in `accounts`. Names of fields are stored in ledgers: they never
-change.
+Everywhere here, `analyst=None` means the dataset's account, and a name that analyst's own account. The *own
+delta* of an event, the *split of delta* and *capped* items are explained in `accounts`. Names of fields are
+stored in ledgers: they never change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SERVED = "served"
 
 
 def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:
-    """Yield the event and the entry's body of every charge to the dataset, or to one analyst; for an analyst
-    that includes stored releases (`SERVED`)."""
+    """Yield the event and the entry's body of every charge to the dataset, or to one analyst. The charges of
+    an analyst include those for stored releases (`SERVED`)."""
     for entry in ledger.entries():
         spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
         if spends and analyst in (None, entry.body["analyst"]):
@@ -40,10 +40,10 @@ def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
 def items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
     """Return the events charged to the dataset, or to one analyst, in order, each capped as its charge
     states."""
-    return [priced(event, body, cap_name(analyst)) for event, body in spending(ledger, analyst)]
+    return [priced(event, body, cap_field(analyst)) for event, body in spending(ledger, analyst)]
 
 
-def cap_name(analyst: str | None, *, total: bool = False) -> str:
+def cap_field(analyst: str | None, *, total: bool = False) -> str:
     """Return the name of the field that states the cap of a charge: on the account of the dataset or of the
     analyst; with `total`, on the account of all periods together."""
     return ("cap" if analyst is None else "own cap") + (" of total" if total else "")
@@ -65,11 +65,11 @@ def split_by_first(
 ) -> BudgetFilter:
     """Return the rule with the split of delta that the account's first charge has fixed, as `last`, the body
     of the account's newest charge, repeats it."""
-    stated = None if last is None else last.get(first_name(analyst))
+    stated = None if last is None else last.get(first_delta_field(analyst))
     return rule if stated is None else with_first(rule, _registry.from_json(stated))
 
 
-def first_name(analyst: str | None) -> str:
+def first_delta_field(analyst: str | None) -> str:
     """Return the name of the field that repeats, in every charge, the own delta of the account's first
     charge."""
     return "first" if analyst is None else "own first"

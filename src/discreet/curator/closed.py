@@ -37,7 +37,8 @@ class _NoData:
 
 
 class Books(Curator):
-    """A curator that has no table: mechanisms, which would read it, are refused before they are charged."""
+    """Reads budgets and enters releases without the table; refuses mechanisms, which would read it, before
+    they are charged."""
 
     def _rows_of(self, per: Any, periods: tuple[str, ...]) -> Any:
         """Return the source as it is: nothing is read, so no view of the rows is needed."""

@@ -129,8 +129,8 @@ class Curator(BudgetedDataset):
         and the function `progress` is called after each step; `segments.resume` continues an interrupted run.
         With a secret number of steps (`sealed_runs.run`), the state is kept in the vault, and `number`, the
         number of its charge, continues an interrupted run. To hide its running time, give `pace`, the least
-        seconds of each round, or `seconds`, before which nothing of any step is written (0: what the server
-        has set in `sealed_for`, if anything).
+        seconds of each round (a step, or an idle round in its place), or `seconds` after the call, before
+        which nothing of any step is written (0: what the server has set in `sealed_for`, if anything).
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
@@ -168,12 +168,12 @@ class Curator(BudgetedDataset):
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
         # A mechanism without a description can only be one that was charged as trusted code.
-        is_untrusted = described is None and not charge.body.get("trusted")
+        lacks_trust = described is None and not charge.body.get("trusted")
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
         same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
-        if not same or is_untrusted or other_periods:
+        if not same or lacks_trust or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
                 f"for these periods. Nothing was charged."
@@ -214,8 +214,8 @@ class Curator(BudgetedDataset):
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
     def _question(self, described: Any) -> str:
-        """Return the key under which the release of a question is stored: a hash of its description and,
-        where data are held in memory, of a keyed fingerprint of these data.
+        """Return the key under which the release of a question is stored: a hash of `described`, the
+        mechanism's `key` or description, and where data are held in memory, of a keyed fingerprint of them.
 
         So a data frame whose values changed gets no old answer, even if its declared version is the same. The
         fingerprint is keyed, so that nobody without the ledger's key can test a guess of the data against it.
@@ -245,7 +245,7 @@ class Curator(BudgetedDataset):
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             body |= {} if text is None else {"text": text}
-            # Without the first, the dataset's.
+            # The first is the dataset's, which pays nothing here.
             own = self._accounts_for(writer, analyst, policy)[1:]
             self._write_charge(
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)

@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the ledger.
+    """Holds one entry of the ledger.
 
     `seq` is its number, from 1 on. `topic` is what entries of one `kind` are found by, such as an analyst or
     the key of a question. `sealed` is secret state: encrypted, covered by the hash through its digest, never
@@ -59,8 +59,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A row that is not an entry: its columns have other types, or its body is not canonical JSON. `seq` and
-    `hash` are whatever its columns hold."""
+    """Stands for a row that is not an entry: its columns have other types, or its body is not canonical JSON.
+    `seq` and `hash` are whatever its columns hold."""
 
     seq: Any
     hash: Any
@@ -68,8 +68,8 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The number and hash of the newest entry at some time, to be kept apart from the ledger: a ledger that
-    was rolled back does not hold it."""
+    """Holds the number and hash of the newest entry at some time, to be kept apart from the ledger: a ledger
+    that was rolled back does not have that entry."""
 
     seq: int
     hash: bytes
@@ -170,6 +170,7 @@ def verify(
     that the first entry names, which shows changes, but not that somebody wrote a whole new chain.
     """
     problems: list[str] = []
+    # Any, because the columns of an `Unreadable` row can hold anything.
     previous: Any
     previous, last, anchor_found = GENESIS, 0, anchor is None
     signer = key

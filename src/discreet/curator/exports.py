@@ -15,8 +15,8 @@ from .ledger import Anchor, Entry, canonical, verify
 
 @dataclass(frozen=True, slots=True)
 class ExportedEntry(Entry):
-    """An entry without its sealed state, which is never exported; its `digest` is, and the hash needs no
-    more."""
+    """Holds an entry without its sealed (encrypted) state, which is never exported. The state's `digest` is;
+    the hash of the entry covers no more of it."""
 
     digest: str | None = None
 
@@ -26,12 +26,14 @@ class ExportedEntry(Entry):
 
 
 class Export:
-    """The entries of an export, with the methods of a `Ledger` that read it: `books.verify` takes either.
+    """Reads the entries of an export, with the methods with which a `Ledger` is read: `books.verify` takes
+    either.
 
     The file may have been written by anybody. Whatever it holds, nothing but a LedgerError is raised;
     `verify` returns what is wrong with it, an empty list if nothing is.
     """
 
+    # Like a ledger that was opened without its key.
     key = None
 
     def __init__(self, path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The steward's secret: one 32-byte seed in a file of its own, from which all keys are derived: for signing
-entries (Ed25519), for sealing, that is encrypting, state (AES-256-GCM), and for fingerprinting data.
+"""The steward's secret: one 32-byte seed in a file of its own. From it the keys are derived that sign entries
+(Ed25519), seal (encrypt) secret state (AES-256-GCM), and fingerprint data.
 
-Whoever has the seed can write entries that verify, and read the secret state of live mechanisms. Whoever has
-only the ledger can check every entry against the public key, and change no entry unnoticed. That the newest
+Whoever has the seed can write entries that verify, and read the secret state of mechanisms. Whoever has only
+the ledger can check every entry against the public key, and change no entry unnoticed. That the newest
 entries were cut off is noticed only against an anchor, and a whole new chain only against a public key that
 is known from elsewhere.
 """

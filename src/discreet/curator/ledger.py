@@ -34,7 +34,8 @@ T = TypeVar("T")
 __all__ = ["Anchor", "Entry", "Ledger", "Writer", "canonical", "verify"]
 
 
-# Facts of each thread: `paths`, the ledgers for which it computes an answer; `forking`, see `_before_fork`.
+# Facts of each thread: `paths`, the ledgers for which it computes an answer; `forking`, the histories whose
+# locks it has taken for a fork (`_before_fork`).
 _LOCAL = threading.local()
 
 
@@ -46,8 +47,9 @@ def _computing() -> list[str]:
 
 @contextmanager
 def computing(ledger: Ledger) -> Iterator[None]:
-    """Mark that this thread computes an answer of a live mechanism or a run. A mechanism that asks the same
-    ledger meanwhile is refused (`Ledger.writing`): it could wait for its own answer for ever."""
+    """Mark that this thread computes an answer of an interactive mechanism, or a step of a run. A mechanism
+    that asks the same ledger meanwhile is refused (`Ledger.writing`): it could wait for its own answer for
+    ever."""
     _computing().append(os.path.realpath(ledger.path))
     try:
         yield
@@ -56,7 +58,7 @@ def computing(ledger: Ledger) -> Iterator[None]:
 
 
 class Ledger:
-    """One dataset's ledger. Opened without a key it can be read and verified, not written.
+    """Reads and writes one dataset's ledger. Opened without a key, it can be read and verified, not written.
 
     With a key, entries are verified before they are returned: every hash since the last check, and the
     signature of the newest entry, which covers all before it.
@@ -237,8 +239,8 @@ def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> 
 
 
 class History:
-    """What this process has verified of the chain: every hash, and the number of the newest entry of each
-    kind and topic.
+    """Remembers what this process has verified of the chain: every hash, and the number of the newest entry
+    of each kind and topic.
 
     The signature of the newest hash covers all before it, so that verifying one signature is enough. The
     history outlives transactions: a ledger that goes back behind the verified head is refused, no number is
@@ -288,8 +290,8 @@ class History:
         head is returned as it is: only the transaction that wrote it can read it."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
             start = 32 * row[0]
-            before, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
-            if not chains.well_formed(row) or row[4] != own or chained(before, row) != own:
+            previous, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
+            if not chains.well_formed(row) or row[4] != own or chained(previous, row) != own:
                 raise _tampered_error(row[0])
         return row
 
@@ -369,8 +371,8 @@ class LedgerReader:
     def entry(self, seq: int) -> Entry:
         """Return the entry with a number."""
         # Databases refuse integers of more than 64 bits, which are not numbers of entries either.
-        within = 0 < seq < 2**63
-        row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if within else None
+        possible = 0 < seq < 2**63
+        row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if possible else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
         return entry_of(self.history.verified(row))
@@ -393,7 +395,8 @@ class LedgerReader:
 
 class Writer:
     """Reads and writes the ledger in one transaction, and reads also what it has itself appended. `_before`
-    has the same connection: its `entry` and `page` return that too, its `last` and `topics` do not."""
+    is a reader on the same connection: its `entry` and `page` return appended entries too; its `last` and
+    `topics` do not, as they use the history."""
 
     def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head

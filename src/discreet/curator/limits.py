@@ -12,11 +12,11 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput
 from .._public import Public
 from .entries import canonical
 
-# Entries of a statistic, such as the cells of a histogram. Not measured: ten million 64-bit integers and
-# their noise take 160 MB, which any machine has; a thousand million would take 16 GB.
+# Most entries of a statistic, such as the cells of a histogram. Chosen by hand: ten million 64-bit integers
+# and their noise take 160 MB, which any machine has; a billion would take 16 GB.
 MAX_ENTRIES = 10_000_000
-# Characters of a description in the ledger, and of the text that an analyst wrote. Not measured. Also the
-# number of parts of a mechanism that `check_lengths` examines: a description has fewer parts than characters.
+# Most characters of a description in the ledger, and of the text that an analyst wrote; chosen by hand. Also
+# the most parts of a mechanism that `check_lengths` examines: a description has fewer parts than characters.
 MAX_CHARACTERS = 1_000_000
 
 
@@ -68,9 +68,9 @@ def check_description(described: Any) -> None:
 def check_lengths(thing: Any, public: Public) -> None:
     """Refuse a mechanism or a question if it is, or contains at any depth, a statistic with more than
     `MAX_ENTRIES` entries."""
-    things, seen = [thing], 0
-    while things and seen < MAX_CHARACTERS:
-        part, seen = things.pop(), seen + 1
+    pending, examined = [thing], 0
+    while pending and examined < MAX_CHARACTERS:
+        part, examined = pending.pop(), examined + 1
         length = _length(part, public)
         if length is not None and length > MAX_ENTRIES:
             raise InvalidInput(
@@ -78,9 +78,9 @@ def check_lengths(thing: Any, public: Public) -> None:
                 f"at once. Nothing was charged or read."
             )
         if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):
-            things += [getattr(part, field.name, None) for field in dataclasses.fields(part)]
+            pending += [getattr(part, field.name, None) for field in dataclasses.fields(part)]
         elif isinstance(part, tuple | list) and any(map(dataclasses.is_dataclass, part)):
-            things += part
+            pending += part
 
 
 def _length(part: Any, public: Public) -> int | None:

@@ -1,4 +1,4 @@
-"""A live mechanism: an interactive mechanism whose price is paid, with its secret state sealed (encrypted) in
+"""Live mechanisms: interactive mechanisms whose price is paid, with their secret state sealed (encrypted) in
 the ledger.
 
 A question gets a ticket in the ledger and is answered when its turn comes, while the ledger is not locked.
@@ -31,15 +31,15 @@ from .vault import Drawer, Staged, Vault
 
 # Questions to one live mechanism that may fail after data was (or, if the asker is gone, may have been) read,
 # before it halts. Whether a question fails is not covered by the price, so that failures need a public limit.
-# Ten is a choice, not measured. A mechanism that is fed for years may set its own in an attribute `failures`.
+# Ten is chosen by hand. A mechanism that is fed for years may set its own limit in an attribute `failures`.
 FAILURES = 10
 # Stands in the ledger for a question that has no description; never changes.
 TRUSTED = "trusted code"
 # The kind of entry that says that a version of the table was fed; stored, and never changed.
 FED = "fed"
 
-# Bytes that every padded state has at least (a choice, not measured), and the bytes that are reserved for
-# each number: as text, integers of 64 bits have up to 20 characters, floats up to 24.
+# The least bytes of a state with its padding (`_pad_state`; chosen by hand), and the bytes that are reserved
+# for each number: as text, integers of 64 bits have up to 20 characters, floats up to 24.
 _LEAST_BYTES, _NUMBER_BYTES = 4096, 32
 
 
@@ -50,7 +50,7 @@ class _WouldRead(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _NotRead:
-    """A source with the public facts of the table and without its rows, for rehearsals."""
+    """Stands for the table in rehearsals: a source with its public facts and without its rows."""
 
     public: Public
 
@@ -158,14 +158,14 @@ class InteractiveHandle(_require.NearestNames):
         with Asker(self.ledger.path) as asker:
             with self.ledger.writing() as writer:
                 self._same_price(writer.entry(self.number))
-                number = tickets.issue(
+                ticket_number = tickets.issue(
                     writer,
                     self.number,
                     question=_question_json(question),
                     table=self.source.public.version,
                     asker=asker.name,
                 )
-            finished = self._wait(number, asker, question)
+            finished = self._wait(ticket_number, asker, question)
             release, error = self._compute_and_commit(self.ledger.look(self._turn), question, asker)
         if finished is not None:
             # Another process had a ticket to feed this same version, and died. `_wait` has fed the version in
@@ -175,18 +175,18 @@ class InteractiveHandle(_require.NearestNames):
             raise error from None
         return release
 
-    def _wait(self, number: int, asker: Asker, question: Any) -> Release | None:
-        """Wait for the turn of ticket `number`, and answer earlier tickets whose askers are gone.
+    def _wait(self, ticket_number: int, asker: Asker, question: Any) -> Release | None:
+        """Wait for the turn of a ticket, and answer earlier tickets whose askers are gone.
 
-        Returns None, except if `question` is a `Feed` and one of those tickets was to feed the same version:
-        then the release of that one.
+        Returns None, except if `question` is a `Feed` and one of the earlier tickets was to feed the same
+        version: then it returns the release of that one.
         """
         finished = None
         while True:
             now = self.ledger.look(self._turn)
-            if now.ticket is None or now.version >= number:
+            if now.ticket is None or now.version >= ticket_number:
                 raise _taken_over()
-            if now.version + 1 == number:
+            if now.version + 1 == ticket_number:
                 return finished
             tickets.wait(self.ledger.path, now.ticket.body["asker"])
             if self.ledger.look(self._turn) == now:
@@ -392,8 +392,9 @@ def _pad_state(state: Any) -> bytes:
 
     Encryption hides the text and not its length: a noisy threshold has more digits the larger its noise is,
     and an exact sum the larger it is. So the length is computed from the structure of the state alone, with
-    32 bytes for every number or text (`_padded_length`), and rounded up to a power of two. Only a number of
-    more than 32 characters, which no state has at a sensible price, takes the next multiple of 32.
+    32 bytes for every number or text (`_padded_length`), and rounded up to a power of two. Only a number or
+    text of more than 32 characters takes the next multiple of 32; at a sensible price no state has such a
+    number.
     """
     text = canonical(state).encode()
     length = max(_LEAST_BYTES, len(text), _padded_length(state))

@@ -26,11 +26,11 @@ try:
 except ImportError:  # pragma: no cover  (Windows, where SQLite's own locks are not lost in this way)
     fcntl = None  # type: ignore[assignment]
 
-# Seconds to wait for other writers before giving up. Not measured: no answer is computed under the lock, so
-# that each writer holds it for a moment only.
+# Seconds to wait for other writers before giving up. Chosen by hand, not tuned: no answer is computed under
+# the lock, so that each writer holds it for a moment only.
 WAIT = 60.0
 # Seconds between two attempts to lock, drawn uniformly between these two, so that processes that wait do not
-# all try at the same time. Not measured.
+# all try at the same time. Chosen by hand, not tuned.
 _PAUSE = 0.0005, 0.003
 
 # The bytes that SQLite locks in a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): one
@@ -43,7 +43,7 @@ HAS_OPEN_FILE_LOCKS = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
 
 @dataclass(eq=False)
 class HeldLock:
-    """A lock and a connection that one process uses; a forked child must not use either."""
+    """Holds a lock and a connection that one process uses; a forked child must not use either."""
 
     # The descriptor of the locked file; None where the lock is one of the connection's, or there is none.
     lock: int | None

@@ -42,10 +42,10 @@ class Period:
     A column of dates is cut by `every`: day, week, month, quarter or year. A column of labels
     or of whole numbers is given without `every`: each value is a period.
 
-    `total` limits what people with rows in many periods may lose, and is required where the unit is a person.
-    It is a `Budget` for all periods together, or "unlimited". If it is unlimited, a period's budget holds for
-    a person's rows within that period only. For all rows of a person who has rows in k periods, a pure
-    epsilon is multiplied by k, rho by k squared, and delta grows faster (docs/filters.md, Theorem 5).
+    `total` limits the privacy loss of people with rows in many periods, and is required where the unit is a
+    person. It is a `Budget` for all periods together, or "unlimited". If it is unlimited, a period's budget
+    holds for a person's rows within that period only. For all rows of a person who has rows in k periods, a
+    pure epsilon is multiplied by k, rho by k squared, and delta grows faster (docs/filters.md, Theorem 5).
 
     >>> Period(column="admitted", every="month")
     Period(column='admitted', every='month')
@@ -56,6 +56,7 @@ class Period:
     total: Budget | str | None = None
 
     def __post_init__(self) -> None:
+        # Imported here because `policy` imports this module.
         from .policy import Budget
 
         if not isinstance(self.column, str) or not self.column:

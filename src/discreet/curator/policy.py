@@ -21,8 +21,8 @@ from .periods import Period
 @described("curator.Budget")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The most that may ever be spent: epsilon (with delta for approximate privacy), or rho of
-    zero-concentrated privacy.
+    """States the most that may ever be spent: epsilon (with delta for approximate DP), or rho of
+    zero-concentrated DP (zCDP).
 
     With `per`, each period of a table that grows has this budget for itself: see `Period`.
 
@@ -77,7 +77,7 @@ def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Nei
 @described("curator.Policy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The dataset's budget, and the analysts who may ask, each with a budget of their own or None.
+    """States the dataset's budget, and the analysts who may ask, each with a budget of their own or None.
 
     An analyst with None is limited by the dataset's budget only. `analysts` may be given as a mapping of
     names to budgets. Analysts may collude: whatever their own budgets are, together they never exceed the
@@ -128,8 +128,8 @@ class Policy:
         """Refuse budgets whose delta is too large to promise anything for such a table, and those that its
         neighbor relation does not allow.
 
-        A delta of one over the number of people allows publishing the rows of one of them, so that delta must
-        be smaller. Where the number is not declared, a delta above `LARGEST_DELTA` needs `large_delta=True`.
+        Of n people, a delta of 1/n allows publishing the rows of one of them, chosen at random, so that delta
+        must be smaller. Where n is not declared, a delta above `LARGEST_DELTA` needs `large_delta=True`.
         """
         for _, budget in (("", self.budget), *self.analysts):
             if budget is None:
@@ -155,8 +155,9 @@ class Policy:
 
 
 def _check_budget(budget: Budget, public: Public, large_delta: bool) -> None:
-    """Refuse a delta that is not below one over the number of people, or is large where that number is not
-    declared; and a budget that has no filter for the table's neighbor relation."""
+    """Refuse a delta that is not below 1/n for n people, or is large where n is not declared; and a budget
+    that has no filter for the table's neighbor relation."""
+    # Called to raise where there is no such filter.
     budget.filter(public.neighbors)
     if public.size is not None and budget.delta >= 1 / public.size:
         raise InvalidInput(
@@ -176,6 +177,6 @@ def _check_budget(budget: Budget, public: Public, large_delta: bool) -> None:
 
 # The name of the steward among the analysts. It stands in ledgers, and never changes.
 STEWARD = "steward"
-# A larger delta is refused where no size of the table is declared. It is one over a thousand people: of so
-# many, it would allow publishing one.
+# A larger delta is refused where no size of the table is declared. Of a thousand people, it would allow
+# publishing one.
 LARGEST_DELTA = 1e-3

@@ -47,9 +47,9 @@ DO $$ DECLARE who text; BEGIN
   LOOP EXECUTE 'GRANT SELECT, INSERT, DELETE ON {schema}.blob TO ' || who; END LOOP;
 END $$;
 """
-# Lists everything in a schema that could change what is written or read, as rows of (kind, name, properties).
-# The kind 'heir' is a table that inherits from the entries, 'more' a rule or trigger on another table than
-# them.
+# Lists everything in a schema that could change which entries are written or read, as rows of (kind, name,
+# properties). The kind 'heir' is a table that inherits from the table of entries, 'more' a rule or trigger on
+# any other table.
 _SCHEMA = """
 SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
   WHERE c.relnamespace = {oid}
@@ -68,7 +68,8 @@ UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON
   WHERE c.relnamespace = {oid} AND c.oid <> {entry}
 ORDER BY 1, 2, 3
 """
-# What `_SCHEMA` lists for layout 1; "{oid}" stands for the number of the schema.
+# What `_SCHEMA` lists for layout 1; "{oid}" stands for the number of the schema. The properties of a relation
+# are its kind (r: table, i: index), persistence (p: permanent), and whether it has row security.
 _EXPECTED = (
     *(
         # type, whether NULL is forbidden, and no default value

@@ -96,8 +96,8 @@ def _take_all(
     """Take all steps in memory, and return at the deadline, whatever the number of steps; the rounds after
     this only seal the state. Raises if the steps end after the deadline.
 
-    Steps that a crash loses before that are run again from the state that was sealed last, to the same number
-    of steps, which is part of that state.
+    Steps that a crash loses before the deadline are run again, from the state that was sealed last. The run
+    then has the same number of steps, which is part of that state.
     """
     rounds_left = mechanism.length - curator.vault.version(charge.seq, NAME)
     with _guard(curator, charge, deadline):

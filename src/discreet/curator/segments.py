@@ -158,15 +158,16 @@ def resume(
         )
     work = ChargedRun(curator, mechanism, charge, path)
     steps_taken, head = work.accept(header)
-    segment = header["every"] if every is None else every
-    _require_multiple(segment, mechanism.period)
+    segment_length = header["every"] if every is None else every
+    _require_multiple(segment_length, mechanism.period)
     run = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
-    return work.go_on(run, head, segment, progress)
+    return work.go_on(run, head, segment_length, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class ChargedRun:
-    """A run that was charged, with its counter in the ledger and its checkpoint at `path`, if it has one."""
+    """Carries out a run that was charged, with its step counter in the ledger and its checkpoint at `path`,
+    if it has one."""
 
     curator: Curator
     mechanism: Stepped
@@ -267,7 +268,7 @@ class ChargedRun:
             end = min(run.steps_taken + every, length)
             head = self.claim(head, end)
             try:
-                # Only in this block is the run ready for steps: that of a trainer changes the model for it.
+                # Steps can be taken in this block only: a trainer, for example, changes its model for it.
                 with run:
                     while run.steps_taken < end:
                         run.step()
@@ -302,7 +303,7 @@ class ChargedRun:
     def _forfeit(self) -> Exception:
         """Count all remaining steps as taken, enter that the run has failed, and return the error to raise.
 
-        Whether a step fails may depend on the data: running it again would be another look at them.
+        Whether a step fails may depend on the data: running it again would use them once more than was paid.
         """
         with self.ledger.writing() as writer:
             head, length = self.head(writer), int(self.charge.body["steps"])

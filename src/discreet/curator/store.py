@@ -37,8 +37,8 @@ from .locks import (
 
 # The format of the file, in its header; it is raised when older versions can no longer read the file.
 FORMAT = 1
-# Rows that are read at a time, so that no lock is held while the caller works with them. 1000 is a choice,
-# not measured.
+# Rows that are read at a time, so that no lock is held while the caller works with them. Chosen by hand, not
+# tuned.
 PAGE = 1000
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
@@ -78,12 +78,12 @@ SCHEMA = _expected()
 
 
 class Tampered(LedgerError):
-    """A ledger was changed by something else than discreet, or is damaged."""
+    """Raised for a ledger that was changed by something else than discreet, or is damaged."""
 
 
 class Writing(Protocol):
-    """One open transaction of a store: `insert` appends a row, `db` is its connection, and `pid` the process
-    that opened it."""
+    """Writes in one open transaction of a store: `insert` appends a row, `db` is its connection, and `pid`
+    the process that opened it."""
 
     @property
     def store(self) -> LedgerStore: ...
@@ -313,6 +313,7 @@ class Store:
             if write or not self._read_only():
                 raise
             db.close()
+            # Read-only media: `immutable` tells SQLite to take no lock and to look for no journal.
             held.db = db = sqlite3.connect(f"file:{name}?immutable=1", isolation_level=None, uri=True)
         return db
 

@@ -1,4 +1,5 @@
-"""Tickets: the order in which questions to one live mechanism are answered, and who is answering.
+"""Tickets: the order in which questions to one live mechanism (a started interactive one, `live`) are
+answered, and who is answering.
 
 A question gets its ticket in one short transaction: an entry of the ledger with the question, the asker, and
 the version number of the state that its answer will lead to. The question is answered while the ledger is not
@@ -41,7 +42,7 @@ except ImportError:  # pragma: no cover  (Windows)
 # Kinds of entries; stored, and never changed.
 TICKET, STATE = "ticket", "state"
 # How many askers may compute one ticket: a question that ends the process of its asker (by using all memory,
-# for example) must not end the process of every later asker too. Three is a choice, not measured.
+# for example) must not end the process of every later asker too. Chosen by hand, not tuned.
 ATTEMPTS = 3
 # A sign of life is named like the ledger, with this and the asker's name behind it.
 _SUFFIX = "-asker-"
@@ -52,7 +53,7 @@ _OWN_SIGNS_LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The newest state of a live mechanism, and the ticket that is to be answered next, if there is one."""
+    """Holds the newest state of a live mechanism, and the ticket to be answered next, if there is one."""
 
     state: Entry
     ticket: Entry | None
@@ -123,7 +124,7 @@ def problems(entries: Iterable[Entry]) -> list[str]:
             charge, number = int(entry.body["charge"]), int(entry.body["version"])
             state, attempt = states.get(charge, -1), attempts(entry)
             issued = attempt == 1 and number == max(state, newest.get(charge, 0)) + 1
-            # A ticket without an earlier attempt was not taken over: the default makes this comparison false.
+            # A ticket without an earlier attempt cannot be taken over: the default makes this False for it.
             taken_over = attempt == tries.get((charge, number), attempt) + 1 and number == state + 1
             if not (issued or taken_over):
                 wrong.append(f"entry {entry.seq} is a ticket out of turn")

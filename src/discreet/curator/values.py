@@ -17,7 +17,7 @@ from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput
 
 # Confidences at which the error bound of a release is stored. For one in between, the bound at the next
-# larger one is returned, which is too wide and never too narrow. The values are a choice, not measured.
+# larger one is returned, which is too wide and never too narrow. The values are chosen by hand.
 _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 
@@ -83,7 +83,7 @@ def _named_tuple(tag: Any) -> Any:
 
 def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
     """Return pairs of a confidence and a release's error bound at it, for the store; an empty list if the
-    release has no error bound."""
+    release has no error bound, or one that cannot be computed or stored at each of these confidences."""
     try:
         return (
             [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]

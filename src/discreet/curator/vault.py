@@ -32,10 +32,9 @@ from .postgres_store import PostgresStore
 
 # The kind of entry that names the newest version of a blob; stored, and never changed.
 BLOB = "blob"
-# Most bytes of a blob with its padding, which is encrypted in memory in one piece. 1 GiB is a choice, not
-# measured.
+# Most bytes of a blob with its padding, which is encrypted in memory in one piece. Chosen by hand.
 LARGEST = 1 << 30
-# Most names of blobs of one charge, those of deleted blobs included. 1000 is a choice, not measured.
+# Most names of blobs of one charge, those of deleted blobs included. Chosen by hand.
 MAX_BLOBS = 1000
 # Bytes of the length that stands before the data of every blob.
 _LENGTH = 8
@@ -43,7 +42,7 @@ _LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A blob on disk that no entry names yet, with the body of its entry.
+    """Stands for a blob on disk that no entry names yet; `body` is that of its entry.
 
     `commit` appends the entry, in a transaction that may hold other entries.
     """
@@ -77,7 +76,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Vault:
-    """The blobs of a ledger.
+    """Stores and reads the blobs of a ledger.
 
     Guarantee: `get` returns the data that were `put` last under this name of this charge, or raises; whoever
                has the files and the ledger without the key learns of each blob its charge, its name, the
@@ -116,8 +115,8 @@ class Vault:
 
     @contextmanager
     def staged(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Iterator[Staged]:
-        """Write a blob to disk, and yield it, to be committed in the block. Afterwards, the version before is
-        removed; if the new one was not committed, the new one."""
+        """Write a blob to disk, and yield it, to be committed in the block. Afterwards the version before it
+        is removed; but if the block has not committed the new version, that one is removed."""
         plain = _pad(name, data, size)
         _require.integer(charge=charge, at_least=1)
         if self.ledger.key is None:
@@ -233,7 +232,7 @@ class Vault:
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """The blobs of one charge, as the mechanism that was charged sees them.
+    """Gives the mechanism that was charged the blobs of its own charge.
 
     Blobs that it puts here stay in memory, and are committed together with its state, or not at all.
     """

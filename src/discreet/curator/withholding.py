@@ -20,7 +20,7 @@ from .ledger import Entry, Writer
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """The questions whose public time is not over.
+    """Says which questions' public time is not over, and refuses them.
 
     `since` has a pair for each public time that is not over: the analyst, and when it began. All questions
     that this analyst was charged for since then are withheld. `now` is when this list was made: questions

@@ -1,8 +1,8 @@
 """Explanations of epsilon and delta: what a price means for one person, in words and pictures, for three
 kinds of reader.
 
-Pure functions of events, budgets and releases; no data is involved. `explain(1.0)`, `explain(answer)`,
-`explain(session)` are also `dp.explain`; `discreet explain` is the same on the shell.
+An explanation is a function of events, budgets and releases; no data is involved. `explain` takes an epsilon,
+an answer, a session and more; it is also `dp.explain`, and on the shell `discreet explain`.
 """
 
 from .accuracy import ColumnAccuracy, columns

@@ -1,4 +1,4 @@
-"""The accuracy of a planned answer, in the units of its columns, and the price at which its error is half.
+"""The accuracy of a planned answer, in the units of its columns, and the price at which its error is halved.
 
 All of it is known before any data is read, because it follows from the price, the declared facts and the
 plan.
@@ -14,7 +14,7 @@ from .. import _require
 from .._errors import InvalidInput
 from ..query import Preview
 
-# The multiples of the price at which the curve of errors is evaluated. A choice of what to show.
+# The multiples of the price at which the curve of errors is evaluated. Chosen for the picture.
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -23,8 +23,8 @@ class ColumnAccuracy:
     """Holds the accuracy of one column of a planned answer at the price `epsilon`.
 
     With probability `confidence` the answer is within `error` of the exact one. `curve` has pairs (epsilon,
-    error); `halved_at` is the price at which the error is half, None if no price up to 64 times `epsilon`
-    is enough. `size` is the declared number of rows, None if none is declared.
+    error); `halved_at` is a price at which the error is at most half, None if no price up to 64 times
+    `epsilon` is enough. `size` is the declared number of rows, None if none is declared.
     """
 
     name: str
@@ -45,34 +45,35 @@ class ColumnAccuracy:
 def columns(
     question: Callable[[float], Preview], epsilon: float, *, size: int | None = None
 ) -> tuple[ColumnAccuracy, ...]:
-    """Return the columns of a planned question whose error is known beforehand.
+    """Return the accuracy of each column of a planned question whose error is known beforehand.
 
     `question(price)` returns the preview of the same question at another price. `size` is the declared number
     of rows.
     """
     _require.positive(epsilon=epsilon)
     preview = question(float(epsilon))
-    measured = [
+    known = [
         i
         for i, error in enumerate(preview.errors)
         if error is not None and preview.columns[i] not in preview.keys
     ]
-    curves = {factor: question(float(epsilon) * factor) for factor in _FACTORS}
-    return tuple(_column(question, preview, curves, i, float(epsilon), size) for i in measured)
+    previews = {factor: question(float(epsilon) * factor) for factor in _FACTORS}
+    return tuple(_column(question, preview, previews, i, float(epsilon), size) for i in known)
 
 
 def _column(
     question: Callable[[float], Preview],
     preview: Preview,
-    curves: dict[float, Preview],
+    previews: dict[float, Preview],
     i: int,
     epsilon: float,
     size: int | None,
 ) -> ColumnAccuracy:
-    """Return the accuracy of column number `i`; `curves` has the previews by multiple of the price."""
+    """Return the accuracy of column number `i`; `preview` is at the price `epsilon`, and `previews` has those
+    at the multiples of it in `_FACTORS`."""
     error = preview.errors[i]
     assert error is not None
-    points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
+    points = [(epsilon * factor, scaled.errors[i]) for factor, scaled in previews.items()]
     return ColumnAccuracy(
         name=preview.columns[i],
         epsilon=epsilon,
@@ -88,10 +89,11 @@ def _price_of_half_error(
     error_at: Callable[[float], float | None], epsilon: float, error: float
 ) -> float | None:
     """Return a price at which the error is at most half, and at most one per cent above the least such
-    price; None if 64 times the price is not enough, as where the error is not noise alone.
+    price; None if 64 times the price `epsilon` is not enough, as where the error is not noise alone.
 
-    The error is taken to fall as the price grows. Prices are doubled until one is enough, then bisected on a
-    logarithmic scale; `high` is always enough, `low` never. 64 is a choice: a larger price would not be paid.
+    The error is taken to fall as the price grows. The price is doubled until it is enough; then `high`, which
+    is enough, and `low`, which is not, are bisected on a logarithmic scale. 64 is chosen by hand: a larger
+    price would not be paid.
     """
     target = error / 2
     low, high = epsilon, epsilon

@@ -20,7 +20,7 @@ from .picture import Picture, Series
 from .risk import Risk
 
 # The delta of an explanation where neither the caller nor the subject has one and delta 0 gives no finite
-# epsilon. A convention, which the text states.
+# epsilon. A convention; the explanation states the delta that it uses.
 USUAL_DELTA = 1e-6
 
 
@@ -29,8 +29,8 @@ class Spending:
     """Holds what a ledger says was spent on one account.
 
     `of` names the account. `used` and `limit` are in `unit`, "epsilon" or "rho"; the limit is infinite where
-    there is none. `delta` is that of the account's budget. `steps` has a pair (label, running total) for each
-    charge, and is empty where charges are not listed.
+    there is none. `delta` is that of the account's budget. `steps` has a pair (label, running total after it)
+    for each charge, and is empty where charges are not listed.
     """
 
     of: str
@@ -73,8 +73,10 @@ def explain(
         _require.probability(delta=delta)
         delta = float(delta)
     if hasattr(subject, "explain") and not isinstance(subject, type):
-        shown: Explanation = subject.explain(audience=audience, **({} if delta is None else {"delta": delta}))
-        return shown
+        explanation: Explanation = subject.explain(
+            audience=audience, **({} if delta is None else {"delta": delta})
+        )
+        return explanation
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
         _require.a_float(epsilon=subject)
@@ -134,8 +136,8 @@ def explain_spending(
 
     `overall` is the account of everything that was released about one unit. It must be given where several
     accounts together are about one unit: a person with rows in several periods has a charge in each, and
-    the risk of one period would be too small. Without it each unit belongs to one account alone, and the risk
-    is that of the account with the largest part spent.
+    the risk of one period would be too small. Where it is not given, each unit must belong to one account
+    alone, and the risk shown is that of the account that has spent the largest part of its limit.
     """
     _require.non_empty(accounts=accounts)
     shown = overall or max(accounts, key=lambda account: account.used / account.limit if account.limit else 0)
@@ -165,7 +167,7 @@ def explain_question(
     facts: Sequence[tuple[str, str]] = (),
     unit: Unit | None = None,
 ) -> Explanation:
-    """Explain a planned question: the error of each column in its own units, and the price of half of it.
+    """Explain a planned question: the error of each column in its own units, and the price that halves it.
 
     `question(price)` returns the preview of the same question at another epsilon. `size` is the declared
     number of rows. Reads no data.
@@ -188,17 +190,19 @@ def explain_question(
 
 
 def _lines_without_error(preview: Preview) -> tuple[str, ...]:
-    """Say of the columns without an error in the preview when and how their error becomes known."""
+    """Return lines that say when, or how, the error of columns without one in the preview becomes known."""
     without = [
         n for n, e in zip(preview.columns, preview.errors, strict=True) if e is None and n not in preview.keys
     ]
     later = [name for name in without if name not in preview.chosen]
-    lines = [
-        f"The error of {', '.join(later)} depends on how many rows there are, which is private: it comes "
-        "with the answer. Declare the size of the table, where it is public, to know it beforehand."
-    ] * bool(later)
+    lines = []
+    if later:
+        lines.append(
+            f"The error of {', '.join(later)} depends on how many rows there are, which is private: it comes "
+            "with the answer. Declare the size of the table, where it is public, to know it beforehand."
+        )
     if preview.chosen:
-        # a quantile or a mode is off by a number of rows, whatever size is declared
+        # The error of a quantile or a mode is a number of rows, whatever size is declared.
         notes = "; ".join(preview.notes)
         lines.append(f"{', '.join(preview.chosen)}: chosen values, which have no ± of their own. {notes}.")
     return tuple(lines)
@@ -365,7 +369,7 @@ def _adds_up(account: Spending, audience: str) -> Section:
             Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
         ),
     )
-    # the last ten charges, with labels that fit a line: the picture has all of them
+    # The table has the last ten charges, with labels that fit a line; the picture has all.
     labels = [text if len(text) <= 60 else text[:59] + "…" for text, _ in steps]
     shown = tuple((text, f"{total:.4g}") for text, (_, total) in zip(labels, steps, strict=True))[-10:]
     return Section(
@@ -374,12 +378,13 @@ def _adds_up(account: Spending, audience: str) -> Section:
 
 
 def _limits(accounts: Sequence[Spending], delta: float) -> Section:
-    """Return the section that shows each account's risk today and when its budget is spent, at one delta."""
+    """Return the section that shows, for each account, what a belief of 50% can become: by what is spent
+    today, and once all is spent; at one delta."""
     rows = []
     for account in accounts:
         now, full = Risk(account.event(account.used), delta), Risk(account.event(account.limit), delta)
-        belief = (words.out_of(now.after(0.5)), words.out_of(full.after(0.5)))
-        rows.append((account.of, f"{account.used:.4g} of {account.limit:.4g} {account.unit}", *belief))
+        beliefs = (words.out_of(now.after(0.5)), words.out_of(full.after(0.5)))
+        rows.append((account.of, f"{account.used:.4g} of {account.limit:.4g} {account.unit}", *beliefs))
     columns = ("account", "spent", "50 in 100 becomes, today", "and when all is spent")
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
 

@@ -135,7 +135,7 @@ def _spending(session: Questions, account: Account) -> Spending:
     if policy.budget.per is None:
         state = rule.start()
         for event, body in charges.spending(session.ledger, analyst):
-            state = state.plus(rule.price(charges.priced(event, body, charges.cap_name(analyst))))
+            state = state.plus(rule.price(charges.priced(event, body, charges.cap_field(analyst))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))
             question = " ".join(str(body.get("text") or type(event).__name__).split())
             text = visible(question) if is_own else _OTHERS
