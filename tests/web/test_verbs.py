@@ -84,7 +84,7 @@ def test_a_line_of_the_form_that_would_be_half_read_is_refused(text):
 @pytest.mark.parametrize("text", ["000000000001" + "9" * 5000, "99999999999", "0", "", "1.5"])
 def test_a_number_of_people_that_is_none_is_refused(text):
     with pytest.raises(InvalidInput, match="how many people"):
-        analysis_pages._people(text)
+        analysis_pages._number_of_people(text)
 
 
 def test_a_ledger_is_not_served_under_a_budget_that_it_does_not_have():
