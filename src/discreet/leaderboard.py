@@ -1,5 +1,5 @@
-"""A leaderboard on a curator: its price is paid once, and its state is in the ledger, from which it continues
-after a restart.
+"""A leaderboard on a curator (which holds the protected labels and the ledger): its price is paid once, and
+its state is in the ledger, from which it continues after a restart.
 
     ladder = ShakyLadder(public=curator.source.public, target="label", id="row", epsilon=1, delta=1e-6)
     board = Leaderboard.open(curator, ladder)
@@ -26,14 +26,14 @@ __all__ = ["Leaderboard"]
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """A started board. Everything it releases is in the ledger, with the name and the digest of each
-    submission."""
+    """Runs a started board. Everything that the board releases is in the ledger, with the name and the digest
+    of each submission."""
 
     live: InteractiveHandle
 
     @classmethod
     def open(cls, curator: Curator, board: Board, *, analyst: str = STEWARD) -> Leaderboard:
-        """Pay the whole price of a board, and start it."""
+        """Charge `analyst` the whole price of a board, and start it."""
         if not isinstance(board, ShakyLadder | SparseVectorBoard):
             raise InvalidInput(
                 f"a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "

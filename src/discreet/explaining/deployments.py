@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Holds one published guarantee. `unit` is the unit of privacy of the epsilon; `local` marks local
-    differential privacy, where no curator is trusted.
+    """Holds one published guarantee. `unit` is the unit of privacy of the epsilon; `delta` is None where the
+    source states none; `local` marks local differential privacy, where no curator is trusted.
 
     `source` names the publication of the figure. `checked` names the second place where the figure was
     compared when this list was last reviewed (17 November 2026).
@@ -123,8 +123,8 @@ DEPLOYMENTS = (
 
 
 def beside(epsilon: float) -> tuple[tuple[Deployment, ...], tuple[Deployment, ...]]:
-    """Return the published deployments with a smaller epsilon, and those with this or a larger one, each in
-    order."""
+    """Return the published deployments with a smaller epsilon, and those with this epsilon or a larger one;
+    both by rising epsilon."""
     ordered = sorted(DEPLOYMENTS, key=lambda deployment: deployment.epsilon)
     return (
         tuple(deployment for deployment in ordered if deployment.epsilon < epsilon),

@@ -1,4 +1,5 @@
-"""An explanation: sections of sentences, tables and pictures about one risk, for one audience.
+"""An explanation: sections of sentences, tables and pictures about one risk, for one audience (one of
+`words.AUDIENCES`).
 
 It shows itself as text, in a notebook, as an HTML page, and as a one-page privacy label.
 """
@@ -53,6 +54,8 @@ class Explanation(_require.NearestNames):
             parts += [f"  {line}" for line in _align(section)]
         return "\n".join(parts)
 
+    # `pages` is imported inside the methods because it imports this module.
+
     def _repr_html_(self) -> str:
         from .pages import fragment
 
@@ -97,7 +100,7 @@ class Explanation(_require.NearestNames):
             "epsilon": risk.epsilon if risk.bounded else None,
             "delta": risk.delta,
             "neighbors": risk.neighbors.value,
-            # JSON has no infinity: None where no bound is a float
+            # JSON has no infinity: None where no finite float bounds the odds
             "odds_factor": risk.odds_factor if math.isfinite(risk.odds_factor) else None,
             "odds_fail": risk.odds_fail,
             "true_positives": {str(rate): risk.true_positives(rate) for rate in (0.001, 0.01, 0.05, 0.1)},
@@ -130,7 +133,7 @@ def _align(section: Section) -> list[str]:
 
 
 def belief_picture(risk: Risk) -> Picture:
-    """Draw the largest and the smallest belief after the release over the belief before it."""
+    """Draw the largest and the smallest belief after the release against the belief before it."""
     priors = tuple(i / 50 for i in range(51))
     return Picture(
         title="What somebody can believe about one person, before and after",
@@ -148,7 +151,8 @@ def belief_picture(risk: Risk) -> Picture:
 
 
 def attack_picture(risk: Risk) -> Picture:
-    """Draw the best attack: true positives over false positives, with a coin flip for comparison."""
+    """Draw the best attack's true-positive rate against its false-positive rate, with a coin flip for
+    comparison."""
     # The curve of a pure epsilon has its corner at this rate; lines between the others would miss it.
     corner = 1 / (1 + math.exp(min(risk.epsilon, 700.0)))
     rates = tuple(sorted({0.0, 0.001, 0.01, 0.03, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, corner}))

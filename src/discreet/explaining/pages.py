@@ -21,7 +21,7 @@ table { border-collapse: collapse; font-size: .9rem; } td, th { text-align: left
 svg { max-width: 100%; height: auto; } p { margin: .35rem 0; } footer { color: #616e7c; font-size: .85rem;
 margin-top: 2rem; }
 """
-_LABEL = """
+_LABEL_STYLE = """
 @page { size: A4; margin: 14mm; }
 body { font: 13px/1.4 system-ui, sans-serif; color: #1f2933; margin: 0; }
 main { border: 2px solid #1f2933; padding: 6mm; max-width: 180mm; margin: 4mm auto; }
@@ -72,7 +72,9 @@ def label(explanation: Explanation) -> str:
         f"<p><b>Not {escape(name)}.</b> {escape(why)}</p>" for name, why in DISCLAIMERS
     )
     return _document(
-        "Privacy label", _LABEL, body + "<footer>Made by discreet; bounds are rounded up.</footer></main>"
+        "Privacy label",
+        _LABEL_STYLE,
+        body + "<footer>Made by discreet; bounds are rounded up.</footer></main>",
     )
 
 
@@ -92,7 +94,7 @@ def _odds(risk: Risk) -> list[tuple[str, str]]:
 
 
 def _chances(risk: Risk) -> list[tuple[str, str]]:
-    """Return the bound on the probabilities of results, where a delta makes it differ from that on odds."""
+    """Return the row that bounds the probabilities of results; none where the bound on odds never fails."""
     if not risk.odds_fail:
         return []
     bound = f"{factor(risk.epsilon)} times, plus delta {number(risk.delta)}"

@@ -41,6 +41,8 @@ class Picture:
     notebook shows it; `save` writes an .svg file.
 
     `log_x` and `log_y` make an axis logarithmic; `y_bottom` and `y_top` fix the ends of the y axis.
+    The names of the fields are a wire format: app/web/planning.py sends them as JSON and builds the picture
+    from them again.
     """
 
     title: str
@@ -72,8 +74,8 @@ def _svg(picture: Picture) -> str:
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
     # the legend of several series stands above the axes, where no line crosses it
-    named = sum(bool(series.name) for series in picture.series)
-    legend_height = _ROW * named + 6 if named > 1 else 0
+    legend_rows = sum(bool(series.name) for series in picture.series)
+    legend_height = _ROW * legend_rows + 6 if legend_rows > 1 else 0
     height = _HEIGHT + legend_height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
@@ -139,6 +141,7 @@ def _bars(picture: Picture) -> str:
             )
             parts.append(_text(left + width / 2, top - 4, _short(y), size=10))
     for i, label in enumerate(picture.labels):
+        # up to three lines; a character of this size is taken to be 5.2 pixels wide
         for row, line in enumerate(textwrap.wrap(label, max(6, int(slot / 5.2)))[:3]):
             parts.append(_text(_LEFT + (i + 0.5) * slot, _HEIGHT - _BOTTOM + 12 + 11 * row, line, size=9))
     return "".join(parts)
@@ -189,8 +192,8 @@ class _Scale:
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [m * 10.0**p for p in powers for m in (1, 2, 5)]
-            inside = [m for m in marks if self.low <= m <= self.high]
-            return inside if len(inside) <= 7 else [m for m in inside if f"{m:.0e}".startswith("1")]
+            in_range = [m for m in marks if self.low <= m <= self.high]
+            return in_range if len(in_range) <= 7 else [m for m in in_range if f"{m:.0e}".startswith("1")]
         rough = (self.high - self.low) / 5
         step = 10.0 ** math.floor(math.log10(rough))
         step *= next(m for m in (1, 2, 5, 10) if m * step >= rough * 0.999)

@@ -18,7 +18,7 @@ from ..accounting.normal import normal
 
 # t in the proof of `odds_factor`: where delta is not 0 the odds are bounded by e^(epsilon + t). At t = 0.1
 # the bound fails with probability at most 10.51 delta, and is 10.52% above e^epsilon. The value is a choice,
-# not a measurement: a larger t fails less often and promises less.
+# not a measurement: with a larger t the bound fails less often and is larger.
 EXTRA_EPSILON = 0.1
 _FAILURE_FACTOR = 1 / (1 - math.exp(-EXTRA_EPSILON))
 
@@ -59,21 +59,23 @@ class Risk:
 
     @property
     def odds_factor(self) -> float:
-        """Return a bound on the posterior odds over the prior odds about one unit (Bayes factor), which fails
-        with probability at most `odds_fail`.
+        """Return a bound on the posterior odds divided by the prior odds about one unit (the Bayes factor).
+        The bound fails with probability at most `odds_fail`.
 
         Guarantee: for every prior belief about which of two neighboring tables is the true one, the odds
-                   after the release are at most this factor times the odds before, and at least one over it.
+                   after the release are at most this factor times the odds before, and at least the odds
+                   before divided by this factor.
                    Each of the two bounds fails with probability at most `odds_fail`, whichever table is the
                    true one.
         Proof:     let P and Q be the distributions of the release on the two tables, and t = EXTRA_EPSILON.
                    Pure epsilon: P(o) / Q(o) is at most e^epsilon at every outcome o. With a delta, let
                    S be the outcomes at which P(o) > e^(epsilon + t) Q(o). Then P(S) <= e^epsilon Q(S) + delta
-                   <= e^-t P(S) + delta, so P(S) <= delta / (1 - e^-t), and Q(S) is less than P(S). The other
+                   <= e^-t P(S) + delta, so P(S) <= delta / (1 - e^-t), and Q(S) <= P(S). The other
                    direction exchanges P and Q.
-                   (That the odds stay below e^epsilon except with probability delta is often said and is not
-                   true: for Gaussian noise they leave it more often. Kasiviswanathan & Smith 2014,
-                   arXiv:0803.3946, have the same argument with other constants.)
+                   (It is often said that the odds grow by at most e^epsilon except with probability delta.
+                   That is not true: for Gaussian noise they grow more with a larger probability.
+                   Kasiviswanathan & Smith 2014, arXiv:0803.3946, have the same argument with other
+                   constants.)
         Assumes:   the neighbor relation of the event says what the two tables differ in.
         """
         log_factor = min(self.pure, self.epsilon + (EXTRA_EPSILON if self.delta > 0 else 0.0))
@@ -129,9 +131,9 @@ class Risk:
         """Return a bound on the probability that an accused person is really in the data (the precision of
         the best test), if a share `prior` of those tested is in the data."""
         _require.open_probability(prior=prior)
-        hits = self.true_positives(false_positives) * prior
-        misses = false_positives * (1 - prior)
-        return hits / (hits + misses) if hits + misses > 0 else prior
+        rightly = self.true_positives(false_positives) * prior
+        wrongly = false_positives * (1 - prior)
+        return rightly / (rightly + wrongly) if rightly + wrongly > 0 else prior
 
     @property
     def advantage(self) -> float:
@@ -149,11 +151,12 @@ class Risk:
 
     def cost(self, without: float, *, worst: float | None = None) -> float:
         """Return a bound on somebody's expected cost with their data, if it is `without` on the neighboring
-        table: without them under `add_remove`, with another record in place of theirs under `replace`.
+        table: without them under `add_remove`, with another record in place of theirs under `replace`, with a
+        blank in place of it under `zero_out`.
 
         Guarantee: for any cost between 0 and `worst` that others derive from the release, the expectation
                    with the unit is at most e^epsilon times that without it, plus delta times `worst`.
-                   Infinite where nothing bounds it: a delta above 0 needs a `worst`.
+                   Infinite if `worst` is not given and delta is above 0 or no epsilon is finite.
         Proof:     the definition of (epsilon, delta), integrated over the thresholds of the cost (Wood et
                    al. 2018 explain it with the premium of an insurance).
         """
@@ -166,11 +169,11 @@ class Risk:
         return bound if worst is None else min(float(worst), bound)
 
     def of_group(self, size: int) -> Risk:
-        """Return the risk for `size` units at once, such as a family; its delta is larger as well.
+        """Return the risk for `size` units at once, such as a family, at the larger delta of the group.
 
-        Proof: group privacy. (epsilon, delta) for one unit gives size * epsilon and the delta
-        size * e^((size - 1) epsilon) * delta for the group (Vadhan 2017, Lemma 2.2). `accounting.Group` may
-        prove a smaller epsilon at that delta.
+        Proof: group privacy. (epsilon, delta) for one unit gives size * epsilon for the group, and the delta
+        (1 + e^epsilon + ... + e^((size - 1) epsilon)) delta <= size * e^((size - 1) epsilon) * delta (the
+        proof of Lemma 2.2 in Vadhan 2017). `accounting.Group` may prove a smaller epsilon at that delta.
         """
         _require.integer(size=size, at_least=1)
         if size == 1:
@@ -182,9 +185,9 @@ class Risk:
     def of_a_value(self) -> Risk:
         """Return the risk that a release tells one content of a record from another.
 
-        Under `add_remove` a changed record is one that leaves and one that comes, and under `zero_out` one
-        that is blanked and one that is filled in: two steps between neighbors, as for a group of two. Under
-        `replace` it is one step.
+        Under `add_remove` a record changes by leaving and coming back different, under `zero_out` by being
+        blanked and filled in: two steps between neighbors, as for a group of two. Under `replace` it is one
+        step.
         """
         return self if self.neighbors is REPLACE else self.of_group(2)
 
@@ -222,8 +225,8 @@ _POINTS = 12
 def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
     """Return points (epsilon, delta) of the privacy curve for epsilons from 0 to `top`; none where the event
     is known by one pair (epsilon, delta) alone, or the curve cannot be computed."""
-    stated = isinstance(event, PureDP | ApproximateDP | RandomizedResponse)
-    if stated or not 0 < top < 700:
+    known_by_one_pair = isinstance(event, PureDP | ApproximateDP | RandomizedResponse)
+    if known_by_one_pair or not 0 < top < 700:
         return ()
     levels = [top * k / _POINTS for k in range(_POINTS + 1)]
     try:
@@ -242,6 +245,9 @@ def _true_positive_bound(epsilon: float, delta: float, rate: float) -> float:
 
 
 def _gaussian(event: Event) -> bool:
-    """Return whether an event is Gaussian noise alone, whose trade-off curve is known exactly."""
+    """Return whether an event is Gaussian noise alone, whose trade-off curve is known exactly.
+
+    The parts of its normal form are then Gaussian, without a failure probability (`delta`) or a `distance`.
+    """
     form = normal(event)
     return form.delta == 0 == form.distance and all(isinstance(part, Gaussian) for part in form.parts)

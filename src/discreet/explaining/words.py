@@ -76,7 +76,7 @@ def protected(risk: Risk, unit: str = "unit") -> str:
 
 def out_of(chance: float, per: int = 100) -> str:
     """Return a probability as a natural frequency ("74 in 100"), rounded up. The denominator `per` is raised
-    to a thousand or more where rounding would make the frequency zero or certain.
+    to a thousand or more where the numerator would be below one, or rounded up to `per`.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
@@ -101,9 +101,10 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     if 0 < value < 1e-300:
-        # still an upper bound: the third digit of a smaller number is below the smallest float
+        # still an upper bound; for the smallest floats `step` would underflow to zero
         value = 1e-300
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    # 1e-9: a rounding error, as in `_rounded_up`
     shown = math.ceil(value / step - 1e-9) * step
     return f"{shown:,.0f}" if 1000 <= abs(shown) < 1e15 else f"{shown:.4g}"
 
@@ -194,12 +195,12 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
             "(epsilon, delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
         )
     if audience == "engineer" and risk.neighbors is ADD_REMOVE:
-        inner = risk.of_a_value
+        two_steps = risk.of_a_value
         lines.append(
             "Under add_remove the odds between two contents of the same record are two steps apart: "
             + (
-                f"a factor of {number(inner.odds_factor)}{_exception_words(inner)}."
-                if has_bounded_odds(inner)
+                f"a factor of {number(two_steps.odds_factor)}{_exception_words(two_steps)}."
+                if has_bounded_odds(two_steps)
                 else "no bound at this delta."
             )
         )

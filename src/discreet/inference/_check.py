@@ -26,7 +26,7 @@ def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
         raise InvalidInput(
             f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING_COMPUTED}"
         )
-    _no_entry(name, array, ~np.isfinite(array), "finite")
+    _refuse_where(name, array, ~np.isfinite(array), "finite")
     return array
 
 
@@ -43,16 +43,17 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
         raise InvalidInput(
             f"variances must have shape {shape}, one for each value, got {array.shape}. {NOTHING_COMPUTED}"
         ) from None
-    _no_entry("variances", array, np.isnan(array) | (array < 0), "zero or above")
+    _refuse_where("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
-        _no_entry("variances", array, array == 0, "above zero")
+        _refuse_where("variances", array, array == 0, "above zero")
     if not infinite:
-        _no_entry("variances", array, np.isinf(array), "finite")
+        _refuse_where("variances", array, np.isinf(array), "finite")
     return array
 
 
 def for_each(name: str, values: Any, length: int, what: str) -> Floats:
-    """Return `length` finite numbers; a single number is repeated. The error calls them `what`."""
+    """Return `length` finite numbers, one for each of the things that the error calls `what`; a single number
+    is repeated."""
     array = numbers(name, values, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
@@ -68,7 +69,7 @@ def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
     array = as_array(name, values)
     if array.shape != measured.shape:
         raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}. {NOTHING_COMPUTED}")
-    _no_entry(name, array, ~np.isfinite(array) & measured, "finite")
+    _refuse_where(name, array, ~np.isfinite(array) & measured, "finite")
     return np.where(measured, array, 0.0)
 
 
@@ -99,7 +100,8 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
 
 
 def as_array(name: str, values: Any) -> Floats:
-    """Return numbers as a new array of floats, finite or not; refuse text, booleans and complex numbers."""
+    """Return numbers as a new array of floats, finite or not; refuse a text, an array of booleans, and
+    complex numbers."""
     if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and values.dtype == bool):
         raise _require.fail(name, type(values).__name__, "numbers")
     if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
@@ -111,7 +113,7 @@ def as_array(name: str, values: Any) -> Floats:
         raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING_COMPUTED}") from None
 
 
-def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
+def _refuse_where(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
     """Refuse an array that has an entry where the mask `bad` is true, and name the first such entry."""
     if not bad.any():
         return

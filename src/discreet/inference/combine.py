@@ -49,9 +49,9 @@ def combine(values: Any, variances: Any) -> Estimate:
             f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all. "
             f"{NOTHING_COMPUTED}"
         )
-    mean, spread = _weighted_mean(y, v, "measurements known exactly")
-    flat = np.asarray(spread).ravel()
-    return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(spread))
+    mean, variance = _weighted_mean(y, v, "measurements known exactly")
+    flat = np.asarray(variance).ravel()
+    return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(variance))
 
 
 def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
@@ -66,17 +66,17 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
         wide = np.broadcast_to(exact.reshape(exact.shape + (1,) * (y.ndim - exact.ndim)), y.shape)
         low = np.where(wide, y, np.inf).min(axis=0)
         high = np.where(wide, y, -np.inf).max(axis=0)
-        some = np.isfinite(low)
-        if (high[some] - low[some] > RELATIVE_TOLERANCE * (1 + np.abs(high[some]))).any():
+        known = np.isfinite(low)
+        if (high[known] - low[known] > RELATIVE_TOLERANCE * (1 + np.abs(high[known]))).any():
             raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
-    # weights relative to the smallest variance: one over a tiny variance would be infinite
+    # weights are smallest variance / variance: 1 / variance would be infinite for a tiny variance
     smallest = np.where(exact, np.inf, v).min(axis=0)
     with np.errstate(invalid="ignore"):
         weight = np.where(exact.any(axis=0), exact.astype(np.float64), smallest / np.where(exact, 1.0, v))
-        spread = np.where(exact.any(axis=0), 0.0, smallest / weight.sum(axis=0))
+        variance = np.where(exact.any(axis=0), 0.0, smallest / weight.sum(axis=0))
     share = weight / weight.sum(axis=0)
     mean = (share.reshape(share.shape + (1,) * (y.ndim - share.ndim)) * y).sum(axis=0)
-    return np.asarray(mean), spread if np.ndim(spread) else float(spread)
+    return np.asarray(mean), variance if np.ndim(variance) else float(variance)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

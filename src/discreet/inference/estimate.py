@@ -23,7 +23,7 @@ from ._check import Floats
 Noise = Literal["gaussian", "laplace", "any"]
 
 # For more values than this the variances of all of them are not computed together: each takes a solution of
-# the normal equations, and a covariance matrix of this size takes 200 MB. A choice, not measured.
+# the normal equations, and a covariance matrix of this size takes 200 MB. Chosen by hand, not tuned.
 MAX_VARIANCES = 5_000
 
 
@@ -45,7 +45,7 @@ class Estimate:
 
     @property
     def variances(self) -> Floats:
-        """The variance of each value, infinite where the measurements do not determine it.
+        """Return the variance of each value, infinite where the measurements do not determine it.
 
         In very large systems, which are solved iteratively, each variance costs a solution of its own: ask
         `variance_of` for the ones you need.
@@ -86,8 +86,8 @@ class Estimate:
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """Return for each value a (pointwise) confidence interval; see `width` for its validity."""
-        half = width(confidence, noise) * self.standard_deviations
-        return self.values - half, self.values + half
+        half_width = width(confidence, noise) * self.standard_deviations
+        return self.values - half_width, self.values + half_width
 
     def _questions(self, questions: Any) -> Any:
         """Return the questions as a dense matrix with one column for each value."""
@@ -99,8 +99,8 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     """Return the half-width of a confidence interval, in standard deviations, for a linear combination of
     independent noises.
 
-    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms;
-              it may be too small for a few terms of Laplace noise.
+    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many small
+              terms; it may be too small for a few terms of Laplace noise.
     laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
               was given as 2 * scale**2.
     any:      valid for every noise of mean zero and finite variance.
@@ -108,7 +108,7 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
     Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b at t is
                1 / (1 - b²t²); that of a discrete one is at most that, since (cosh t - 1) / t² increases in
-               t > 0. A product of 1 / (1 - u_i), where u_i is the b²t² of summand i, is at most
+               t > 0 and t < 1 / b. A product of 1 / (1 - u_i), where u_i is the b²t² of summand i, is at most
                1 / (1 - sum of u_i). So every combination obeys the Chernoff bound of one Laplace noise with
                the same variance; Chebyshev is used where it is sharper.
 

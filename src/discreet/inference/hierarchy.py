@@ -33,9 +33,9 @@ _LARGEST = 2.0**62
 def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     """Return best linear unbiased estimates for all nodes, with every parent the sum of its children.
 
-    `values` and `variances` have one entry for each node (one variance may stand for all): zero for a node
-    that is known exactly, such as a public total, infinite for one that was not measured, whose value is
-    ignored.
+    `values` and `variances` have one entry for each node (one variance may stand for all). The variance is
+    zero for a node that is known exactly, such as a public total, and infinite for a node that was not
+    measured; the value of such a node is ignored.
 
     Guarantee: generalized least squares, with exact variances.
     Proof:     Hay et al. 2010, Theorem 3, and its generalization: conditioning in a tree of independent sums
@@ -53,8 +53,9 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     def covariance_product(q: Floats) -> Floats:
         """Return the covariance of the estimates times q.
 
-        The estimates are H y for measurements y with the diagonal covariance V, and their covariance is H V.
-        So the same two passes are applied to V q. Unmeasured nodes are first replaced in q by measured ones.
+        The estimates are H y for measurements y with the diagonal covariance V. Their covariance H V H' is
+        H V, because H is the least-squares projection. So the same two passes are applied to V q. Unmeasured
+        nodes are first replaced in q by measured ones.
         """
         measured_query = _on_measured(tree, np.array(q, dtype=np.float64)[tree.order], variances, upward)
         weighted = np.multiply(
@@ -171,25 +172,27 @@ def _upwards(tree: Tree, y: Floats, v: Floats) -> _UpwardPass:
     return upward
 
 
-def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, names: Any) -> tuple[Floats, Floats]:
+def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, nodes: Any) -> tuple[Floats, Floats]:
     """Return the precision-weighted mean, and its variance, of two independent measurements of the same
     nodes: y with variance v, and `below` with variance `spread`.
 
-    A measurement of infinite variance is ignored; two of variance zero must agree. `names` are the nodes'
-    numbers for the error.
+    A measurement of infinite variance is ignored; two of variance zero must agree. `nodes` has the caller's
+    numbers of the nodes, for the error.
     """
     clash = (
         (v == 0) & (spread == 0) & (np.abs(y - below) > RELATIVE_TOLERANCE * (1 + np.abs(y) + np.abs(below)))
     )
     if clash.any():
         raise InvalidInput(
-            f"{_check.some('nodes', names[clash])} and all their children are known exactly, but do "
+            f"{_check.some('nodes', nodes[clash])} and all their children are known exactly, but do "
             f"not add up. {NOTHING_COMPUTED}"
         )
     with np.errstate(invalid="ignore", divide="ignore"):
+        # the weight of y
         gain = np.where(v + spread > 0, spread / (v + spread), 0.0)
         gain = np.where(np.isinf(spread), 1.0, np.where(np.isinf(v), 0.0, gain))
         s = np.where(np.isinf(v), spread, np.where(np.isinf(spread), v, v * gain))
+    # exactly y where y alone counts: `below` may then lack unmeasured children
     return np.where(gain == 1.0, y, below + gain * (y - below)), s
 
 

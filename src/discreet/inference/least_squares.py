@@ -25,13 +25,17 @@ from .estimate import Estimate
 Method = Literal["auto", "direct", "iterative"]
 
 # The numerical tolerances here are choices between rounding errors (about 1e-16 times the condition) and real
-# differences; they were not tuned by measurement.
-# Singular values of a matrix with rows of length one count as zero below this, relative to the largest.
+# differences; they were chosen by hand, not tuned.
+# Singular values of a matrix with rows of length one count as zero below this times the largest (or times 1,
+# if the largest is below 1).
 RANK = 1e-10
 # Constraints agree if they differ by no more than this, relative to the sizes of their summands.
 RELATIVE_TOLERANCE = 1e-9
 # The relative tolerance of LSMR's iterations.
 TOLERANCE = 1e-12
+# A vector counts as determined by the measurements if the part of it that they do not reach is at most this
+# long, relative to the vector; for the direct and for the iterative method, which has larger errors.
+_UNSEEN, _UNSEEN_ITERATIVE = 1e-8, 1e-6
 # Matrices with up to this many entries (16 MB of floats) are solved directly.
 DIRECT = 2_000_000
 
@@ -123,27 +127,28 @@ def _dense(matrix: Any) -> Floats:
     return dense
 
 
-def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floats]:
+def _unit_rows(matrix: Any, right_side: Floats, name: str) -> tuple[Any, Floats, Floats]:
     """Return the matrix with rows of length one, the right-hand side divided alike, and the rows' lengths.
 
-    So the tolerance for zero singular values does not depend on units. Rows of zeros keep a length of 1. A
-    constraint of zeros must have the total zero; `name` says which argument the matrix is.
+    This makes the tolerance for zero singular values independent of units. Rows of zeros get the length 1. If
+    `name`, the argument that the matrix is, is "constraints", a row of zeros must have the total zero.
     """
-    # Largest entries first: the squares of entries beyond 1e154 are infinite, and below 1e-162 they are zero.
+    # Each row is first divided by its largest entry: the squares of entries beyond 1e154 are infinite, and
+    # below 1e-162 they are zero.
     largest = _largest_entries(matrix)
     empty = largest == 0
     divisor = np.where(empty, 1.0, largest)
     matrix = _divided_rows(matrix, divisor)
-    right = right / divisor
+    right_side = right_side / divisor
     if isinstance(matrix, np.ndarray):
         norms = np.linalg.norm(matrix, axis=1)
     else:
         norms = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-    if (right[empty] != 0).any() and name == "constraints":
-        row = int(np.flatnonzero(empty & (right != 0))[0])
+    if (right_side[empty] != 0).any() and name == "constraints":
+        row = int(np.flatnonzero(empty & (right_side != 0))[0])
         raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold. {NOTHING_COMPUTED}")
     norms = np.where(empty, 1.0, norms)
-    return _divided_rows(matrix, norms), right / norms, divisor * norms
+    return _divided_rows(matrix, norms), right_side / norms, divisor * norms
 
 
 def _largest_entries(matrix: Any) -> Floats:
@@ -208,9 +213,9 @@ def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
         out[free] = root * (t - Q @ (Q.T @ t))
         return out
 
-    spread = np.zeros_like(y)
-    spread[free] = v[free] * np.clip(1 - (Q**2).sum(axis=1), 0, None)
-    return Estimate(values=x, _covariance_product=times, _variances=spread)
+    variances = np.zeros_like(y)
+    variances[free] = v[free] * np.clip(1 - (Q**2).sum(axis=1), 0, None)
+    return Estimate(values=x, _covariance_product=times, _variances=variances)
 
 
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
@@ -244,18 +249,18 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     inverse = np.empty((r, r))
     inverse[columns] = linalg.solve_triangular(R, np.eye(r)) if r else np.zeros((0, 0))
     x = p + seen @ (inverse @ (Q.T @ (residual * weight)))
-    # the covariance of x is spread @ spread.T
-    spread = seen @ inverse
+    # the covariance of x is root @ root.T
+    root = seen @ inverse
 
     def times(q: Floats) -> Floats:
         """Return the covariance times q; infinite entries where q asks for an unseen direction."""
-        if np.linalg.norm(unseen.T @ q) > 1e-8 * np.linalg.norm(q):
+        if np.linalg.norm(unseen.T @ q) > _UNSEEN * np.linalg.norm(q):
             return np.where(q == 0, 0.0, np.copysign(np.inf, q))
-        product: Floats = spread @ (spread.T @ q)
+        product: Floats = root @ (root.T @ q)
         return product
 
-    undetermined = np.linalg.norm(unseen, axis=1) > 1e-8
-    variances = np.where(undetermined, np.inf, (spread**2).sum(axis=1))
+    undetermined = np.linalg.norm(unseen, axis=1) > _UNSEEN
+    variances = np.where(undetermined, np.inf, (root**2).sum(axis=1))
     return Estimate(values=x, _covariance_product=times, _variances=variances), np.flatnonzero(undetermined)
 
 
@@ -294,6 +299,7 @@ def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimat
     x = shifted(y, d)
     _agree(d - C @ x, np.abs(d) + abs(C) @ np.abs(y))
     zeros = np.zeros_like(d)
+    # the covariance times q is V q - V C' (C V C')^+ C V q: V q, moved until C x = 0
     return Estimate(values=x, _covariance_product=lambda q: shifted(v * q, zeros))
 
 
@@ -314,33 +320,38 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
         )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=0)).ravel())
-    columns = np.where(norms > 0, norms, 1.0)
+    lengths = np.where(norms > 0, norms, 1.0)
     # columns of length one: the usual preconditioner
-    B = sparse.csr_array(B @ sparse.diags_array(1 / columns))
-    x = _lsmr(B, y / np.sqrt(v)) / columns
+    B = sparse.csr_array(B @ sparse.diags_array(1 / lengths))
+    x = _lsmr(B, y / np.sqrt(v)) / lengths
     # A random x is measured without noise and recovered: almost surely the cells that do not come back are
     # those that the answers do not determine. The seed is fixed, so that the same question has the same
     # result.
     truth = np.random.default_rng(0).uniform(1, 2, A.shape[1])
-    undetermined = np.abs(_lsmr(B, B @ truth) - truth) > 1e-6
+    undetermined = np.abs(_lsmr(B, B @ truth) - truth) > _UNSEEN_ITERATIVE
 
     def times(q: Floats) -> Floats:
-        """Return the covariance (B' B)^+ (for x in units of `columns`) times q, by two solutions; infinite
-        entries where q is not in the row space of B, so that the answers do not determine it."""
-        s = _lsmr(sparse.csr_array(B.T), q / columns)
-        if np.linalg.norm(B.T @ s - q / columns) > 1e-6 * np.linalg.norm(q / columns):
+        """Return the covariance times q; infinite entries where the answers do not determine q.
+
+        The covariance of x * lengths is (B' B)^+, which is B^+ times the transpose of B^+: two solutions.
+        The answers determine q if q / lengths is in the row space of B.
+        """
+        s = _lsmr(sparse.csr_array(B.T), q / lengths)
+        if np.linalg.norm(B.T @ s - q / lengths) > _UNSEEN_ITERATIVE * np.linalg.norm(q / lengths):
             return np.where(q == 0, 0.0, np.copysign(np.inf, q))
-        return _lsmr(B, s) / columns
+        return _lsmr(B, s) / lengths
 
     return Estimate(values=x, _covariance_product=times), np.flatnonzero(undetermined)
 
 
-def _lsmr(B: Any, right: Floats) -> Floats:
+def _lsmr(B: Any, right_side: Floats) -> Floats:
     """Return the shortest solution of least squares; refuse if the iteration has not converged."""
     # generous: in exact arithmetic as many iterations as the smaller side are enough
     limit = 100 + 20 * max(B.shape)
     # stop 3, 6: too badly conditioned (conlim); 7: out of iterations
-    x, stop, *_ = sparse_linalg.lsmr(B, right, atol=TOLERANCE, btol=TOLERANCE, conlim=1e14, maxiter=limit)
+    x, stop, *_ = sparse_linalg.lsmr(
+        B, right_side, atol=TOLERANCE, btol=TOLERANCE, conlim=1e14, maxiter=limit
+    )
     if stop in (3, 6, 7):
         raise InvalidInput(
             f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "

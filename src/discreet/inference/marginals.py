@@ -2,10 +2,10 @@
 by exact least squares.
 
 Every marginal is a sum of orthogonal parts, one for each subset of its attributes: the interaction of exactly
-these attributes (the Fourier coefficients of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer
-2023, arXiv:2305.08175). Noise of equal variance in all cells of a table is uncorrelated between the parts, so
-least squares is a weighted average of each part over the tables that contain it. No matrix over the cells of
-all attributes is built, so a hundred attributes are possible.
+the subset's attributes (the Fourier coefficients of Barak et al. 2007; the residuals of Xiao, He, Zhang &
+Kifer 2023, arXiv:2305.08175). Noise of equal variance in all cells of a table is uncorrelated between the
+parts, so least squares is a weighted average of each part over the tables that contain it. No matrix over the
+cells of all attributes is built, so a hundred attributes are possible.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Marginal:
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """Return, for each cell, an interval that holds the truth with probability `confidence`; see
         `width`."""
-        half = width(confidence, noise) * math.sqrt(self.variance)
-        return self.values - half, self.values + half
+        half_width = width(confidence, noise) * math.sqrt(self.variance)
+        return self.values - half_width, self.values + half_width
 
 
 def consistent_marginals(
@@ -166,8 +166,9 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
         )
         if fits:
             kept = [marginal.attributes.index(name) for name in names]
-            # the table over `names` alone; each of its cells adds up values.size / summed.size noises
+            # the table over `names` alone; each of its cells is the sum of values.size / summed.size cells
             summed = marginal.values.sum(axis=tuple(set(range(marginal.values.ndim)) - set(kept)))
+            # `summed` has its axes in the marginal's order: the axis of each name is the rank of its index
             order = np.argsort(np.argsort(kept))
             centered_tables.append(_center(np.transpose(summed, order) if kept else summed))
             table_variances.append(marginal.variance * marginal.values.size / max(1, summed.size))
@@ -200,12 +201,12 @@ def _rebuilt(
     """
     total, variance = np.zeros(tuple(sizes[a] for a in attributes)), 0.0
     for subset in _subsets(attributes):
-        values, spread = parts[frozenset(subset)]
+        values, part_variance = parts[frozenset(subset)]
         names = sorted(subset, key=position.__getitem__)
         in_subset = tuple(a for a in attributes if a in subset)
         turned = np.transpose(values, [names.index(a) for a in in_subset]) if in_subset else values
         others = math.prod(sizes[a] for a in attributes if a not in subset)
         total += turned.reshape([sizes[a] if a in subset else 1 for a in attributes]) / others
         # centering along an axis of size k leaves 1 - 1 / k of the variance; parts are uncorrelated
-        variance += spread * math.prod(1 - 1 / sizes[a] for a in subset) / others**2
+        variance += part_variance * math.prod(1 - 1 / sizes[a] for a in subset) / others**2
     return Marginal(attributes=attributes, values=total, variance=variance)

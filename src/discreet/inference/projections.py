@@ -21,7 +21,7 @@ from ._check import NOTHING_COMPUTED, Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
 # The largest number of iterations of Newton's method, after which it is taken to have failed. About ten are
-# usual; the limit was not tuned by measurement.
+# usual; the limit was chosen by hand, not tuned.
 _ROUNDS = 500
 
 
@@ -146,7 +146,8 @@ def _reduced(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     fixed = v == 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(fixed, np.inf, y / v)
-    # within each family by falling y / v; `level` is the λ at which all entries up to this one are above zero
+    # Within each family by falling y / v. `level` is the λ at which the entries up to this one add up to the
+    # total; an entry is above zero at the final λ (active) if its own ratio y / v is above its level.
     order = np.lexsort((-ratio, family))
     sum_y, sum_v = _running_sums(y[order], first, size), _running_sums(v[order], first, size)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -158,13 +159,13 @@ def _reduced(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     excess, free_variance = np.add.reduceat(active_y, first) - totals, np.add.reduceat(active_v, first)
     _check_fixed_values_fit(excess, free_variance, totals)
     with np.errstate(over="ignore", invalid="ignore"):
-        level = np.divide(excess, free_variance, out=np.full_like(excess, np.inf), where=free_variance > 0)
-        reduction = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
+        final = np.divide(excess, free_variance, out=np.full_like(excess, np.inf), where=free_variance > 0)
+        reduction = np.multiply(final[family], v, out=np.zeros_like(v), where=~fixed)
         return np.asarray(y - reduction)
 
 
 def _check_fixed_values_fit(excess: Floats, free_variance: Floats, totals: Floats) -> None:
-    """Refuse families of which only fixed values are above zero (no free variance) and miss the total."""
+    """Refuse families in which only fixed values are above zero (no free variance) and miss the total."""
     stuck = free_variance == 0
     if (np.abs(excess[stuck]) > RELATIVE_TOLERANCE * (1 + totals[stuck])).any():
         raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING_COMPUTED}")
@@ -216,9 +217,10 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
 
 def _step_length(point: Floats, step: Floats, start: Floats, B: Floats, right_side: Floats) -> float:
     """Return how far to follow `step` from `point`: 1 if that at least halves the gap, else nearly to the
-    minimum of the dual along the line, where its slope is at most a tenth of the first slope.
+    minimum of the dual along the line, where its slope is at most a tenth of that at `point`.
 
-    The slope along a line is non-decreasing and piecewise linear, so bisection finds where it is zero.
+    The slope along a line is non-decreasing and piecewise linear, so bisection finds where it is zero. In the
+    code t is `start + B' multiplier` at `point`, and s the change of t per unit of length.
     """
     t, s, r = start + B.T @ point, B.T @ step, float(right_side @ step)
     before, after = (B @ np.maximum(t + length * s, 0.0) - right_side for length in (0.0, 1.0))

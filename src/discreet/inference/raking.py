@@ -34,9 +34,10 @@ def rake(
     """Return the non-negative table with the given sums that is nearest to `table` in relative entropy.
 
     `margins` has pairs (axes, sums): the axes that are not summed over, and the wanted sums over all others;
-    `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay zero and all odds ratios are
-    kept. The margins must be public facts or released values, and agree with each other. One round scales
-    the table to each margin in turn; it ends when `gap` is at most `tolerance`, and `rounds` is the limit.
+    `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay zero; with margins of single
+    axes all odds ratios are kept. The margins must be public facts or released values, and agree with each
+    other. One round scales the table to each margin in turn. Raking ends when `gap` is at most `tolerance`;
+    after `rounds` rounds it is refused.
 
     Guarantee: converges to the table of least relative entropy among those with these margins, if any table
                has these margins and is zero wherever `table` is.
@@ -79,8 +80,8 @@ Target = tuple[tuple[int, ...], Floats]
 def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     """Return the axes to sum over, and the wanted sums as an array in which these axes have length one."""
     kept = tuple(axes) if isinstance(axes, Sequence | np.ndarray) else (axes,)
-    known = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
-    if not known or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
+    are_integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in kept)
+    if not are_integers or len(set(kept)) < len(kept) or any(not 0 <= a < x.ndim for a in kept):
         raise InvalidInput(
             f"axes must be different whole numbers from 0 to {x.ndim - 1}, got {axes!r}. {NOTHING_COMPUTED}"
         )
@@ -92,7 +93,7 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
         )
     if (wanted < 0).any():
         raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING_COMPUTED}")
-    # the caller may name the axes in any order: into the order of the table's axes
+    # the caller may name the axes in any order; here they get the order of the table's axes
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)
     full = np.expand_dims(turned, others) if others else turned
@@ -108,9 +109,9 @@ def _require_agreement(targets: list[Target]) -> None:
     """Require that any two margins have the same sums over the axes that they share, up to rounding."""
     for i, (first, a) in enumerate(targets):
         for j, (second, b) in enumerate(targets[:i]):
-            over = tuple(sorted(set(first) | set(second)))
-            left, right = a.sum(axis=over, keepdims=True), b.sum(axis=over, keepdims=True)
-            if (np.abs(left - right) > 1e-9 * (1 + np.abs(left))).any():
+            summed = tuple(sorted(set(first) | set(second)))
+            shared_a, shared_b = a.sum(axis=summed, keepdims=True), b.sum(axis=summed, keepdims=True)
+            if (np.abs(shared_a - shared_b) > 1e-9 * (1 + np.abs(shared_a))).any():
                 raise InvalidInput(
                     f"margins {j} and {i} (counted from zero) do not agree on what they share. "
                     f"{NOTHING_COMPUTED}"
@@ -119,7 +120,7 @@ def _require_agreement(targets: list[Target]) -> None:
 
 def _scale(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
     """Return the table scaled so that its sums over the axes `others` are `sums`; zeros stay zero."""
-    now = x.sum(axis=others, keepdims=True)
-    factor = np.divide(sums, now, out=np.zeros_like(now), where=now > 0)
+    current = x.sum(axis=others, keepdims=True)
+    factor = np.divide(sums, current, out=np.zeros_like(current), where=current > 0)
     scaled: Floats = x * factor
     return scaled

@@ -29,13 +29,14 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
     """Return integers with the sum `total`, each its value rounded down or up: those with the largest
     remainders are rounded up.
 
-    Without `total` it is the integer nearest to the sum of the values, halves up. Of equal remainders the
-    first entries are rounded up. Of all such integers these are the nearest to the values in every Lp norm.
+    By default `total` is the integer nearest to the sum of the values, halves up. Of equal remainders the
+    first entries are rounded up. Of all integers with this sum these are the nearest to the values in every
+    Lp norm.
 
     >>> round_to_total([1.4, 2.4, 3.2]).tolist(), round_to_total([0.5, 0.5, 1.0]).tolist()
     ([2, 2, 3], [1, 0, 1])
     """
-    x = _integral_range(_check.numbers("values", values))
+    x = _require_below_exact(_check.numbers("values", values))
     base = np.floor(x)
     base_sum = sum(base.astype(np.int64).tolist())
     if total is None:
@@ -66,7 +67,7 @@ def round_table(table: Any) -> Ints:
     >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
     [1, 1]
     """
-    x = _snap(_integral_range(_check.numbers("table", table, dimensions=2)))
+    x = _snap(_require_below_exact(_check.numbers("table", table, dimensions=2)))
     rows, columns = x.shape
     if not x.size:
         return x.astype(np.int64)
@@ -76,19 +77,20 @@ def round_table(table: Any) -> Ints:
     sums = sparse.vstack(
         [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
     )
-    inside = _snap(sums @ part.ravel())
-    # one variable per cell, 1 where it is rounded up: costs 1 - part, and saves the distance `part`
+    part_sums = _snap(sums @ part.ravel())
+    # One variable per cell, 1 where the cell is rounded up. Rounding up changes the distance from `part` to
+    # 1 - part, so it costs 1 - 2 part.
     solved = optimize.linprog(
         (1 - 2 * part).ravel(),
         A_ub=sparse.vstack([sums, -sums]),
-        b_ub=np.concatenate([np.ceil(inside), -np.floor(inside)]),
+        b_ub=np.concatenate([np.ceil(part_sums), -np.floor(part_sums)]),
         bounds=np.column_stack([np.zeros(x.size), np.ceil(part.ravel())]),
         method="highs-ds",
     )
     # without a solution there is no `solved.x`
     solution = solved.x if solved.status == 0 else np.full(x.size, np.nan)
     up = np.rint(solution)
-    if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - inside) < 1).all():
+    if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - part_sums) < 1).all():
         raise InvalidInput(
             f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round to "
             f"fewer digits first."
@@ -105,7 +107,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
     [4, 3, 1, 2, 1]
     """
-    x = _snap(_integral_range(_check.numbers("values", values)))
+    x = _snap(_require_below_exact(_check.numbers("values", values)))
     if len(x) != len(tree):
         raise InvalidInput(
             f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING_COMPUTED}"
@@ -144,20 +146,21 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
 def nearest_integers(x: Any) -> Any:
     """Return the nearest integers as floats, halves up.
 
-    Exact for every float: x + 0.5 would be rounded itself, just below one half and for odd numbers from 2^52.
+    Exact for every float. floor(x + 0.5) is not, because x + 0.5 is rounded: for x just below one half, and
+    for odd x from 2^52 on.
     """
     base = np.floor(x)
     return base + (x - base >= 0.5)
 
 
 def _snap(x: Floats) -> Floats:
-    """Replace values that rounding errors have moved off an integer by that integer: those within 1e-9 of it,
-    times the value's size where that is above 1, up to a distance of 1e-5."""
+    """Replace values that rounding errors have moved off an integer by that integer: those within
+    min(1e-9 max(1, |x|), 1e-5) of it."""
     rounded = np.rint(x)
     return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
 
 
-def _integral_range(x: Floats) -> Floats:
+def _require_below_exact(x: Floats) -> Floats:
     """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
     if x.size and np.abs(x).max() >= EXACT:
         raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING_COMPUTED}")

@@ -1,6 +1,7 @@
 """Trees of counts: which node is the sum of which others.
 
-Country, region, district; year, month, day; ranges and their halves.
+Examples: country, region, district; year, month, day; ranges and their halves. A family is a parent with its
+children.
 
 Callers number the nodes as they like (the caller's order). Internally nodes are sorted by depth, siblings
 side by side (the depth order), so that a pass over the tree takes a few array operations for each level.
@@ -22,7 +23,7 @@ from ._check import NOTHING_COMPUTED, Floats, Ints, some
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Families:
-    """Holds the inner nodes of one level and their children, as positions in the depth order."""
+    """Holds the families of one level (inner nodes with their children), as positions in the depth order."""
 
     parents: Ints
     children: slice
@@ -101,22 +102,22 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """The number of levels."""
+        """Return the number of levels."""
         return len(self.starts) - 1
 
     @property
     def leaves(self) -> Ints:
-        """The nodes without children, by the caller's numbers."""
-        has = np.zeros(len(self), bool)
-        has[self.parents[self.parents >= 0]] = True
-        return np.flatnonzero(~has)
+        """Return the nodes without children, by the caller's numbers."""
+        has_children = np.zeros(len(self), bool)
+        has_children[self.parents[self.parents >= 0]] = True
+        return np.flatnonzero(~has_children)
 
     def level(self, depth: int) -> slice:
-        """Return the positions of the nodes of one level in `order`; roots have depth 0."""
+        """Return the positions of the nodes of one level in the depth order; roots have depth 0."""
         return slice(self.starts[depth], self.starts[depth + 1])
 
     def families(self) -> Iterator[Families]:
-        """Yield the families level by level, from the top."""
+        """Yield the families of each level, from the top."""
         for depth in range(self.depth - 1):
             yield self.family(depth)
 

@@ -1,9 +1,9 @@
 """Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
 numpy and scipy.
 
-A user keeps the model, the loss and the data; the price is known before training. A name's module is imported
-when the name is first used, so that `learning.tabular` needs no torch, and scikit-learn is imported only by
-the names that need it.
+A user brings the model, the loss and the data; the price is known before training. A name's module is
+imported when the name is first used, so that `learning.tabular` needs no torch, and scikit-learn is imported
+only by the names that need it.
 
 A new public name goes into three lists: the imports under TYPE_CHECKING, `_MODULE_OF` and `__all__`.
 """

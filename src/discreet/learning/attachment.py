@@ -26,6 +26,8 @@ from torch import Tensor, nn
 
 from . import layers
 from .batch_norm import frozen_batch_norm
+
+# An axis: `plan.CONSTANT` below is a route.
 from .batching import CONSTANT as SAME_FOR_ALL
 from .batching import Axis, Folded, Layout, NotBatchFirst, layout_of, leaves_of
 from .isolation import run_isolated, run_with_copies
@@ -43,7 +45,7 @@ _LAST_DIMENSIONS: dict[Any, Callable[[Any], int]] = {
     layers.layer_norm: lambda layer: len(layer.normalized_shape),
     layers.rms_norm: lambda layer: len(layer.normalized_shape),
 }
-# Replaces a flat list of ids, which offsets cut into bags, in the arguments whose shapes are compared.
+# In the arguments whose shapes are compared, this stands for a flat list of ids that offsets cut into bags.
 FLAT = "flat"
 
 

@@ -122,7 +122,7 @@ def _record_affine(
     x: Tensor,
     positions: int | None,
 ) -> None:
-    """Note that `out` is an affine function of `x`; the taps are made from its gradient `g`."""
+    """Note that `out` is an affine function of `x`; the taps are made from the gradient `g` of `out`."""
 
     def taps(g: Tensor) -> list[Tap]:
         return affine(weight_target, bias_target, x, g, positions)
@@ -139,25 +139,25 @@ def _mask(
     layer: nn.MultiheadAttention,
     q: Tensor,
     k: Tensor,
-    own_mask: Tensor | None,
+    attn_mask: Tensor | None,
     padding: Tensor | None,
     causal: bool,
 ) -> Tensor | None:
     """Return one mask to be added to the scores, which broadcasts to [B, heads, T, T]; None without any.
 
-    `own_mask` is the caller's `attn_mask`, `padding` its `key_padding_mask`, [B, T]; with `causal` (and
-    without `own_mask`) no position attends to a later one.
+    `padding` is the caller's `key_padding_mask`, [B, T]; with `causal` (and without `attn_mask`) no position
+    attends to a later one.
     """
     total: Tensor | None = None
     if causal:
         total = _additive(torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1), q.dtype)
-    if own_mask is not None:
-        total = _additive(own_mask, q.dtype)
+    if attn_mask is not None:
+        total = _additive(attn_mask, q.dtype)
         # Torch's form with three dimensions is [B heads, T, T].
         total = total.view(len(q), -1, *total.shape[1:]) if total.dim() == 3 else total
     if padding is not None:
-        hidden = _additive(padding, q.dtype)[:, None, None, :]
-        total = hidden if total is None else total + hidden
+        padding_mask = _additive(padding, q.dtype)[:, None, None, :]
+        total = padding_mask if total is None else total + padding_mask
     return total
 
 

@@ -53,9 +53,9 @@ class FlipAndShift:
             is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
             columns = torch.where(is_flipped, columns.flip(1), columns)
         rows = (row_offsets + torch.arange(height))[:, None, :, None]
-        positions = torch.arange(len(images))[:, None, None, None]
+        image_numbers = torch.arange(len(images))[:, None, None, None]
         channels = torch.arange(flat.shape[1])[None, :, None, None]
-        return padded[positions, channels, rows, columns[:, None, None, :]].reshape(images.shape)
+        return padded[image_numbers, channels, rows, columns[:, None, None, :]].reshape(images.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Batch normalization: refused in training, a constant map where it is frozen, or replaced by GroupNorm.
 
 In training mode it normalizes each example by the others, so that one person moves everybody's gradient
-(`plan.refusal` refuses it). Frozen, that is, in evaluation mode, with stored statistics and without trainable
-parameters, it is the same affine map for each example.
+(`plan.refusal` refuses it). It is frozen if it is in evaluation mode, with stored statistics and without
+trainable parameters; then it is the same affine map for each example.
 """
 
 from __future__ import annotations

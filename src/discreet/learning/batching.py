@@ -2,7 +2,8 @@
 
 That a dimension is as long as the batch proves nothing: a constant of T rows (a causal mask, a table of
 positions) looks like a batch as soon as a batch has T examples. So the model is run twice before any gradient
-is computed, on 3 and on 2 examples, and the shapes of each call's arguments and results are compared:
+is computed, on 3 and on 2 examples, and the shapes of each call's arguments and results are compared, leaf by
+leaf (a leaf is a tensor or another single value in nested tuples, lists and dicts):
 
 - one dimension is 3 and then 2, the others stay: that dimension is the batch.
 - the shape stays: the tensor is the same for all examples, at every batch size (CONSTANT).
@@ -25,9 +26,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import Unsupported
 
-# The two batch sizes. Both are small. Neither is 1, as a dimension of 1 broadcasts, which would hide it.
+# The two batch sizes. Both are small. Neither is 1, as a batch dimension of 1 would broadcast and so be
+# hidden.
 SIZES = (3, 2)
-# In place of a batch dimension: the leaf is the same for all examples, or neither that nor a batch.
+# Stand in place of the number of a batch dimension: CONSTANT where the leaf is the same for all examples,
+# UNCLEAR where it is neither that nor a batch.
 CONSTANT, UNCLEAR = None, -1
 
 
@@ -160,7 +163,7 @@ def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
     """Return the decision for a call, None where there is none.
 
     A module may be called more often than when the decisions were made (gradient checkpointing runs it again
-    in the backward pass). Then the decision for all its calls holds, if it is one and the same.
+    in the backward pass). Then the decision for its other calls holds, if it is the same for all of them.
     """
     if call in decisions:
         return decisions[call]

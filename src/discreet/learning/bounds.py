@@ -35,7 +35,7 @@ Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 def growth(n: int) -> float:
     """Return a bound e on the relative error of a float32 sum of n products: Higham's gamma of n + 8.
 
-    The 8 covers the few operations before and after the sum. It is infinite for more than six million
+    The 8 covers the few operations before and after the sum. The bound is infinite for more than six million
     products.
 
     Guarantee: where a sum of squares was computed as s, the true sum is at most s (1 + e)², and its root at

@@ -1,4 +1,5 @@
-"""Restore a model's buffers, so that what its code stores in them of some examples does not reach others."""
+"""Restores a model's buffers, so that what its code stores in them about some examples does not reach
+others."""
 
 from __future__ import annotations
 

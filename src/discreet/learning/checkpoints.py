@@ -64,7 +64,8 @@ _SETTINGS = (
     *("loss", "clip", "n", "noise", "augment", "pooling", "optimizer", "learning_rate", "average"),
     *("columns", "noise_multiplier", "schedule"),
 )
-_RULES = (Flat, PerLayer, Automatic, Adaptive)
+# Clipping rules whose whole state is in a checkpoint.
+_RESUMABLE_RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
 def period(trainer: Trainer) -> int:
@@ -76,7 +77,7 @@ def period(trainer: Trainer) -> int:
     unsupported = [
         f.name for f in fields(trainer) if f.name not in _RESUMABLE and getattr(trainer, f.name) != f.default
     ]
-    if unsupported or type(trainer.clip) not in _RULES:
+    if unsupported or type(trainer.clip) not in _RESUMABLE_RULES:
         raise Unsupported(
             f"training with {', '.join(unsupported) or type(trainer.clip).__name__} has more state than a "
             "checkpoint holds, and cannot be resumed from one yet. Nothing was charged or read. Train "
@@ -84,7 +85,7 @@ def period(trainer: Trainer) -> int:
         )
     if type(schedule) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
-    # The step of each example is drawn for a whole pass, and never stored.
+    # The step of each example is drawn for a whole pass, and never stored: a run stops only between passes.
     if type(schedule) is BallsInBins:
         return schedule.bins
     raise Unsupported(
@@ -98,8 +99,9 @@ def dump(run: TrainingRun) -> bytes:
     tensors: dict[str, Tensor] = {"values": run._values}
     if run._averaged is not None:
         tensors["averaged"] = run._averaged
-    form = files.pack(run._update.state(), tensors, "optimizer")
-    facts = {"optimizer": form, "clip": _adaptive_clip(run), **_shape(run)}
+    # adds the tensors of the optimizer's state to `tensors`
+    optimizer_form = files.pack(run._update.state(), tensors, "optimizer")
+    facts = {"optimizer": optimizer_form, "clip": _adaptive_clip(run), **_shape(run)}
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 

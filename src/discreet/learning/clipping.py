@@ -1,7 +1,7 @@
 """Clipping rules: the factor by which each example's gradient is scaled, so that its norm is at most `clip`.
 
 A rule's `weights` takes upper bounds on squared norms, [B, layers] in float64 for B examples ([B, 1] where
-all layers are bounded together), and returns the factors in the same layout.
+all layers are bounded together). It returns the factors: [B, layers] by `PerLayer`, [B, 1] by other rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALLEST = 2.0**-126
 # A factor above this could become infinite in float32, and infinity times a gradient of zeros is NaN.
 LARGEST = 2.0**127
 # Clips for which clipped gradients, their sums and the noise are normal numbers in float32, with a wide
-# margin: of a far smaller clip they would underflow to zero, noise included.
+# margin: with a far smaller clip they would underflow to zero, noise included.
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-50, 2.0**50
 
 
@@ -124,9 +124,10 @@ class Automatic:
 class Adaptive:
     """Scales like `Flat`, with a clip that follows the `quantile` of the gradients' norms, from `clip` on.
 
-    Each step also counts, with noise, how many gradients were not clipped, and multiplies the clip by
-    exp(-rate (fraction - quantile)), where `fraction` is the noisy count over the expected batch: Andrew,
-    Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their recommended numbers as defaults.
+    Each step also estimates, with noise, the `fraction` of gradients that were not clipped, and multiplies
+    the clip by exp(-rate (fraction - quantile)): Andrew, Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871,
+    with their recommended numbers as defaults. The fraction is 1/2 plus the noisy count divided by the
+    expected batch, where a gradient adds 1/2 to the count if it was not clipped, and -1/2 if it was.
     `count_noise` is the standard deviation of the noise on the count; None is a twentieth of the expected
     batch, which takes next to nothing of the noise multiplier.
 
@@ -163,17 +164,18 @@ class Adaptive:
 
         It is rounded up: more noise is never less private.
         """
-        count = 2 * self.deviation(divisor)
-        # Above the noise multiplier that is priced by more than the rounding errors of the next lines.
+        count_multiplier = 2 * self.deviation(divisor)
+        # Larger than the priced noise multiplier, by more than the rounding errors of the next lines.
         z = noise_multiplier * (1 + 1e-12)
-        if count <= z:
+        if count_multiplier <= z:
             raise InvalidInput(
-                f"noise of deviation {count / 2:g} on the count alone is a noise multiplier of {count:g}. "
+                f"noise of deviation {count_multiplier / 2:g} on the count alone is a noise multiplier of "
+                f"{count_multiplier:g}. "
                 f"That of count and sum together is {noise_multiplier:g}, so that nothing is left for the "
                 f"sum. Nothing was read or trained. Give count_noise= above {noise_multiplier / 2:g}, or "
                 f"larger batches."
             )
-        return float(z / math.sqrt(1 - (z / count) ** 2))
+        return float(z / math.sqrt(1 - (z / count_multiplier) ** 2))
 
     def weights(self, squares: Tensor) -> Tensor:
         return Flat(clip=self.clip).weights(squares)
@@ -184,6 +186,7 @@ class Adaptive:
         It stays within a factor of 2**40 of the first clip, and between SMALLEST_CLIP and LARGEST_CLIP.
         """
         fraction = noisy_count / divisor + 0.5
+        # Limited so that `exp` cannot overflow.
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
         lowest = max(self.clip * 2.0**-40, SMALLEST_CLIP)
         return min(max(clip * math.exp(shift), lowest), self.clip * 2.0**40, LARGEST_CLIP)
@@ -208,7 +211,7 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     Guarantee: a gradient that is scaled by its factor has a norm of at most `rule.clip`, including the
                rounding of the multiplication.
     Proof:     `squares` are upper bounds on squared norms; MARGIN covers the rounding of factor and product.
-               A factor below SMALLEST, whose rounding it would not cover, becomes zero.
+               A factor below SMALLEST, whose rounding MARGIN would not cover, becomes zero.
     """
     weights = rule.weights(squares)
     weights.masked_fill_(weights < SMALLEST, 0)

@@ -29,8 +29,8 @@ from .bounds import ghost_bound, not_zero, single, squares
 from .layers import Recorder, targets
 from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
-# The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. A choice; no
-# measurement is on record.
+# The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. Chosen
+# by hand, not tuned.
 _BUFFER = 1 << 18
 
 # The costs below are in multiplications, of which one takes 0.026 ns (a profile of resnet18 on one thread).
@@ -46,8 +46,8 @@ FRESH_FROM = 1 << 23
 # at one offset of the kernel (`patch_gram`): 0.5 ns, an estimate. With these, resnet18's layers of 64
 # channels are built and those of 128 and more are not; measure again if a model is slow.
 PATCH_COST, SHIFT_COST = 32, 20
-# The most entries of built gradients for one weight, over the expected batch: a quarter of a gigabyte. (The
-# limit of the same name in `taps` is for one example.)
+# The most entries of built gradients for one weight, of all examples of the expected batch together: a
+# quarter of a gigabyte. (The limit of the same name in `taps` is for one example.)
 MAX_ENTRIES = 1 << 26
 # Where a weight has this many entries or more, and no fewer rows than the batch has patches (512 x 512 x 3 x
 # 3 over 2 x 2 positions, say), torch's weight gradient spends most time on new memory, and multiplying the
@@ -123,17 +123,17 @@ class Convolved(Tap):
         dims = zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)
         pixels = math.prod(sizes)
         positions = math.prod(
-            (n - dilation * (size - 1) - 1) // stride + 1 for n, size, stride, dilation in dims
+            (size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in dims
         )
         # Both ways take much memory. Take the one that needs less: building holds the gradients of all
         # examples, the other way the inner products of one example's pixels at a time.
         if self.examples * entries > MAX_ENTRIES:
             return bool(self.examples * entries < pixels**2)
-        cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
-        kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
-        pairs = positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
-        built = PATCH_COST * positions * self.k + cost * entries
-        return bool(pixels**2 * channels + pairs > built)
+        entry_cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
+        offsets, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
+        pairs_cost = positions**2 * (self.p + SHIFT_COST * offsets + PAIR_COST)
+        build_cost = PATCH_COST * positions * self.k + entry_cost * entries
+        return bool(pixels**2 * channels + pairs_cost > build_cost)
 
     def _build(self) -> None:
         """Build the per-example gradients, unless they are there."""
@@ -144,8 +144,8 @@ class Convolved(Tap):
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
-        """Yield n examples at a time, a few: their slice of the batch, patches [n groups, k, T], and g as
-        [n groups, p, T]."""
+        """Yield, for a few examples (n) at a time: their slice of the batch, their patches [n groups, k, T],
+        and their g as [n groups, p, T]."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer: Tensor | None = None
@@ -192,17 +192,18 @@ class Convolved(Tap):
             out.view(self.p, self.k).addmm_(_positions_first(scaled, self.p).T, self._patches())
             return
         # n is the number of dimensions behind the channels. Torch's function pads with zeros by itself, as
-        # many on both sides; any other padding is added before.
+        # many on both sides; any other padding is added before. Of the gradients by input, weight and bias
+        # only that by the weight is computed.
         layer, n = self.layer, self.g.dim() - 2
-        by_torch = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        torch_pads = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         out.add_(
             torch.ops.aten.convolution_backward(
                 scaled,
-                self.x if by_torch else padded(layer, self.x),
+                self.x if torch_pads else padded(layer, self.x),
                 layer.weight,
                 None,
                 layer.stride,
-                list(layer.padding) if by_torch else [0] * n,
+                list(layer.padding) if torch_pads else [0] * n,
                 layer.dilation,
                 False,
                 [0] * n,
@@ -277,8 +278,8 @@ def cut_patches(layer: Any, x: Tensor) -> Tensor:
     """Return a view of the padded input x with one patch per output position: [B, channels, *kernel,
     *positions]."""
     n = len(layer.kernel_size)
-    for dim, (size, stride, dilation) in enumerate(
+    for dim, (kernel, stride, dilation) in enumerate(
         zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
     ):
-        x = x.unfold(dim + 2, dilation * (size - 1) + 1, stride)[..., ::dilation]
+        x = x.unfold(dim + 2, dilation * (kernel - 1) + 1, stride)[..., ::dilation]
     return x.permute(0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class NoiseSource(Protocol):
-    """Supplies independent noise vectors."""
+    """Supplies noise vectors, one per call."""
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with noise."""

@@ -70,7 +70,7 @@ class Examples:
         All items must have one shape, and a target among the classes. Whether they do is private, so that a
         wrong item fails only in training, after the charge. The shape is public: `like` declares it, a pair
         of made-up inputs and targets of one or more examples. Without `like` the shape is that of the first
-        item, which is read once, by this call of the data's steward. A dataset that may be empty needs
+        item, which this call, made by the steward of the data, reads once. A dataset that may be empty needs
         `like`.
         """
         return _Dataset(dataset, public, people, target, like)

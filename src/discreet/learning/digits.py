@@ -24,10 +24,12 @@ class Digits:
     """
 
     def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
+        # Here, so that importing this module does not import scikit-learn.
         from sklearn.datasets import load_digits
 
         self.delta, self.batch, self.epochs, self.clip = delta, batch, epochs, clip
         digits = load_digits()
+        # Pixels are from 0 to 16; scaled to [-1, 1].
         x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
         y = torch.tensor(digits.target)
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
@@ -76,7 +78,10 @@ class Digits:
         return trainer.noise_multiplier, self.accuracy(model)
 
     def plain(self) -> float:
-        """Train without privacy, and return the accuracy on the test digits."""
+        """Train without privacy, and return the accuracy on the test digits.
+
+        The batch of 64 and the learning rate of 0.3 were chosen by hand.
+        """
         model = self.network()
         weights, (x, y) = list(model.parameters()), self.train
         for _ in range(self.epochs):

@@ -27,7 +27,8 @@ from ..sampling import Entropy
 # With the step of `GradientGrid.of`, rounding adds at most clip / 64 to the norm of a gradient, so that the
 # noise is less than 2% larger than without rounding.
 _INVERSE_LENGTHENING = 64
-# The number of squares that are added up in float32, whose rounding error grows with it; more in float64.
+# Squares are added up in float32 within blocks of this many, as the rounding error grows with their number,
+# and the blocks in float64.
 _BLOCK = 256
 # Squared norms, in squared steps, are below this. Then every entry is below 2**24 and exact in float32, and
 # sums of up to 2**29 entries are exact in float64.

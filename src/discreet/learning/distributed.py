@@ -151,7 +151,7 @@ class _WorkerSummands:
     def __init__(self, summands: Summands, run: TrainingRun, distributed: _DistributedTrainer) -> None:
         self._summands, self._run, self._distributed = summands, run, distributed
         workers, rank = dist.get_world_size(distributed.group), dist.get_rank(distributed.group)
-        # The standard deviation of this worker's noise over that of all workers' together.
+        # The standard deviation of this worker's noise, divided by that of all workers' noise together.
         self._share = 1 / math.sqrt(workers) if distributed.noise == SHARES else float(rank == 0)
 
     def noise(self, vector: Tensor) -> None:

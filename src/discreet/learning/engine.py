@@ -77,8 +77,8 @@ class Gradients:
     losses: Tensor
 
     def add(self, weights: Tensor, sums: dict[int, Tensor], layers: dict[int, int]) -> None:
-        """Add the sum of the gradients times `weights`, [B, 1] or [B, layers], to the buffers `sums`, which
-        are by the parameter's id, as are the numbers in `layers`."""
+        """Add the sum of the gradients times `weights`, [B, 1] or [B, layers], to the buffers `sums`. For the
+        id of each parameter, `sums` has its buffer and `layers` the number of its layer."""
         columns = weights.unbind(1)
         for tap in self.taps:
             tap.add(columns[layers[id(tap.target.parameter)] if len(columns) > 1 else 0], sums)
@@ -197,6 +197,7 @@ class ClippingEngine:
         with full_precision():
             result = self._stacked(inputs, targets, sums_only) or self._recorded(inputs, targets, sums_only)
             taps, total, losses = result
+            # Without taps all bounds are zero, in either layout.
             if by_layer or not taps or total is None:
                 squares = self._bound_norms(taps, batch, sums_only, by_layer or not taps)
             else:
@@ -238,7 +239,8 @@ class ClippingEngine:
                 self._check_folds(inputs, decisions)
                 if any(CONSTANT in layout.inputs + layout.outputs for layout in decisions.values()):
                     # What a layer makes of a tensor that is the same for all examples (`batching.CONSTANT`)
-                    # meets batches by broadcasting. Run at both sizes: at one, shapes may agree by chance.
+                    # meets batches by broadcasting, which may fail. The model is run at both sizes, as at one
+                    # size the shapes may agree by chance.
                     for size in SIZES:
                         self._rehearse(inputs, size)
             self._layouts[key] = decisions
@@ -308,13 +310,13 @@ class ClippingEngine:
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
-            held, square_sums = self._stack.forward(inputs[0])
-            gradient = self._loss_gradient(held[-1], targets)
+            activations, square_sums = self._stack.forward(inputs[0])
+            gradient = self._loss_gradient(activations[-1], targets)
             if gradient is None:
                 return None
-            self._entries = self._entries or sum(h[0].numel() for h in held)
-            taps, total = self._stack.taps(held, square_sums, gradient)
-            return taps, total, torch.empty(0) if sums_only else self.loss(held[-1], targets)
+            self._entries = self._entries or sum(a[0].numel() for a in activations)
+            taps, total = self._stack.taps(activations, square_sums, gradient)
+            return taps, total, torch.empty(0) if sums_only else self.loss(activations[-1], targets)
 
     def _loss_gradient(self, outputs: Any, targets: Any) -> Tensor | None:
         """Return the gradient of the losses by the outputs; None where the loss has no closed form of it."""
@@ -326,13 +328,13 @@ class ClippingEngine:
     def _bound_norms(self, taps: list[Tap], batch: int, sums_only: bool, by_layer: bool) -> Tensor:
         """Return upper bounds on squared norms: of each layer, [B, layers], or of all together, [B, 1]."""
         bounds = torch.zeros(batch, max(self.layers.values()) + 1 if by_layer else 1, dtype=torch.float64)
-        columns, held = bounds.unbind(1), 0
+        columns, held_entries = bounds.unbind(1), 0
         for tap in taps:
             columns[self.layers[id(tap.target.parameter)] if by_layer else 0].add_(tap.square())
-            held += entries(tap)
+            held_entries += entries(tap)
             if sums_only:
                 tap.release_inputs()
-        self._entries = held // max(1, batch)
+        self._entries = held_entries // max(1, batch)
         return bounds
 
     def clipped_sum(

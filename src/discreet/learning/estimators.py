@@ -45,16 +45,17 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
     """Fits a classifier with DP-SGD; logistic regression unless `module` or `hidden` says otherwise.
 
     `module` is a function of (features, classes), or a torch module whose outputs are one score for each
-    class; `hidden` are the sizes of layers of a tanh network. `classes` are declared; a label that is not
-    among them counts as the smallest of them (through a session: as the first in the schema). `n` is the
-    declared number of examples (through a session: by default its size), `lower` and `upper` are the bounds
-    of all features, or of each (through a session: those of the schema).
+    class; `hidden` are the sizes of layers of a tanh network. `classes` are the declared classes; a label
+    that is not among them counts as the smallest of them (through a session: as the first in the schema). `n`
+    is the declared number of examples (through a session: by default the table's declared size), `lower` and
+    `upper` are the bounds of all features, or of each (through a session: those of the schema).
 
     `delta` is by default the budget's, and 1e-5 without a session. `noise_multiplier`, if given, is used
     instead of epsilon. `clip` is a norm or a clipping rule. `batch` is by default chosen from n and epsilon,
     which are public (`default_batch`): 1024 / epsilon, at most n / 2, at least 256 and never above n.
-    `average` is the decay of an exponential average of the weights. `progress` is called after each step,
-    with public facts. `event_` is the price, `module_` the trained model.
+    `average` is the decay of an exponential average of the weights. `microbatch` limits how many examples the
+    model is given at a time, to save memory. `progress` is called after each step, with public facts.
+    `event_` is the price, `module_` the trained model.
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
     with k folds, or GridSearchCV over k settings, fits at least k times. Outside of a session nobody adds up

@@ -1,7 +1,7 @@
 """Evaluation of a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people
 it was trained on.
 
-A score on private rows would be a release with a price of its own; this module has none.
+A score on private rows would be a release with a price of its own, which this module does not offer.
 """
 
 from __future__ import annotations
