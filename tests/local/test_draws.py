@@ -138,7 +138,7 @@ def test_numbers_below_several_bounds_are_those_drawn_one_by_one(seed):
 def test_a_single_subset_is_the_shuffle_of_many(seed):
     oracle = local.SubsetSelection(epsilon=1, domain=12)
     inside = np.array([seed % 2 == 0])
-    alone = oracle._others(np.array([7]), inside, SeededEntropy(seed))[0]
+    alone = oracle._subsets(np.array([7]), inside, SeededEntropy(seed))[0]
     urn, entropy = list(range(11)), SeededEntropy(seed)
     for step in range(oracle.size - int(inside[0])):
         swapped = step + int(_draws.below(11 - step, 1, entropy)[0])

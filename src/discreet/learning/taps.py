@@ -1,5 +1,5 @@
-"""Taps: the tensors of a layer that are kept from one backward pass, enough for per-example norms and for the
-clipped sum.
+"""Taps keep those tensors of a layer, from one forward and backward pass, that per-example norms and the
+clipped sum need.
 
 A layer's per-example gradient is a contraction of the layer's input with the gradient of its output. A tap
 keeps the two, bounds the norm of each example's gradient, without building it where that is cheaper (the
@@ -40,7 +40,7 @@ MAX_PAIRED_TOKENS = 128
 # Pairs of positions that are compared at a time, unless one example has more: 64 megabytes.
 PAIRS_AT_ONCE = 1 << 24
 
-# A parameter's id, and its first row and the row after the last: what one tap's sum belongs to.
+# Names what a tap's sum belongs to: a parameter's id, and the first of its rows and the row after the last.
 Key = tuple[int, tuple[int, int]]
 
 
@@ -238,13 +238,13 @@ class ProductTap(Tap):
             return bounds
         # An x that is not finite does not count where g is zero: such a position may be padding, whose length
         # depends on the longest of the other examples.
-        keep = self._own(self.x, self.g).unsqueeze(2)
+        keep = self._has_gradient(self.x, self.g).unsqueeze(2)
         self.x, self.g = torch.where(keep, self.x, 0), torch.where(keep, self.g, 0)
         return self._square()
 
-    def _own(self, x: Tensor, g: Tensor) -> Tensor:
+    def _has_gradient(self, x: Tensor, g: Tensor) -> Tensor:
         """Return [B, T]: at which positions there is a gradient. Padding is zero in g_t, or in x_t for layers
-        with a transposed weight, where the two change places."""
+        with a transposed weight, where the two change places (such a tap has no bias)."""
         return not_zero(g, 2) if self.bias is not None else not_zero(g, 2) & not_zero(x, 2)
 
     def _square(self) -> Tensor:
@@ -263,7 +263,7 @@ class ProductTap(Tap):
         examples = max(1, PAIRS_AT_ONCE // max(1, self.x.shape[1]) ** 2)
         k, p, bias = self.x.shape[2], self.g.shape[2], self.bias is not None
         bounds = [
-            ghost_bound(gram(x), gram(g), self._own(x, g), k, p, bias=bias)
+            ghost_bound(gram(x), gram(g), self._has_gradient(x, g), k, p, bias=bias)
             for x, g in zip(torch.split(self.x, examples), torch.split(self.g, examples), strict=True)
         ]
         return bounds[0] if len(bounds) == 1 else torch.cat(bounds)
@@ -357,19 +357,22 @@ class Lookup(Tap):
             0, group.flatten(), self.g.reshape(-1, d).double()
         )
         # A row that only padding looks up counts for nothing: `squares` of zeros is slightly above 0.
-        own = squares(sums).mul_(not_zero(sums, 1))
-        return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, own))
+        row_squares = squares(sums).mul_(not_zero(sums, 1))
+        totals = torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, row_squares)
+        return self._widened(totals)
 
     def _widened(self, total: Tensor) -> Tensor:
         """Return an upper bound on the true squared norm from `total`, the computed one:
         (sqrt(total + 2 growth(d) N² + 2 d TINY n²) + 4 UNIT N)², where N is the sum of |g_t| over the n
         positions t with a g_t that is not zero; the number of others may depend on other examples.
 
-        The terms allow for rounding and underflow in `_pairs`, and for the rounding of scaled g_t in `add`.
+        The terms allow for rounding and underflow in `_pairs`, and for the rounding of scaled g_t in `add`
+        (`growth`, `TINY` and `UNIT`: see `bounds`).
         """
-        d, own = self.g.shape[2], not_zero(self.g, 2)
-        norms = squares(self.g).sqrt_().mul_(own).sum(1)
-        total = total.add_(norms.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
+        d, has_gradient = self.g.shape[2], not_zero(self.g, 2)
+        norms = squares(self.g).sqrt_().mul_(has_gradient).sum(1)
+        total = total.add_(norms.square(), alpha=2 * growth(d))
+        total = total.add_(has_gradient.sum(1).square(), alpha=2 * d * TINY)
         return total.clamp_(min=0).sqrt_().add_(norms, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
@@ -402,12 +405,12 @@ class Tied(Tap):
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
         inner_products = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
-        own, h_own = not_zero(g, 2), not_zero(h, 2)
-        h_norms = squares(h).sqrt_().mul_(h_own)
-        norms = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_norms).sum(1)
+        g_nonzero, h_nonzero = not_zero(g, 2), not_zero(h, 2)
+        h_norms = squares(h).sqrt_().mul_(h_nonzero)
+        norms = squares(g).sqrt_().mul_(g_nonzero).sum(1) * squares(x).sqrt_().mul_(h_norms).sum(1)
         # An inner product of d numbers may lose d TINY by underflow, times |h_s|; its product with h_s[id_t]
         # one TINY more. Where one of the two gradients is zero nothing is lost.
-        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_norms.sum(1) + h_own.sum(1))
+        lost = 4 * TINY * g_nonzero.sum(1) * (g.shape[2] * h_norms.sum(1) + h_nonzero.sum(1))
         return (
             lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * norms + lost
         ).clamp_(min=0)
@@ -433,8 +436,8 @@ def entries(tap: Tap) -> int:
     if isinstance(tap, Pieces):
         return sum(piece.numel() for piece in tap.grads) // 2
     tensors = [v for v in vars(tap).values() if isinstance(v, Tensor)]
-    here = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
-    return here + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
+    own_entries = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
+    return own_entries + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
 
 
 def without_bias(tap: Tap) -> list[Tap]:

@@ -1,4 +1,4 @@
-"""The trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price.
+"""The trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price, its `event`.
 
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10
@@ -74,23 +74,25 @@ class Glimpse(Progress):
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
 
-    The price is set by `epsilon` and `delta`, or by `noise_multiplier` (noise over clip); the length by
-    `batch` or `rate` and `epochs` or `steps`. `n` declares the number of examples where `public.size` does
-    not. `clip` is a number or a clipping rule. All other options have defaults.
+    The price is set by `epsilon` and `delta`, or by `noise_multiplier` (the noise's standard deviation
+    divided by the clip); the length by `batch` or `rate`, and `epochs` or `steps`. `n` declares the number of
+    examples where `public.size` does not. `clip` is a number or a clipping rule. All other options have
+    defaults.
 
     `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins",
     "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
     `noise="discrete"` draws exact noise on a grid. `augment` makes several variants of each example. Where
     `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's gradient is the
     "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
-    `local`, a `LocalSGD`, it is how far the model moves when the person trains it: federated averaging,
-    where `optimizer` is the server's; `learning_rate(step)` is a factor on its learning rate. `average` is
-    the decay of an average of the weights over the steps. `columns` says how a table is read as examples;
-    `synthetic` is (inputs, targets) of made-up examples to try the model on, in place of `made_up`'s.
-    `performance` has the options for time and memory; two may be given here: `microbatch=`, `isolate=`.
+    `local`, a `LocalSGD`, a person's gradient is how far the model moves when the person trains it: federated
+    averaging, where `optimizer` is the server's. `learning_rate(step)` is a factor on the optimizer's
+    learning rate. `average` is the decay of an average of the weights over the steps. `columns` says how a
+    table is read as examples; `synthetic` is (inputs, targets) of made-up examples to try the model on, in
+    place of those of `safety.made_up`. `performance` has the options for time and memory; two of them may be
+    given here: `microbatch=`, `isolate=`.
 
-    Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model,
-               and every model on the way.
+    Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
+               trained model, and every model on the way.
     Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a
                function of the noisy sums, of public parameters, and of fresh randomness.
     Assumes:   model and loss compute each example's gradient from that example (probed; certain with
@@ -155,6 +157,7 @@ class Trainer:
         self._set("noise_multiplier", self._calibrate())
         self._set("event", schedule.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
+            # Called for its refusal: count and sum must be able to share this noise.
             self.clip.split(self.noise_multiplier, schedule.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
@@ -315,7 +318,7 @@ class TrainingRun:
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples.shapes())
         else:
-            # The engine makes its choices (how to run layers) on its first batch: so it is a made-up one.
+            # The engine chooses how to run layers on its first batch, which must not be private.
             with self._engine.attached(), forked_generator():
                 self._engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
         self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
@@ -377,7 +380,7 @@ class TrainingRun:
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:
-                # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not measured.
+                # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not tuned.
                 decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
                 self._averaged.lerp_(self._values, 1 - decay)
 

@@ -33,7 +33,7 @@ from .tabular.trial_distributions import TrialDistribution
 from .trainer import Trainer
 
 # The share of a run's rho (`tabular.search.run_rho`) that pays for its score; training gets what is left of
-# epsilon. A choice, not measured.
+# epsilon. Chosen by hand, not tuned.
 _SCORE_SHARE = Fraction(1, 10)
 # Rows that are scored at once: bounds the memory of a large model's outputs.
 _ROWS = 1 << 12
@@ -54,10 +54,10 @@ class TrainerTrials(RepeatedTrials):
     Guarantee: `event`: RepeatAndSelect of one run, which is the training followed by the score.
     Proof:     given its coins a run is an adaptive composition of a trainer's event on the rows that are not
                held out and of a count that one row moves by at most 1 (the class given to a row does not
-               depend on other rows: `_classes`), in `CELLS` units. The candidate and the coins do not depend
-               on the data. (A unit is trained on or scored, never both, so that composition charges more
-               than is needed.) Runs are independent and identically distributed. Papernot & Steinke 2022
-               (arXiv:2110.03620), Theorems 2 and 6.
+               depend on other rows: `_classes`); counts are in units of 1 / `CELLS`. The candidate and the
+               coins do not depend on the data. (A unit is trained on or scored, never both, so that
+               composition charges more than is needed.) Runs are independent and identically distributed.
+               Papernot & Steinke 2022 (arXiv:2110.03620), Theorems 2 and 6.
     Assumes:   as `Trainer`; rows are units (`public.unit` names no column).
     """
 
@@ -185,6 +185,7 @@ def trainer_trials(
     `search` is a `PrivateSearch`, `settings` has the parameters of each candidate, and `trials` is the
     distribution of the number of runs.
     """
+    # Imported here: `Trainer` and this module work without scikit-learn.
     from sklearn.base import clone
 
     if not delta > 0:
@@ -192,7 +193,7 @@ def trainer_trials(
     # The expected number of rows that a run trains on.
     rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
     score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))
-    # With any noise multiplier: the price is computed from the schedule of these drafts.
+    # Their noise multiplier is a placeholder, replaced below: the price is computed from their schedules.
     drafts = [
         clone(search.estimator)
         .set_params(**parameters, epsilon=None, noise_multiplier=1.0, n=rows)

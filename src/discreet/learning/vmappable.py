@@ -146,19 +146,20 @@ def embedding_bag(
     per_sample_weights: Tensor | None = None,
 ) -> Tensor:
     """Return the sum, mean or maximum (`layer.mode`) of the rows of each bag of `input` [B, T]."""
+    # Torch's own form, which vmap cannot run: `by_example` then falls back to its loop.
     if input.dim() != 2 or offsets is not None:
         return layer.__class__.forward(layer, input, offsets, per_sample_weights)
     rows = F.embedding(input, layer.weight)
-    hidden = (
+    is_padding = (
         torch.zeros_like(input, dtype=torch.bool) if layer.padding_idx is None else input == layer.padding_idx
     )
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     if layer.mode == "max":
-        largest = rows.masked_fill(hidden.unsqueeze(-1), -torch.inf).amax(1)
-        return torch.where(hidden.all(1, keepdim=True), torch.zeros_like(largest), largest)
-    total = rows.masked_fill(hidden.unsqueeze(-1), 0).sum(1)
-    return total if layer.mode == "sum" else total / (~hidden).sum(1, keepdim=True).clamp(min=1)
+        largest = rows.masked_fill(is_padding.unsqueeze(-1), -torch.inf).amax(1)
+        return torch.where(is_padding.all(1, keepdim=True), torch.zeros_like(largest), largest)
+    total = rows.masked_fill(is_padding.unsqueeze(-1), 0).sum(1)
+    return total if layer.mode == "sum" else total / (~is_padding).sum(1, keepdim=True).clamp(min=1)
 
 
 def lstm_cell(
@@ -193,7 +194,8 @@ def vmappable(module: nn.Module) -> Iterator[None]:
     """Replace the forward passes of a module and of all modules inside it by forms that vmap can run, and
     avoid torch's fast path of attention, within this context.
 
-    Torch takes that path in evaluation mode only, so its modules are set to training mode, without dropout.
+    Torch takes that path in evaluation mode only, so modules that have it are set to training mode, with no
+    dropout of attention.
     """
     replaced = [inner for inner in module.modules() if type(inner) in FORMS and "forward" not in vars(inner)]
     evaluating = [

@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 
 # The bits after the point of exp(-epsilon), from which odds are computed. At the largest epsilon, 60, 73 of
 # them are significant, more than the 52 of LIMIT.
-_DIGITS = 160
+_BITS = 160
 # A larger epsilon is charged in full, and drawn with the odds of epsilon 60. Odds within LIMIT are below
 # 2**52, which is less than exp(60) already, and smaller odds are more private.
 _LARGEST = 60
@@ -153,7 +153,7 @@ def small_share(epsilon: Any, bits: int = 1) -> int:
 @lru_cache(maxsize=1024)
 def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
     """Return the weights of `odds`, cached. They may be 1 : 1, which the caller refuses."""
-    exp_epsilon = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
+    exp_epsilon = Fraction(1 << _BITS, exp_neg(min(exact, Fraction(_LARGEST)), _BITS)[1])
     largest_b = LIMIT / (truth * exp_epsilon + other)
     b = 1 << max(int(largest_b).bit_length() - 1, 0)
     return min(int(b * exp_epsilon), (LIMIT - other * b) // truth), b
@@ -163,8 +163,8 @@ def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
 def _small_share(x: Fraction) -> int:
     """Return exp(-x) / (1 + exp(-x)) in units of 2**-32, rounded up."""
     # exp_neg returns a lower and an upper bound on exp(-x), in units of 2**-160
-    low, high = exp_neg(min(x, Fraction(_LARGEST)), _DIGITS)
-    return -(-(high << 32) // ((1 << _DIGITS) + low))
+    low, high = exp_neg(min(x, Fraction(_LARGEST)), _BITS)
+    return -(-(high << 32) // ((1 << _BITS) + low))
 
 
 def positive_epsilon(epsilon: Any) -> Fraction:
@@ -177,13 +177,13 @@ def within(ratio: Fraction, epsilon: Any) -> bool:
     """Return True only if ratio <= exp(epsilon); False also where 160 bits cannot decide it."""
     exact = _require.exact(epsilon, "epsilon")
     whole = int(exact)
-    # ratio < 2**bits < exp(bits): decided without powers, which for epsilon = 100,000 would take seconds
+    # ratio < 2**whole < exp(whole): decided without powers, which for epsilon = 100,000 would take seconds
     if whole >= ratio.numerator.bit_length():
         return True
-    # Upper bounds on exp(-1) and on exp(-(epsilon - whole)). Their powers keep their digits for a large
-    # epsilon, where exp(-epsilon) itself would have few.
-    one, fraction = (
-        exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS,
-        exp_neg(exact - whole, _DIGITS)[1],
+    # Upper bounds on exp(-1) and on exp(-(epsilon - whole)), in units of 2**-160. Their powers keep their
+    # bits for a large epsilon, where exp(-epsilon) itself would have few.
+    exp_neg_one, exp_neg_rest = (
+        exp_neg(Fraction(1), _BITS)[1] if whole else 1 << _BITS,
+        exp_neg(exact - whole, _BITS)[1],
     )
-    return ratio * Fraction(one, 1 << _DIGITS) ** whole * Fraction(fraction, 1 << _DIGITS) <= 1
+    return ratio * Fraction(exp_neg_one, 1 << _BITS) ** whole * Fraction(exp_neg_rest, 1 << _BITS) <= 1

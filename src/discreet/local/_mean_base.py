@@ -29,7 +29,7 @@ from ._draws import Codes
 # report's probabilities does not depend on it. js/discreet-local.mjs uses the same number.
 ROUNDING = 1 << 32
 # The largest number of steps. With it, the odds of Duchi's bit at the smallest epsilon, 1e-9, are still
-# uneven (2**34 + 17 to 2**34). Not measured.
+# uneven (2**34 + 17 to 2**34). Chosen by hand, not tuned.
 _MAX_STEPS = 1 << 16
 
 
@@ -61,7 +61,7 @@ class MeanRandomizer(LocalRandomizer):
         unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
         if mean is None:
             return self._largest_rounded_variance() * unit**2 / people
-        return self._unit_variance(self._number(mean)) * unit**2 / people
+        return self._unit_variance(self._position(mean)) * unit**2 / people
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the estimated mean from the true mean (of values clamped to the
@@ -70,23 +70,23 @@ class MeanRandomizer(LocalRandomizer):
         Proof: the estimate is a mean of independent summands in an interval of width `_spread`. Their
                variance is at most `_largest_variance` plus 1/4, the largest variance of rounding to the grid.
                The bound is the smaller of Hoeffding's and Bernstein's. The bias of rounding, below 2**-32
-               steps, is left out; the bound is larger for fewer than 10**18 people.
+               steps, is left out: for fewer than 10**18 people it is below the bound.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
-        spread, largest = self._spread() * unit, (self._largest_variance() + 0.25) * unit**2
+        spread, variance = self._spread() * unit, (self._largest_variance() + 0.25) * unit**2
         log_term = math.log(2 / (1 - confidence))
-        third = spread * log_term / 3
+        linear_term = spread * log_term / 3
         hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = third + math.sqrt(third**2 + 2 * people * largest * log_term)
+        bernstein = linear_term + math.sqrt(linear_term**2 + 2 * people * variance * log_term)
         return min(hoeffding, bernstein) / people * (1 + 1e-12)
 
     def _exact(self, name: str) -> Fraction:
         """Return `low` or `high` as an exact fraction."""
         return _require.exact(getattr(self, name), name)
 
-    def _number(self, value: Any) -> float:
+    def _position(self, value: Any) -> float:
         """Return the position of a value on the grid, from 0 to `steps`; values outside are clamped."""
         low, high = self._exact("low"), self._exact("high")
         clamped = min(max(_require.exact(value, "mean"), low), high)

@@ -23,7 +23,7 @@ ORACLES: dict[str, Callable[..., FrequencyOracle]] = {
     "subset": SubsetSelection,
 }
 # Errors whose relative difference is below this count as equal, and the shorter report is chosen. It is far
-# above the rounding of floats and far below any difference that matters; not measured.
+# above the rounding of floats and far below any difference that matters; chosen by hand.
 _TIE = 1e-9
 
 

@@ -2,7 +2,8 @@
 does not suffice.
 
 The budget is kept on the device because a collector that is not trusted with values cannot be trusted to
-count what was spent. The state is JSON, for the device to store; it holds the reports, never the values.
+count what was spent. The state is JSON, for the device to store; it holds the reports
+(from long-term randomizers, the permanent answers), never the values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ClientBudget:
                owner of the device.
     Proof:     basic composition: each question is charged the epsilon of its randomizer before anything is
                drawn, and a repeated question gets the stored report (or, from long-term randomizers, another
-               copy of the stored permanent answer), which depends on nothing new.
+               noisy copy of the stored permanent answer), which depends on the value in no new way.
     Assumes:   every report comes from `answer`; the state is stored before a report is sent, and never rolled
                back; which questions are asked and renewed does not depend on values.
 

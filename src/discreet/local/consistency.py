@@ -1,4 +1,4 @@
-"""Shares that are consistent, not negative and adding up to one, from unbiased estimates; and maximum
+"""Consistent shares, which are not negative and add up to one, from unbiased estimates; and maximum
 likelihood estimates of shares.
 
 Both only post-process reports, so they cost no privacy. Unbiased estimates of rare values are negative half
@@ -21,8 +21,8 @@ from .longterm import LongTermResponse
 from .oracles import FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
-# The largest table of likelihoods, distinct reports times values: 2**24 floats are 128 MB. Not measured;
-# raise it where memory allows.
+# The largest table of likelihoods, distinct reports times values: 2**24 floats are 128 MB. Chosen by
+# hand; raise it where memory allows.
 _CELLS = 1 << 24
 
 
@@ -33,7 +33,8 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
               the nearest point of the simplex, so the squared error never grows. It was the most accurate
               method for the shares of all values in Wang et al. 2020, arXiv:1905.08320.
     norm_mul: clip at zero, then scale to the sum `total`; equal shares if all are clipped.
-    clip:     clip at zero only. Estimates of common values are not changed, but the sum is too large.
+    clip:     clip at zero only. Estimates of common values are not changed, but the sum is too large
+              on average.
 
     >>> consistent([0.7, 0.5, -0.2]).round(3).tolist()
     [0.6, 0.4, 0.0]

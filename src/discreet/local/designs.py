@@ -47,7 +47,7 @@ class DesignResponse(LocalRandomizer):
             raise _require.fail(
                 "design",
                 "a row",
-                f"such that its probabilities have a common denominator below {_draws.LIMIT}",
+                f"such that its probabilities have a common denominator of at most {_draws.LIMIT}",
             )
 
     @property
@@ -94,7 +94,7 @@ class DesignResponse(LocalRandomizer):
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.design.reports)
-        # No value leads to these; one forged report of this kind would make likelihoods zero.
+        # No value leads to these reports; one that is forged would have likelihood zero for every value.
         impossible = [j for j, column in enumerate(zip(*self.design.rows, strict=True)) if not any(column)]
         if np.isin(data, impossible).any():
             raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")

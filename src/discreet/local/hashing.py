@@ -28,10 +28,10 @@ from ._draws import Codes
 from .oracles import FrequencyOracle
 
 # The largest number of bits of a domain whose transform is computed: 2**24 integers of 64 bits are 128 MB. In
-# larger domains only the shares of given candidates are estimated. Not measured.
+# larger domains only the shares of given candidates are estimated. Chosen by hand, not tuned.
 _TRANSFORM_BITS = 24
 # The largest table of parities that is computed at once, reports times candidates: 2**22 integers of 64 bits
-# are 32 MB. Not measured.
+# are 32 MB. Chosen by hand, not tuned.
 _CELLS = 1 << 22
 
 
@@ -141,11 +141,12 @@ class LocalHashing(FrequencyOracle):
         """Return the power of two g that minimizes the variance at small shares, which is proportional to
         (exp(epsilon) - 1 + g)² / (g - 1)."""
         # The cap at 20 avoids overflow; there, the limit on buckets decides.
-        e = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
+        exp_epsilon = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
         # More buckets than values gain nothing, and each bucket costs a pass over all reports: at most 2**12,
-        # a convention, not measured.
+        # chosen by hand, not tuned.
         longest = min(self._length, 12)
-        return min((1 << k for k in range(1, longest + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
+        candidates = (1 << k for k in range(1, longest + 1))
+        return min(candidates, key=lambda g: (exp_epsilon - 1 + g) ** 2 / (g - 1))
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
         """Return the buckets of values. The last axis of `masks` numbers the masks of one report; its other
@@ -366,17 +367,18 @@ class HadamardResponse(FrequencyOracle):
 
     def _best_blocks(self) -> int:
         """Return the number of blocks, a power of two up to about 2 exp(epsilon), that minimizes the variance
-        where all values are equally common. Beyond epsilon 20, `largest` is the domain anyway."""
-        e = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
-        largest = min(2 * self.domain, max(2.0, 2 * e))
+        where all values are equally common. Beyond epsilon 20 the domain is the smaller limit anyway."""
+        exp_epsilon = math.exp(min(_require.float_or_inf(self.epsilon), 20.0))
+        largest = min(self.domain, max(2.0, 2 * exp_epsilon))
 
         def unit_variance(blocks: int) -> float:
             half = _block_size(self.domain, blocks) / 2
-            total = half * e + (2 * blocks - 1) * half
-            own, other, scale = half * (e + 1) / total, 2 * half / total, half * (e - 1) / total
+            total = half * exp_epsilon + (2 * blocks - 1) * half
+            own, other = half * (exp_epsilon + 1) / total, 2 * half / total
+            scale = half * (exp_epsilon - 1) / total
             return (own / blocks + (1 - 1 / blocks) * other) / scale**2
 
-        return min((1 << k for k in range(25) if 1 << k <= min(largest, self.domain)), key=unit_variance)
+        return min((1 << k for k in range(25) if 1 << k <= largest), key=unit_variance)
 
     def _moments(self) -> tuple[float, float]:
         """Return the range of one person's summand, and a bound on its variance."""
@@ -390,17 +392,18 @@ class HadamardResponse(FrequencyOracle):
         a, b = self._weights
         block, half, n = self._block, self._block // 2, len(values)
         size = self.blocks * block
+        # The number of the value's own block, and the value's row of the Hadamard matrix.
         own, row = values // (block - 1), 1 + values % (block - 1)
         marked = _draws.coin(half * a, half * a + (size - half) * b, n, entropy)
         position = np.empty(n, np.int64)
         position[marked] = _draws.below(half, int(marked.sum()), entropy)
         position[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
         # The number within the own block, where `position` is below `half`; elsewhere it is not used.
-        inside = self._with_parity(np.minimum(position, half - 1), row, (~marked).astype(np.int64))
+        in_own_block = self._with_parity(np.minimum(position, half - 1), row, (~marked).astype(np.int64))
         # The number in another block: those before the own block keep their number, the others skip it.
-        beyond = position - half
-        beyond = beyond + np.where(beyond >= own * block, block, 0)
-        return np.where(position < half, own * block + inside, beyond)
+        elsewhere = position - half
+        elsewhere = elsewhere + np.where(elsewhere >= own * block, block, 0)
+        return np.where(position < half, own * block + in_own_block, elsewhere)
 
     def _with_parity(self, position: Codes, row: Codes, wanted: Codes) -> Codes:
         """Return the numbers of a block whose parity <number, row> is `wanted`, by their `position` among all

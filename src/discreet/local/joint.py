@@ -60,6 +60,7 @@ class MarginalResponse(LocalRandomizer):
         _require.integer(ways=self.ways, at_least=1)
         if self.ways > len(self.sizes):
             raise _require.fail("ways", self.ways, f"at most the number of attributes, {len(self.sizes)}")
+        # Refuses what the oracles refuse.
         self._oracles()
 
     @property
@@ -156,12 +157,12 @@ class MarginalResponse(LocalRandomizer):
         they share. `people` is the number of reports behind the release; each table counts as if it had an
         equal part of them.
         """
-        share = max(1, people // len(self.marginals))
+        people_each = max(1, people // len(self.marginals))
         measured = [
             Marginal(
                 attributes=attributes,
                 values=release.value[attributes],
-                variance=oracle.mean_squared_error(share),
+                variance=oracle.mean_squared_error(people_each),
             )
             for attributes, oracle in zip(self.marginals, self._oracles(), strict=True)
         ]
@@ -177,10 +178,10 @@ class HeavyHitters(LocalRandomizer):
     prefix extending method (PEM).
 
     Each person draws one level at random, and reports the prefix of the value at that level by local hashing
-    with the whole epsilon. Prefixes have `first` bits at the lowest level, and `step` bits more at each
-    further level. At each level the collector keeps the `keep` most common prefixes, extends them in all
-    2**step ways, and estimates the extended prefixes at the next level. The release maps the `keep` values of
-    the last level to their estimated shares, most common first.
+    with the whole epsilon. Prefixes have `first` bits at the lowest level, and at each further level `step`
+    bits more, up to `length`. At each level the collector keeps the `keep` most common prefixes, extends them
+    in all 2**step ways, and estimates the extended prefixes at the next level. The release maps the `keep`
+    values of the last level to their estimated shares, most common first.
 
     Guarantee: one report is epsilon-DP.
     Proof:     the level does not depend on the value; given it, the report is `LocalHashing`'s. Wang, Li &
@@ -207,6 +208,7 @@ class HeavyHitters(LocalRandomizer):
                 "length must be at most 52, first at most 16 and at most length, step at most 12, keep at "
                 f"most 4096; got {self.length}, {self.first}, {self.step}, {self.keep}. Nothing was drawn."
             )
+        # Refuses an epsilon that the oracle refuses.
         self._oracle(0)
 
     @property
@@ -267,7 +269,7 @@ class HeavyHitters(LocalRandomizer):
                 added = bits - self.levels[level - 1]
                 high, low = prefixes << added, np.arange(1 << added)
                 prefixes = (high[:, None] | low).ravel()
-            # up to 2**16 prefixes one transform is used; a convention, not measured
+            # up to 2**16 prefixes one transform is used; chosen by hand, not tuned
             if bits <= 16:
                 counts = oracle._counts(rows)[prefixes]
             else:
@@ -280,9 +282,9 @@ class HeavyHitters(LocalRandomizer):
         def error(confidence: float) -> float:
             """Return the error bound of the shares at the last level. It holds for all values of the domain
             at once; the values in the release are those with the largest estimates, which are overestimated
-            on average."""
-            half = 1 - (1 - confidence) / 2
-            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
-            return last.error(people, half) + sampling_error
+            on average. Half of the failure probability is for the oracle, and half for the sampling."""
+            each = 1 - (1 - confidence) / 2
+            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - each)) / (2 * people))
+            return last.error(people, each) + sampling_error
 
         return released(dict(zip(prefixes.tolist(), shares.tolist(), strict=True)), event, error)

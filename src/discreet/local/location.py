@@ -78,6 +78,7 @@ class DistanceResponse(LocalRandomizer):
                 if not abs(_require.float_or_inf(coordinate)) <= 1e100:
                     raise _require.fail("coordinate", coordinate, "at most 1e100")
         distances = _distances(tuple(rows))
+        # The identity matrix lifts the zeros of the diagonal, which are no two places.
         if (
             not (distances + distances.max() * np.eye(len(rows)) > 1e-9 * distances.max()).all()
             or distances.max() < 1e-100

@@ -91,14 +91,14 @@ class LongTermResponse(FrequencyOracle):
         have. Solving A / B = R for a' / b' gives this.
         """
         k = self.domain
-        r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
-        if not first < r:
+        r, first_odds = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
+        if not first_odds < r:
             raise _require.fail(
                 "first_epsilon",
                 self.first_epsilon,
                 f"below epsilon = {self.epsilon!r} also after both are rounded to integer odds",
             )
-        target_odds = (first * (r + k - 2) - (k - 1)) / (r - first)
+        target_odds = (first_odds * (r + k - 2) - (k - 1)) / (r - first_odds)
         b = 1 << max(int(_draws.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
         a = min(int(target_odds * b), _draws.LIMIT - (k - 1) * b)
         if a <= b:
@@ -182,12 +182,12 @@ class Rappor(LocalRandomizer):
 
     The filter has `bits` bits, of which `hashes` hash functions set one each. A device draws one of `cohorts`
     cohorts, each with hash functions of its own. Bits of the permanent copy are flipped with probability f/2,
-    the smallest with 2 hashes ln((1 - f/2) / (f/2)) <= epsilon. In a report, a bit is set with probability
-    `q` where the permanent bit is set, and with probability `p` where it is not.
+    the smallest with 2 * hashes * ln((1 - f/2) / (f/2)) <= epsilon. In a report, a bit is set with
+    probability `q` where the permanent bit is set, and with probability `p` where it is not.
 
     Guarantee: all reports that follow one `start` are together epsilon-DP; one alone is first_epsilon-DP.
     Proof:     the cohort does not depend on the word, and in one cohort the filters of two words differ in at
-               most 2 hashes bits. Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981. f/2 is rounded up to
+               most 2 * hashes bits. Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981. f/2 is rounded up to
                units of 2**-32, and first_epsilon is computed from the rounded f/2, p and q; tests enumerate
                both claims.
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
@@ -238,8 +238,8 @@ class Rappor(LocalRandomizer):
     def first_ratio(self) -> Fraction:
         """Return the largest ratio P(report | word) / P(report | other word) of one report alone: that of two
         words whose filters have no set bit in common."""
-        up, down = self._one_report
-        return (up * (1 - down) / (down * (1 - up))) ** self.hashes
+        q_star, p_star = self._one_report
+        return (q_star * (1 - p_star) / (p_star * (1 - q_star))) ** self.hashes
 
     @property
     def first_epsilon(self) -> float:
@@ -331,9 +331,9 @@ class Rappor(LocalRandomizer):
         people = np.bincount(data[:, 0], minlength=self.cohorts)
         sums = np.zeros((self.cohorts, self.bits))
         np.add.at(sums, data[:, 0], data[:, 1:])
-        up, down = (float(x) for x in self._one_report)
+        q_star, p_star = (float(x) for x in self._one_report)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return (sums / people[:, None] - down) / (up - down), people
+            return (sums / people[:, None] - p_star) / (q_star - p_star), people
 
     def decode(self, reports: Any, words: Any) -> dict[Any, float]:
         """Return estimated shares of the candidate words: the non-negative shares for which the sum of the
@@ -360,14 +360,14 @@ class Rappor(LocalRandomizer):
         estimates the shares of given words. A cohort without reports has zeros, to which the error does not
         apply."""
         shares, people = self.bit_shares(data)
-        up, down = self._one_report
-        spread = _round.up(1 / (up - down))
+        q_star, p_star = self._one_report
+        spread = _round.up(1 / (q_star - p_star))
 
         def error(confidence: float) -> float:
             """Return Hoeffding's bound for the smallest cohort that has reports, with a union over all bits
             of all cohorts."""
-            cells = 2 * self.cohorts * self.bits / (1 - confidence)
-            return float(spread * math.sqrt(math.log(cells) / (2 * max(1, int(people[people > 0].min())))))
+            log_term = math.log(2 * self.cohorts * self.bits / (1 - confidence))
+            return float(spread * math.sqrt(log_term / (2 * max(1, int(people[people > 0].min())))))
 
         return released(np.nan_to_num(shares), event, error)
 

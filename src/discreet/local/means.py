@@ -161,12 +161,12 @@ class PiecewiseMean(MeanRandomizer):
         which number of the window, then which number outside."""
         a, b = self._weights
         window = self.window
-        inside = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
+        in_window = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
         reports = np.empty(len(grid), np.int64)
-        reports[inside] = grid[inside] + _draws.below(window, int(inside.sum()), entropy)
-        outside = _draws.below(self.steps, len(grid) - int(inside.sum()), entropy)
-        # numbers from the window on skip it
-        reports[~inside] = outside + np.where(outside >= grid[~inside], window, 0)
+        reports[in_window] = grid[in_window] + _draws.below(window, int(in_window.sum()), entropy)
+        others = _draws.below(self.steps, len(grid) - int(in_window.sum()), entropy)
+        # The numbers outside are counted without the window: from its start on, its length is added.
+        reports[~in_window] = others + np.where(others >= grid[~in_window], window, 0)
         return reports
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -205,8 +205,8 @@ class PiecewiseMean(MeanRandomizer):
         return float(self._line[0]) ** 2 * float(weights @ (numbers - mean) ** 2)
 
     def _largest_variance(self) -> float:
-        """Return the variance at an end of the grid, which is the largest: by symmetry and convexity, the
-        variance is smallest for a window in the middle."""
+        """Return the variance at an end of the grid, which is the largest: by symmetry and convexity in
+        the grid number, the variance is smallest for a window in the middle."""
         return max(self._variance_at(0), self._variance_at(self.steps)) * (1 + 1e-9)
 
     def _spread(self) -> float:
@@ -248,8 +248,8 @@ class HybridMean(MeanRandomizer):
     @property
     def piecewise_share(self) -> int:
         """Return the probability of a piecewise report, in units of 2**-32."""
-        e = _require.float_or_inf(self.epsilon)
-        return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * ROUNDING)
+        epsilon = _require.float_or_inf(self.epsilon)
+        return 0 if epsilon <= 0.61 else int((1 - math.exp(-epsilon / 2)) * ROUNDING)
 
     @property
     def ratio(self) -> Fraction:

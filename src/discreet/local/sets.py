@@ -164,9 +164,9 @@ class SetResponse(_PaddedRandomizer):
     def _error(self, people: int, confidence: float) -> float:
         """Return the error bound, with half of the failure probability for the oracle and half for the
         sampling of positions (Hoeffding, a union over the items)."""
-        half = 1 - (1 - confidence) / 2
-        sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - half)) / (2 * people))
-        return self.largest * self.frequency_oracle.error(people, half) + sampling_error
+        each = 1 - (1 - confidence) / 2
+        sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - each)) / (2 * people))
+        return self.largest * self.frequency_oracle.error(people, each) + sampling_error
 
 
 @described("local.KeyValueResponse")
@@ -177,7 +177,7 @@ class KeyValueResponse(_PaddedRandomizer):
 
     A value is a mapping from keys (0 to keys - 1) to numbers, which are clamped to `low` and `high`. The
     number of the sampled key is rounded to one of the two bounds at random, so that its mean is unchanged,
-    and the pair of key and bound is one of the 2 keys + 1 values of a frequency oracle. The release is the
+    and the pair of key and bound is one of the 2 * keys + 1 values of a frequency oracle. The release is the
     pair (shares of people, means). `oracle` is a name in `choice.ORACLES`, or "best".
 
     Guarantee: one report is epsilon-DP, for any two mappings.
@@ -202,8 +202,8 @@ class KeyValueResponse(_PaddedRandomizer):
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """Return the oracle over (0, low), (0, high), (1, low), ..., "nothing": code 2 key + 1 is (key,
-        high)."""
+        """Return the oracle over (0, low), (0, high), (1, low), ..., "nothing": code 2 * key + 1 is
+        (key, high)."""
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -252,14 +252,15 @@ class KeyValueResponse(_PaddedRandomizer):
             """Return the error bounds (of all shares, of each mean); with probability `confidence` all hold
             at once. The error of a mean is at most high - low."""
             # Half of the failure probability is for the oracle, half for the sampling of positions
-            # (Hoeffding, a union over the 2 keys pairs).
-            half = 1 - (1 - confidence) / 2
-            sampling_error = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
-            # of the share of one pair; the share of a key is the sum of two
-            pair_error = self.largest * self.frequency_oracle.error(people, half) + sampling_error
+            # (Hoeffding, a union over the 2 * keys pairs).
+            each = 1 - (1 - confidence) / 2
+            sampling_error = self.largest * math.sqrt(math.log(4 * self.keys / (1 - each)) / (2 * people))
+            # The error of the share of one pair; the share of a key is the sum of two such shares.
+            pair_error = self.largest * self.frequency_oracle.error(people, each) + sampling_error
             span = float(self.high) - float(self.low)
-            # The level is a / (a + c), with a and c each estimated to within pair_error: its error is at most
-            # pair_error divided by the estimated a + c.
+            # The level is a / (a + c), where a and c, the shares of people with (key, high) and (key, low),
+            # are each estimated to within pair_error: its error is at most pair_error divided by the
+            # estimated a + c.
             with np.errstate(divide="ignore", invalid="ignore"):
                 level_error = np.where(total > 0, pair_error / total, 1.0)
             return 2 * pair_error, np.minimum(level_error, 1.0) * span

@@ -23,8 +23,8 @@ class Shuffler:
     `least` is the smallest number of reports that are returned together; the price assumes this number.
 
     Guarantee: towards an observer who sees only what `flush` returns, each sender has (epsilon, delta)-DP at
-               the price `event` (`accounting.Shuffled`), which is far smaller than that of a local report,
-               and never above the local epsilon.
+               the price `event` (`accounting.Shuffled`). For many reports it is far smaller than that of a
+               local report, and it is never above the local epsilon.
     Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, for any epsilon-DP local randomizers. More
                reports than `least` only lower the price.
     Assumes:   the shuffler is trusted to forget the order and everything that came with a report (address,

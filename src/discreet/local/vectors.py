@@ -26,8 +26,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, released
 from ._draws import Codes
 
-# The nodes of the Gauss-Legendre quadrature in `_top_sum`, 500 in each of eight panels. Not measured: it runs
-# once per set of parameters.
+# The nodes of the Gauss-Legendre quadrature in `_top_sum`, 500 in each of eight panels. Chosen by hand, not
+# tuned: it runs once per set of parameters.
 _NODES = 4000
 
 
@@ -70,7 +70,7 @@ class PrivUnit(LocalRandomizer):
             raise _require.fail("norm", self.norm, "a number above zero that floats can hold")
         _draws.positive_epsilon(self.epsilon)
         if not self.directions:
-            # 32 exp(epsilon) directions, between 2**7 and 2**12: a convention, not measured
+            # 32 exp(epsilon) directions, between 2**7 and 2**12: chosen by hand, not tuned
             bits = math.ceil(min(_require.float_or_inf(self.epsilon), 60.0) / math.log(2)) + 5
             object.__setattr__(self, "directions", 1 << min(12, max(7, bits)))
         if not 2 <= self.directions <= 1 << 16:
@@ -130,8 +130,9 @@ class PrivUnit(LocalRandomizer):
             by_product = np.argsort(
                 -(_codebook(seed, self.dimension + 1, 0, self.directions) @ vector), kind="stable"
             )
-            inside = _draws.coin(self.cap * a, self.cap * a + (self.directions - self.cap) * b, 1, entropy)[0]
-            directions = by_product[: self.cap] if inside else by_product[self.cap :]
+            total = self.cap * a + (self.directions - self.cap) * b
+            is_likely = _draws.coin(self.cap * a, total, 1, entropy)[0]
+            directions = by_product[: self.cap] if is_likely else by_product[self.cap :]
             data[i] = seed, directions[int(_draws.below(len(directions), 1, entropy)[0])]
         return data
 
@@ -185,10 +186,10 @@ def _top_sum(dimension: int, count: int, cap: int) -> float:
     total = 0.0
     edges = np.concatenate([[0.0], end * 2.0 ** np.arange(-7, 1)])
     # inner products have a symmetric beta distribution with this parameter, moved to [-1, 1]
-    half = (dimension - 1) / 2
+    beta = (dimension - 1) / 2
     for low, high in pairwise(edges.tolist()):
         s = low + (high - low) * (nodes + 1) / 2
-        inner = 1 - 2 * special.betaincinv(half, half, s)
+        inner = 1 - 2 * special.betaincinv(beta, beta, s)
         total += (high - low) / 2 * float(weights @ (inner * special.bdtr(cap - 1, count - 1, s)))
     return count * total
 
@@ -196,11 +197,11 @@ def _top_sum(dimension: int, count: int, cap: int) -> float:
 def _best_cap(dimension: int, count: int, epsilon: float) -> int:
     """Return the cap, of sizes a factor of sqrt(2) apart, with the largest mean of the reported direction
     (`scale`), which gives the smallest error."""
-    e = math.exp(min(epsilon, 40.0))
+    exp_epsilon = math.exp(min(epsilon, 40.0))
 
     def mean(cap: int) -> float:
         """Return `scale` for this cap, with exp(epsilon) in place of integer odds."""
-        return (e - 1) / (e * cap + count - cap) * _top_sum(dimension, count, cap)
+        return (exp_epsilon - 1) / (exp_epsilon * cap + count - cap) * _top_sum(dimension, count, cap)
 
     sizes = sorted(
         {max(1, round(count * 2.0 ** (-k / 2))) for k in range(1, 2 * count.bit_length())} - {count}

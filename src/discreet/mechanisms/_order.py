@@ -18,8 +18,8 @@ x has at most k. Let a = #{x <= u}, b = #{x < v}, so x_a <= u, x_{b+1} >= v, b -
 s(x) >= -2 - 2k follows a >= n/2 - 1 - k, hence m <= a + k + 1; from s'(x) <= 1 + 2k follows
 b <= n/2 + 1/2 + k, hence b <= m + k. The window that starts at i = min(a, m) and ends at i + k + 1
 contains m, starts at a value of at most u, and ends at one of at least v.
-(2) Take the best window (i, j) of x. An addition makes every x_i weakly smaller at its rank and
-x_i <= x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i,
+(2) Take the best window (i, j) of x. An addition: x'_i <= x_i, x'_{j+1} >= x_j, and m grows by at most 1:
+(i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i,
 x'_j >= x_j, m shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i,
 x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). Each is one longer and at least as wide.
 
@@ -50,7 +50,7 @@ _BLOCK = 8
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Sorted values on an integer grid from `low` to `high`."""
+    """Holds sorted values on an integer grid from `low` to `high`: the x_i of the module's text."""
 
     values: Ints
     low: int
@@ -58,7 +58,7 @@ class Ordered:
 
     @property
     def rank(self) -> int:
-        """m, the rank of the median; 0 for an empty table."""
+        """Return m, the rank of the median; 0 for an empty table."""
         return -(-len(self.values) // 2)
 
     def at(self, i: int) -> int:
@@ -98,13 +98,14 @@ class Ordered:
 
     def _right(self, k: int) -> Ints:
         """Return x_m, ..., x_{m+k+1}."""
-        inside = self.values[max(self.rank - 1, 0) : self.rank + k + 1]
-        return _pad(inside, k + 2, before=self.low if self.rank == 0 else None, after=self.high)
+        window = self.values[max(self.rank - 1, 0) : self.rank + k + 1]
+        # In an empty table x_m is x_0, the lower bound.
+        return _pad(window, k + 2, before=self.low if self.rank == 0 else None, after=self.high)
 
     def _left(self, k: int) -> Ints:
         """Return x_m, x_{m-1}, ..., x_{m-k-1}."""
-        inside = self.values[max(self.rank - k - 2, 0) : self.rank][::-1]
-        return _pad(inside, k + 2, before=None, after=self.low)
+        window = self.values[max(self.rank - k - 2, 0) : self.rank][::-1]
+        return _pad(window, k + 2, before=None, after=self.low)
 
 
 def _steepest(left: Ints, right: Ints, beta: float) -> float:
@@ -132,11 +133,11 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
     return best
 
 
-def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
-    """Return an array of `length`: `before` (if it is not None), `inside`, and `after` as often as needed."""
+def _pad(values: Ints, length: int, *, before: int | None, after: int) -> Ints:
+    """Return an array of `length`: `before` (if it is not None), `values`, and `after` as often as needed."""
     first = [] if before is None else [before]
     padded = np.full(length, after, np.int64)
-    joined = np.concatenate([np.array(first, np.int64), inside])[:length]
+    joined = np.concatenate([np.array(first, np.int64), values])[:length]
     padded[: len(joined)] = joined
     return padded
 

@@ -82,9 +82,8 @@ class AddNoise:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """Return a bound on the noise of all entries, in the statistic's own unit, which holds with
-        probability
-        `confidence`: known before any data is read.
+        """Return a bound on the noise of all entries, in the statistic's own unit, that holds with
+        probability `confidence`. It is known before any data is read.
 
         Clipping to the bounds and rounding to the grid are part of the statistic, not of this error.
         """
@@ -99,8 +98,8 @@ class AddNoise:
         exact = integers(self.statistic(source))
         noisy = in_units(self.noise(exact, entropy=entropy), step_of(self.statistic, self.public))
         entries = max(1, exact.size)
-        declared = entries == (length_of(self.statistic, self.public) or 1)
-        error = self.error if declared else lambda confidence: self._error(confidence, entries)
+        as_declared = entries == (length_of(self.statistic, self.public) or 1)
+        error = self.error if as_declared else lambda confidence: self._error(confidence, entries)
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
 
 

@@ -70,7 +70,7 @@ class Sequential:
         return tuple(error_of(mechanism, each) for mechanism in self.mechanisms)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        # Examples are let through: each mechanism refuses them itself if it reads columns.
+        # A source of examples is let through: each mechanism refuses it itself if it reads columns.
         check_source(self.public, source, examples=True)
         parts = [mechanism(source, entropy=entropy) for mechanism in self.mechanisms]
 
@@ -117,7 +117,7 @@ class GroupPrivate:
         return has_error_in_scores(self.mechanism)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        # Examples are let through: the mechanism refuses them itself if it reads columns.
+        # A source of examples is let through: the mechanism refuses it itself if it reads columns.
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
         return release(
@@ -178,6 +178,7 @@ class Parallel:
     @property
     def event(self) -> Event:
         events = [mechanism.event for _, mechanism in self.parts]
+        # The number of parts that one change can touch.
         touched = min(2 if self.public.neighbors is REPLACE else 1, len(events))
         if all(event == events[0] for event in events):
             return events[0].repeated(touched)
@@ -223,8 +224,8 @@ def _nullable(fact: Any) -> Any:
 
 
 class SourcePart:
-    """A source as one part of `Parallel` sees it: rows of other categories left out, or blanked where the
-    size is public."""
+    """Shows a source as one part of `Parallel` sees it: rows of other categories are left out, or blanked
+    where the size is public."""
 
     def __init__(self, source: Source, column: str, category: str | int) -> None:
         self._source, self._column, self._category = source, column, category
@@ -241,17 +242,17 @@ class SourcePart:
         wanted = values.index(self._category)
         for batch in self._source.batches([*names, *({self._column} - set(names))]):
             key = arrow_columns.unpacked(batch.column(batch.schema.get_field_index(self._column)))
-            inside = pa.array(arrow_columns.categories(key, values, self._column) == wanted)
-            yield self._cut(batch.select(names), inside)
+            in_category = pa.array(arrow_columns.categories(key, values, self._column) == wanted)
+            yield self._cut(batch.select(names), in_category)
 
-    def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
+    def _cut(self, batch: pa.RecordBatch, in_category: Any) -> pa.RecordBatch:
         """Leave rows of other categories out, or blank them where the size is public."""
         # imported here because it is slow to load
         import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:
-            return batch.filter(inside)
-        blank = [pc.if_else(inside, column, pa.scalar(None, column.type)) for column in batch.columns]
+            return batch.filter(in_category)
+        blank = [pc.if_else(in_category, column, pa.scalar(None, column.type)) for column in batch.columns]
         # A batch without columns stays as it is: `from_arrays` would lose its number of rows.
         return pa.RecordBatch.from_arrays(blank, schema=batch.schema) if blank else batch
 

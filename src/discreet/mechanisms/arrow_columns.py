@@ -40,6 +40,7 @@ def one_name_each(names: Any) -> Any:
         names = names.dictionary_decode()
     if not pa.types.is_floating(names.type):
         return names
+    # Adding 0.0 makes 0.0 of -0.0.
     numbers = pc.add(names.cast(pa.float64()), 0.0)
     return pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan")), numbers)
 
@@ -92,7 +93,7 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
 
 
 def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
-    """Return, for each row, the number of its category, or -1."""
+    """Return, for each row, the number of its category in `values`, or -1 if it has none of them."""
     # slow to load
     import pyarrow.compute as pc
 
@@ -121,6 +122,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
         .to_numpy(zero_copy_only=False)
         .astype(np.int64)
     )
+    # The code -1 picks the last entry, which is -1.
     numbered: Ints = np.append(np.array(fitting, np.int64), -1)[codes]
     return numbered
 
@@ -164,6 +166,7 @@ class ColumnGrid:
         reach = max(abs(self.low), abs(self.high)) + 1
         if values.dtype.kind != "f" and (reach + 1) * num + den < 1 << 63:
             limit = reach * num // den + 1
+            # num // 2 serves as num / 2, because the other summand is a whole number.
             rounded_steps = (den * np.clip(_as_signed(values), -limit, limit) + num // 2) // num
         else:
             # NumPy's warning would depend on the data; infinities are clipped below

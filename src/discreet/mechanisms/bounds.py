@@ -54,6 +54,7 @@ class HistogramBounds:
     def __post_init__(self) -> None:
         _check(self)
         _require.open_probability(confidence=self.confidence)
+        # Refuses what the noise refuses.
         self._noise()
 
     def _noise(self) -> IntegerLaplace:
@@ -73,7 +74,7 @@ class HistogramBounds:
 
     @property
     def threshold(self) -> int:
-        """The noisy number of rows from which on a range is part of the answer."""
+        """Return the noisy number of rows from which on a range is part of the answer."""
         return self._noise().error(self.confidence, entries=2 * (self.levels + 1)) + 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -102,7 +103,7 @@ class BinarySearchBounds:
     """Releases the smallest edge on either side beyond which about a fraction `tail` of the rows lies: two
     noisy binary searches.
 
-    Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability
+    Guarantee: 2 ceil(log2(2 * levels + 2)) discrete Laplace comparisons that share epsilon. With probability
                `confidence`, on either side at most tail * n + `error` of the n rows are outside, and the next
                smaller range, if the noise did not make the two ends cross, would leave out at least tail * n
                - `error`.
@@ -130,6 +131,7 @@ class BinarySearchBounds:
             raise _require.fail("tail", self.tail, "a fraction with a denominator of at most 10**6")
         if exact >= Fraction(1, 2):
             raise _require.fail("tail", self.tail, "below 1/2: that part is left out on either side")
+        # Refuses what the noise refuses.
         self._noise()
 
     def rehearse(self, source: Source) -> None:
@@ -139,7 +141,8 @@ class BinarySearchBounds:
 
     @property
     def steps(self) -> int:
-        """The number of comparisons on one side: the answer is one of 2 levels + 2 edges above the lowest."""
+        """Return the number of comparisons on one side: the answer is one of the 2 * levels + 2 edges above
+        the lowest."""
         return (2 * self.levels + 1).bit_length()
 
     def _noise(self) -> IntegerLaplace:
@@ -161,6 +164,7 @@ class BinarySearchBounds:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         edges = doubling(self.smallest, self.levels)
+        # The number of values up to each edge, of all values, and of those below each edge.
         up_to, total, below = np.zeros(len(edges), np.int64), 0, np.zeros(len(edges), np.int64)
         for values in present_values(source, self.column, edges):
             total += len(values)
@@ -170,9 +174,9 @@ class BinarySearchBounds:
             )[:-1]
         high = self._search(up_to, total, entropy)
         low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
-        # noise may make them cross
+        # Noise may make the two ends cross.
         low, high = min(low, high), max(low, high)
-        # `high` is never the lowest edge
+        # Where both are the same edge, `low` goes down by one: `high` is never the lowest edge.
         low -= low == high
         value = Bounds(float(edges[low]), float(edges[high]))
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)

@@ -29,7 +29,7 @@ _DIGITS = 50
 _TOLERANCE = 1e-7
 # Below this variance, which a float may round to zero, no sum is taken: delta is bounded by 1.
 _LEAST_VARIANCE = Fraction(1, 10**300)
-# Beyond this sigma the sum over integers, which would be long, is bounded by an integral. Not tuned.
+# Beyond this sigma the sum over integers, which would be long, is bounded by an integral. Chosen by hand.
 _WIDEST_SUM = 1 << 12
 
 
@@ -57,8 +57,8 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
 def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
     """Return the smallest delta of continuous Gaussian noise at epsilon, rounded up.
 
-    Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s), s
-           being the noise multiplier.
+    Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: delta = Phi(1/(2s) - eps s) - e^eps Phi(-1/(2s) -
+           eps s), where s is the noise multiplier.
     """
     _require.non_negative(epsilon=epsilon)
     _require.positive(noise_multiplier=noise_multiplier)
@@ -91,8 +91,8 @@ def discrete_laplace(epsilon: Real, sensitivity: int = 1) -> Fraction:
 
 
 def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1) -> float:
-    """Return an upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by
-    `sensitivity`.
+    """Return an upper bound on the exact delta of discrete Gaussian noise at epsilon, for an integer that
+    moves by `sensitivity`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise, D the sensitivity
            and sigma² the variance, delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2.
@@ -131,15 +131,16 @@ def discrete_gaussian(
     _require.integer(linf=linf, l0=l0, at_least=1)
     # numpy's integers would wrap in the squares below
     linf, l0 = int(linf), int(l0)
-    full = l0 * linf**2
+    full_l2_squared = l0 * linf**2
     if l2_squared is not None:
         _require.integer(l2_squared=l2_squared, at_least=1)
-    l2 = full if l2_squared is None else min(full, int(l2_squared))
+    tight_l2_squared = full_l2_squared if l2_squared is None else min(full_l2_squared, int(l2_squared))
     if l0 == 1:
-        linf = min(linf, math.isqrt(l2))
+        # A single entry moves by at most its l2 norm, rounded down.
+        linf = min(linf, math.isqrt(tight_l2_squared))
     rho = zcdp_rho(epsilon, delta)
-    by_rho = Fraction(l2) / (2 * Fraction(rho))
-    if l0 > 1 and l2 < full:
+    by_rho = Fraction(tight_l2_squared) / (2 * Fraction(rho))
+    if l0 > 1 and tight_l2_squared < full_l2_squared:
         return by_rho
     unit = _least(lambda v: _product_delta(epsilon, Fraction(v) * linf**2, linf, l0) <= delta, _TOLERANCE)
     return min(by_rho, Fraction(unit) * linf**2)
@@ -154,23 +155,24 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
     """
     _require.positive(rho=rho)
     _require.non_negative(epsilon=epsilon)
-    r, e = _round.up(rho), _round.down(epsilon)
+    rho_above, epsilon_below = _round.up(rho), _round.down(epsilon)
 
     def log_delta(x: float) -> float:
         """Return the logarithm of delta at the order a = 1 + exp(x), written so that nothing cancels."""
         above_one = math.exp(x)
         order = 1 + above_one
-        return above_one * (order * r - e) - x - order * math.log1p(1 / above_one)
+        return above_one * (order * rho_above - epsilon_below) - x - order * math.log1p(1 / above_one)
 
-    low, high = math.log(1e-6), math.log(max(10.0, 10 * (e + 1) / r))
+    low, high = math.log(1e-6), math.log(max(10.0, 10 * (epsilon_below + 1) / rho_above))
     # golden section; convex in the order, so unimodal in its logarithm
     for _ in range(200):
         left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
         low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
     best = log_delta((low + high) / 2)
-    # slack for the rounding of `log_delta`: of its sum, and of the products in it, where above_one is
-    # exp(high)
-    return _probability(best + 1e-12 * (1 + abs(best)) + 1e-13 * math.exp(high) * (e + r * math.exp(high)))
+    # Slack for the rounding of `log_delta`: of its sum, and of the products in it, where above_one is at most
+    # exp(high).
+    product_slack = 1e-13 * math.exp(high) * (epsilon_below + rho_above * math.exp(high))
+    return _probability(best + 1e-12 * (1 + abs(best)) + product_slack)
 
 
 def zcdp_rho(epsilon: Real, delta: float) -> float:
@@ -189,7 +191,7 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
            delta = P(S > t) - e^eps P(S > t + l0 linf). S is nearly a discrete Gaussian T with parameter l0
            sigma²: adding a draw to a discrete Gaussian with parameter j sigma² gives weights exp(-s² / (2
            (j+1) sigma²)) times sum_x exp(-(x - mu)² / 2c), c = sigma² j / (j+1) >= sigma² / 2, which by
-           Poisson summation is constant up to factors 1 +- 2h, h = sum_k exp(-2 pi² c k²). Over l0 - 1
+           Poisson summation is constant up to factors 1 +- 2h, h = sum_(k >= 1) exp(-2 pi² c k²). Over l0 - 1
            additions the logarithms of probabilities of S and T differ by at most tau = (l0 - 1) ln((1 + 2h) /
            (1 - 2h)), hence delta <= e^tau delta_T(eps - 2 tau), which is that of one entry with parameter l0
            sigma² that moves by l0 linf. Smaller moves and fewer entries are dominated (log-concave noise).
@@ -203,8 +205,8 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
     tau = (l0 - 1) * (math.log1p(2 * h) - math.log1p(-2 * h)) * (1 + 1e-9)
     if 2 * tau >= epsilon:
         return 1.0
-    left = _require.exact(epsilon, "epsilon") - 2 * Fraction(tau)
-    single_delta = discrete_gaussian_delta(left, l0 * variance, l0 * linf)
+    remaining_epsilon = _require.exact(epsilon, "epsilon") - 2 * Fraction(tau)
+    single_delta = discrete_gaussian_delta(remaining_epsilon, l0 * variance, l0 * linf)
     return min(1.0, math.exp(tau) * single_delta * (1 + 1e-12))
 
 
@@ -251,8 +253,8 @@ def _normaliser(sigma: float) -> float:
 
 
 def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> float:
-    """Return the integral of g plus an eighth of the total variation of g', over the integral of f: the wide
-    case of `discrete_gaussian_delta`, for variance v, sensitivity d and its f, g and y0.
+    """Return the integral of g plus an eighth of the total variation of g', divided by the integral of f: the
+    wide case of `discrete_gaussian_delta`, for variance v, sensitivity d and its f, g and y0.
 
     Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of
            |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v,
@@ -261,12 +263,12 @@ def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> f
            from z0 = y0 + d = eps v / d + d / 2 on, which is positive.
     """
     with mpmath.workdps(_DIGITS):
-        e, var, z0 = mpmath.exp(_mpf(epsilon)), _mpf(v), _mpf(y0 + d)
+        exp_epsilon, var, z0 = mpmath.exp(_mpf(epsilon)), _mpf(v), _mpf(y0 + d)
         sigma = mpmath.sqrt(var)
         width = sigma * mpmath.sqrt(2 * mpmath.pi)
         integral = _gaussian_delta(_mpf(epsilon), sigma / d)
-        slope, tail = d / var, e * width * mpmath.ncdf(-z0 / sigma)
-        moment = e * mpmath.exp(-(z0**2) / (2 * var))
+        slope, tail = d / var, exp_epsilon * width * mpmath.ncdf(-z0 / sigma)
+        moment = exp_epsilon * mpmath.exp(-(z0**2) / (2 * var))
         jump = slope * mpmath.exp(-(_mpf(y0) ** 2) / (2 * var))
         variation = jump + 3 * slope * (moment + slope * tail) + 2 / var * width * integral + slope**2 * tail
         return min(1.0, _up(integral + variation / (8 * width)))
@@ -280,9 +282,9 @@ def _gaussian_delta(epsilon: mpmath.mpf, noise_multiplier: mpmath.mpf) -> mpmath
     """
     lost = sum(max(0, mpmath.mag(x)) for x in (noise_multiplier, epsilon * noise_multiplier))
     with mpmath.extraprec(lost):
-        half = 1 / (2 * noise_multiplier)
-        shift = epsilon * noise_multiplier
-        return mpmath.ncdf(half - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-half - shift)
+        half_shift = 1 / (2 * noise_multiplier)
+        offset = epsilon * noise_multiplier
+        return mpmath.ncdf(half_shift - offset) - mpmath.exp(epsilon) * mpmath.ncdf(-half_shift - offset)
 
 
 def _least(enough: Callable[[float], bool], tolerance: float) -> float:

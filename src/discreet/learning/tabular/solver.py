@@ -1,5 +1,6 @@
 """Certified minimization of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|², the objective of `erm` with a
-linear part b: it stops where the gradient is provably short.
+linear part b: it stops where the gradient is provably short. Here w are the coefficients, a row's *score* is
+<w, x_i>, and its *slope* is the derivative of its loss f in the score.
 
 Privacy rests on the length of the gradient at the returned point and on nothing else, so that any solver
 would do, and its constants may be changed. This one is Newton's method, whose matrix is computed from a
@@ -25,15 +26,15 @@ Array = npt.NDArray[np.float64]
 BLOCK = 1024
 # Half the distance from 1 to the next float: the relative error of one rounding.
 _UNIT = 2.0**-53
-# Bits that `exact_scores` rounds a coordinate to. Of 52 bits the others are for the weights and for the sum:
-# with 18, and a thousand columns, weights have 24.
+# Bits that `exact_scores` rounds a coordinate to. The rest of 52 bits is for coefficients and for the sum:
+# with a thousand columns the sum takes 10, and coefficients have 24.
 _SCORE_BITS = 18
-# If all weights are below this, `exact_scores` takes them for 0: the cell of their grid would underflow.
-_SMALLEST_WEIGHT = 2.0**-900
+# If all coefficients are below this, `exact_scores` takes them for 0: the cell of their grid would underflow.
+_SMALLEST_COEFFICIENT = 2.0**-900
 # Rows whose rounded coordinates are held at once, which bounds memory.
 _SCORE_ROWS = 1 << 14
 # Newton's matrix is computed from at least so many rows, and so many per feature; with more rows steps are
-# fewer, but slower. Not measured.
+# fewer, but slower. Chosen by hand, not tuned.
 _MIN_ROWS, _PER_FEATURE = 1 << 15, 200
 # The largest number of Newton steps. No certified run was seen to take more than 40; after a run that is not
 # certified, `proximal.minimize_damped` starts anew.
@@ -44,14 +45,15 @@ def rounding_of_slopes(
     features: int, length: float, row_norm: float, lipschitz: float, smoothness: float
 ) -> float:
     """Return a bound on the rounding error of the slope of a row and of the sums of slopes, in units of
-    2^-53, at weights of this length. Proof: `Problem.rounding`."""
+    2^-53, at coefficients w of this l2 norm. Proof: `Problem.rounding`."""
     return (BLOCK + 80) * lipschitz + smoothness * (features + 2) * row_norm * length
 
 
-def rounding_of_gradient(rows: int, row_norm: float, slope: float, penalty: float) -> float:
-    """Return a bound on the rounding error of a gradient, where that of a row's slope is `slope` units of
-    2^-53 and `penalty` bounds the length of the other summands, lambda w + b. Proof: `Problem.rounding`."""
-    return float(1.01 * _UNIT * (rows * row_norm * slope + 4 * penalty))
+def rounding_of_gradient(rows: int, row_norm: float, slope_error: float, penalty: float) -> float:
+    """Return a bound on the rounding error of a gradient, where `slope_error` is `rounding_of_slopes` and
+    `penalty` bounds the length of the other summands, lambda w + b. Proof: `Problem.rounding`."""
+    # 1.01 covers terms of second order in 2^-53, and the rounding of these lines.
+    return float(1.01 * _UNIT * (rows * row_norm * slope_error + 4 * penalty))
 
 
 def exact_scores(x: Any, columns: Array, row_norm: float) -> Array:
@@ -62,13 +64,14 @@ def exact_scores(x: Any, columns: Array, row_norm: float) -> Array:
     the summands of other people's rows.
 
     Guarantee: a row's scores are a function of that row, `columns` and `row_norm`.
-    Proof:     coordinates, which are at most `row_norm` in size, are rounded to at most 2^18 multiples of a
-               power of two, and the columns to so few bits that a sum of `width` products is at most 2^52
-               units. Sums of whole numbers below 2^53 are exact in double precision, in any order.
+    Proof:     coordinates, which are at most `row_norm` in size, are rounded to multiples of a power of two,
+               at most 2^18 times it in size, and the columns to so few bits that a sum of `width` products is
+               at most 2^52 units. Sums of whole numbers below 2^53 are exact in double precision, in any
+               order.
     """
     width = columns.shape[0]
     largest = float(np.abs(columns).max(initial=0.0))
-    if largest < _SMALLEST_WEIGHT or not len(x):
+    if largest < _SMALLEST_COEFFICIENT or not len(x):
         return np.zeros((len(x), columns.shape[1]))
     bits = 52 - _SCORE_BITS - (width - 1).bit_length()
     row_unit, column_unit = _unit_below(row_norm, _SCORE_BITS), _unit_below(largest, bits)
@@ -87,7 +90,8 @@ def _unit_below(largest: float, bits: int) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """Computes the perturbed, regularized objective on rows `x` with targets `y` and the `weights` of rows.
+    """Computes the perturbed, regularized objective on rows `x` with targets `y`; `weights` are factors on
+    the rows' losses.
 
     `linear` is b, `strength` lambda, `row_norm` bounds the l2 norm of a row, and `lipschitz` the slope of a
     row's loss in its score, weight included. Rows may be in single precision; sums are in double.
@@ -139,9 +143,11 @@ class Problem:
         n, d = self.x.shape
         length = float(np.linalg.norm(w))
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope = rounding_of_slopes(d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness)
+        slope_error = rounding_of_slopes(
+            d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness
+        )
         return rounding_of_gradient(
-            n, self.row_norm, slope, self.strength * length + float(np.linalg.norm(self.linear))
+            n, self.row_norm, slope_error, self.strength * length + float(np.linalg.norm(self.linear))
         )
 
     def value(self, w: Array, scores: Array) -> float:
@@ -160,7 +166,7 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """Return the number of weights."""
+        """Return the number of coefficients."""
         return len(self.linear)
 
     @property
@@ -203,13 +209,14 @@ class _Directions:
     whose first matrix is Newton's): a matrix from a sample of the rows serves several steps."""
 
     def __init__(self, matrix: Array) -> None:
+        # Keeps Cholesky factorization possible where rounding would make a semidefinite matrix indefinite.
         matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
         self.trace, self.pairs = float(np.trace(matrix)), list[tuple[Array, Array]]()
         try:
             self.factor = cho_factor(matrix, lower=True)
         except np.linalg.LinAlgError:
-            # Rounding made the matrix indefinite. Gradient steps take its place, because an error would tell
-            # something about the table.
+            # The matrix is indefinite all the same. Gradient steps take its place, because an error would
+            # tell something about the table.
             self.factor = None
 
     def __call__(self, gradient: Array) -> Array:

@@ -26,8 +26,8 @@ from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
 CRITERIA = ("gini", "max")
-# Qualities of splits are rounded to multiples of 1 / _CELLS, so that the exponential mechanism is exact. The
-# value is not measured.
+# Qualities of splits are rounded to multiples of 1 / _CELLS, so that the exponential mechanism is exact.
+# Chosen by hand, not tuned.
 _CELLS = 1 << 10
 
 
@@ -67,7 +67,7 @@ class TreeModel:
         return np.array(self.leaves)[self._leaf(self.design.encode(X, self.public))]
 
     def scores(self, X: Any) -> Array:
-        """Return class probabilities; for two classes, how far the second one's is above 1/2."""
+        """Return class probabilities; for two classes, that of the second class minus 1/2."""
         probabilities = self.probabilities(X)
         return probabilities[:, 1] - 0.5 if len(self.classes) == 2 else probabilities
 
@@ -115,17 +115,19 @@ class GreedyTree(TableLearner):
     class of trees.
 
     Half of epsilon is for splits, divided evenly among the levels, and half for leaves. No delta is used.
-    `parts`: a number is split at a border between two of so many equal parts of its bounds.
+    `parts` is the number of equal parts that a numeric feature's bounds are divided into; its splits are the
+    borders between them.
 
-    Guarantee: `event`: under add_remove one exponential mechanism per level, and `noise` on the leaves.
+    Guarantee: `event`: one exponential mechanism per level (charged as pure DP where a row is replaced), and
+               `noise` on the leaves.
     Proof:     every row is in one node of each level and in one leaf, so that the nodes of a level, and the
                leaves, compose in parallel; the levels above were released before. One added row changes the
                quality of all splits of a node in the same direction, by between 0 and `_range` (subclasses
                prove it). With rounding to whole cells this is between -1 and `_range` _CELLS + 1 cells, so
                that the logarithms of probability ratios lie in an interval of length at most
                rate x (`_range` _CELLS + 2), which is the level's epsilon (bounded range, Durfee & Rogers
-               2019, arXiv:1905.04273). A replaced row is one removed and one added, each for half of a
-               level's epsilon.
+               2019, arXiv:1905.04273). A replaced row is one removed and one added (`changes` is 2), each for
+               half of a level's epsilon.
     """
 
     depth: int = 4
@@ -145,7 +147,7 @@ class GreedyTree(TableLearner):
     @property
     @abstractmethod
     def _range(self) -> int:
-        """Return a bound on the change of the quality of a split by one row, in its one direction."""
+        """Return the most that one added row changes the quality of a split."""
 
     @property
     @abstractmethod
@@ -207,13 +209,13 @@ class GreedyTree(TableLearner):
         )
         total = columns.sum(axis=0)
         for feature, bins in enumerate(sizes):
-            left: Any = np.stack(
+            left_sums: Any = np.stack(
                 [np.bincount(codes[:, feature], weights=c, minlength=bins) for c in columns.T], axis=1
             )
-            # a number's left side is all bins up to one of them, but not all bins
-            left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
-            qualities.append(np.rint(self._quality(left, total) * _CELLS).astype(np.int64))
-            candidates += [(feature, bin_number) for bin_number in range(len(left))]
+            # The left side of a numeric split has all bins up to one of them, but never all bins.
+            left_sums = left_sums.cumsum(axis=0)[:-1] if numeric[feature] else left_sums
+            qualities.append(np.rint(self._quality(left_sums, total) * _CELLS).astype(np.int64))
+            candidates += [(feature, bin_number) for bin_number in range(len(left_sums))]
         choice = sampling.argmax_gumbel(np.concatenate(qualities), self.rate, entropy)
         return candidates[choice]
 
@@ -235,9 +237,9 @@ class PrivateTree(GreedyTree, Classifying):
                p_c = n_c / n the derivative of the impurity in n_c is
                1 - 2 p_c + sum_j p_j² = (1 - p_c)² + sum_(j != c) p_j², which is between 0 and
                2 (1 - p_c)² <= 2, so that a row adds between 0 and 2 to the impurity. Counts are exact, and
-               the rounding error of a quality is below half a cell up to 2^33 rows and 500 classes. The
-               change of the rounded quality is a whole number, so that such an error does not raise its
-               bound.
+               the rounding error of a quality is below half a cell up to 2^33 rows and 500 classes.
+               Rounded to cells, a quality is then less than one cell off. Its change by a row is a whole
+               number of cells, and so still within the bounds of `GreedyTree`.
     Accuracy:  the noise moves all counts of leaves by at most `error` with the stated probability.
     """
 
@@ -275,8 +277,8 @@ class PrivateTree(GreedyTree, Classifying):
         )  # fmt: skip
 
     def _class_probabilities(self, counts: Any) -> tuple[tuple[float, ...], ...]:
-        """Return the class probabilities of leaves, from their noisy counts: shrunk towards those of all rows
-        the more, the fewer rows a leaf has compared with the noise."""
+        """Return the class probabilities of leaves, from their noisy counts. They are shrunk towards those of
+        all rows; the fewer rows a leaf has compared with the noise, the more."""
         total = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
         # Above 0 even where a very large epsilon leaves no noise: an empty leaf has the class probabilities
         # of all rows.

@@ -16,8 +16,8 @@ TrialDistribution = NegativeBinomialTrials | PoissonTrials
 # The largest probability that the last round has more than one trial, where _ROUNDS does not set the limit.
 # More trials in the last round make it longer, and have no other effect.
 _TAIL = 1e-6
-# The largest number of rounds, over the mean number of trials: each round is written to disk. About 1% of
-# logarithmic draws are larger.
+# The largest number of rounds divided by the mean number of trials, for a negative binomial: each round is
+# written to disk. About 1% of logarithmic draws (those of shape 0) are larger.
 _ROUNDS = 8
 
 
@@ -84,7 +84,7 @@ def mean_of(trials: TrialDistribution) -> float:
 
 def cap_of(trials: TrialDistribution) -> int:
     """Return the public largest number of rounds. More trials than this are rare (about 1% of logarithmic
-    draws, fewer of others); the last round runs all that are left, and then takes longer."""
+    draws, fewer of others); the last round then runs all that are left, and takes longer."""
     if isinstance(trials, PoissonTrials):
         mean = float(trials.mean)
         # Bernstein's bound on the upper tail
