@@ -286,9 +286,6 @@ class ApproximateQuantiles:
         some rows. Where the split leaves no points on one side, the quantiles there are the split point."""
         if not qs:
             return []
-        # not reached: a side without points is not recursed into
-        if low > high:
-            return [high] * len(qs)
         middle, left, right = split(qs)
         runs = _runs(row_points, low, high)
         position = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)

@@ -109,7 +109,7 @@ class Grid:
             linf=times * self.largest,
             l0=max(1, self.rows),
             l1=times * column_l1,
-            l2_squared=max(l2_squared, 1 if times else 0),
+            l2_squared=l2_squared,
         )
 
     def measure(self, counts: SparseCellCounts) -> Integers:

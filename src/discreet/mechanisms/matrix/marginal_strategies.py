@@ -10,7 +10,7 @@ tables with weights, for Laplace noise, where measuring interactions would need 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -219,7 +219,7 @@ class MeasuredMarginals(_MarginalStrategy):
             yield weight * block
 
 
-def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
+def precision(marginals: Marginals, s: Set, weights: Mapping[Set, float]) -> float:
     """Return 1 / variance of interaction `s`, measured in all tables that have its attributes, each with its
     weight and noise of variance 1."""
     size = marginals.size_of(s)

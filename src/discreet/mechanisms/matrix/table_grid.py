@@ -17,7 +17,7 @@ from ..._errors import Unsupported
 from ..protocols import Integers
 from .compound import Marginals
 from .integer import BITS, Floats, Grid, LeastSquaresFit, SparseCellCounts
-from .marginal_strategies import Axis, Set, axis_of, importance
+from .marginal_strategies import Axis, Set, axis_of, importance, precision
 from .strategies import Norm
 from .workloads import Workload
 
@@ -195,11 +195,7 @@ class TableGrid(Grid):
         which is known to be zero or is in no answer."""
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._set_scale(s) ** 2) if s in self.weights else 0.0
-        size = self.marginals.size_of(s)
-        shares = [
-            w**2 * size / self.marginals.size_of(t) for t, w in self.weights.items() if set(s) <= set(t)
-        ]
-        return 1 / sum(shares)
+        return 1 / precision(self.marginals, s, self.weights)
 
     def _require_measured(self, workload: Workload) -> Marginals:
         """Return the workload as marginals; refuse those that were not measured."""
