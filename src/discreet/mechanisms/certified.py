@@ -15,8 +15,8 @@ from .. import _require
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
-# The largest exponent. The least positive float is about exp(-745), so no probability needs a tail further
-# out.
+# The largest exponent. The least positive float is about exp(-745), so no probability that is a float needs a
+# tail further out; the rest is room, chosen by hand.
 _LARGEST = 20_000
 
 
@@ -25,9 +25,10 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
     """Return rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for
     0 <= x <= 20000.
 
-    Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
-           for `high`); all terms after the last one, t, add up to less than t, because each is less than half
-           the one before. Squaring s times keeps the direction.
+    Proof: with y = x / 2**s <= 1/2 (s is `halvings`), the Taylor sum of exp(y) is taken in integers, each
+           term rounded down (up for `high`). All terms after the last one, t, add up to less than t, because
+           each is less than half the one before; `high` gets this t once more. Squaring s times keeps the
+           direction.
     """
     if not 0 <= x <= _LARGEST:
         raise _require.fail("the exponent", float(x), f"between 0 and {_LARGEST}")
@@ -48,8 +49,8 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def exp_below(x: Fraction) -> Fraction:
-    """Return a rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of
-    it below.
+    """Return a rational of at most 64 significant bits that is not above exp(x), and smaller by less than
+    1e-18 of exp(x).
 
     >>> float(exp_below(Fraction(1)))
     2.718281828459045
@@ -67,14 +68,15 @@ def log_above(x: Fraction) -> float:
     candidate, steps = max(math.nextafter(_log(x), 0.0), 0.0), 0
     while exp_bounds(Fraction(candidate))[0] < x:
         steps += 1
-        # The guess is a few ulps off at most; closer to 1 the certified bounds are wider than that.
+        # The guess is a few ulps off at most. For x closer to 1 than 1e-20 the certified bounds are wider
+        # than an ulp, so after 20 steps of one ulp each step is twice the one before.
         candidate += math.ulp(candidate) * max(1, 2 ** (steps - 20))
     return candidate
 
 
 def laplace_tail(scale: Fraction, m: int) -> Fraction:
-    """Return an upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 +
-    2**-98 down to exp(-20000).
+    """Return an upper bound of P(X >= m) for discrete Laplace noise X and m >= 1. Where m <= 20000 scale, it
+    is less than 1 + 2**-98 times the probability; further out it stays near exp(-20000).
 
     Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x
            over x >= m.

@@ -1,8 +1,9 @@
 """Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer
-leaves.
+is released.
 
-Rounding two neighboring values can push them apart by up to one step more; the price includes that. Prefer
-statistics that round each row before adding (`Sum`): they have no such term.
+Rounding can push the values of two neighboring datasets apart by up to one step more; the price (the
+accounting `event`) includes that. Prefer statistics that round each row before adding (`Sum`): they pay
+nothing for rounding.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = GridLaplace.for_epsilon(1, step=Fraction(1, 8), sensitivity=Fraction(1, 2))
@@ -45,6 +46,7 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
             f"Clip the values and drop missing ones first."
         )
     half = Fraction(1, 2)
+    # below 2**62, so that `noise.add` may add noise in 64 bits
     integers = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]
     fits = all(-(1 << 62) < v < 1 << 62 for v in integers)
     return np.array(integers, dtype=np.int64 if fits else object).reshape(array.shape)
@@ -179,7 +181,7 @@ class GridGaussian(_GridNoise):
                sqrt(entries) and an l-infinity sensitivity of ceil(min(linf, sensitivity) / step), or
                ceil(sensitivity / step) where `linf` is not given.
     Proof:     an entry that moves by d moves by less than d / step + 1 steps; the triangle inequality in l2
-               over the at most `entries` that move. For one entry the bound is ceil(sensitivity / step).
+               over the at most `entries` that move. For one entry l2 is the l-infinity sensitivity.
     Assumes:   as `GridLaplace`.
     """
 
@@ -274,15 +276,15 @@ def grid_l1(l1: Fraction, entries: int) -> int:
 def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
     """Return all norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
     `GridGaussian`."""
-    # (l2 + sqrt(entries))²
+    # (l2 + sqrt(entries))², rounded down below: the rounded values move by integers
     l2_squared = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)
     widest = math.ceil(l2 if linf is None else min(l2, linf))
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(l2_squared))
 
 
 def _check_fields(noise: Any, *names: str) -> None:
-    """Check the fields, and store the step, those in `names`, the sensitivity and `linf` as exact rationals,
-    all of them positive."""
+    """Check the fields; store the step, the fields in `names`, the sensitivity and `linf` as exact rationals
+    above zero."""
     object.__setattr__(noise, "step", as_step(noise.step))
     for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
         object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))

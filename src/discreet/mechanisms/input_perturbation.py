@@ -1,7 +1,8 @@
 """Noise on every record instead of noise on the answer: input perturbation beside output perturbation.
 
 Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact
-values; in return the error grows with the square root of the number of people. The example shows how much:
+values; in return the error grows with the square root of the number of people. (The mechanism here simulates
+that on a table: it reads the exact values.) The example shows how much:
 
 >>> from discreet._public import Bounds, Public, REPLACE
 >>> from discreet.mechanisms.additive import noisy_sum
@@ -98,9 +99,9 @@ class InputPerturbation:
         `noise_tails.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")
-        return self._scale(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
+        return self._in_units(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
 
-    def _scale(self, steps: int) -> Any:
+    def _in_units(self, steps: int) -> Any:
         """Return a number of steps in the column's own unit, divided by the number of rows for a mean."""
         total = steps * self.step
         if self.release_as == "mean":
@@ -119,4 +120,4 @@ class InputPerturbation:
             draws = sampling.discrete_laplace(self.scale, min(remaining, 1 << 16), entropy)
             total += sum(draws.tolist())
             remaining -= len(draws)
-        return release(self._scale(total), event=self.event, entropy=entropy, error=self.error)
+        return release(self._in_units(total), event=self.event, entropy=entropy, error=self.error)

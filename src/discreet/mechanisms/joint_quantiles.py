@@ -1,10 +1,10 @@
-"""Many quantiles in one choice: the exponential mechanism over all increasing sequences of grid points
+"""Many quantiles in one draw: the exponential mechanism over all non-decreasing sequences of grid points
 ("JointExp").
 
-Its score looks at how many rows fall between consecutive answers, so one choice pays for all quantiles
+Its score looks at how many rows fall between consecutive answers, so one draw pays for all quantiles
 together. The sampler sums over all sequences by dynamic programming in integers that enclose the exact
-weights from below and above. So the draw is exact; its time is quadratic in the number of grid points, which
-is limited. For fine grids use `ApproximateQuantiles`.
+weights from below and above, and computes more bits where these do not decide. So the draw is exact. Its time
+is quadratic in the number of grid points, which is limited. For fine grids use `ApproximateQuantiles`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .statistics import require_rows
 
 # The most points of a grid: the time grows with their square.
 _MAX_POINTS = 512
-# The largest (points squared times quantiles): seconds, not hours.
+# The largest (points squared times quantiles), chosen by hand so that a draw takes seconds and not hours.
 _MAX_WORK = 64 * 10**6
 # Bits by which weights and uniform numbers are lengthened each time they do not yet decide a choice. Not
 # tuned.
@@ -48,15 +48,15 @@ class JointQuantiles:
     the ends being minus and plus infinity with quantiles 0 and 1; n is the number of rows with a value, all
     of which are in one of the ranges.
 
-    Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit
-               exceeds the smallest possible one by at most `error` rows. (The distance of any answer's rank
-               from its target q_j n is at most half the misfit.)
+    Guarantee: one exponential mechanism of bounded range epsilon, drawn exactly. With probability
+               `confidence` the misfit exceeds the smallest possible one by at most `error` rows. (The
+               distance of any answer's rank from its target q_j n is at most half the misfit.)
     Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. Let w_j = q_j -
                q_{j-1}. A row in range j that appears or disappears changes term j by at most 1 - w_j and each
                other term i by at most w_i, which sum to 1 - w_j: at most 2 (1 - min_j w_j) in all. A row that
-               is replaced changes two terms by at most 1, as does a value that is zeroed out where a blank
-               counts as the lower bound (`value_can_change`). Error: `ExponentialMechanism` over C(points + m
-               - 1, m) sequences. Sampler: `_Tables`.
+               is replaced changes two terms, each by at most 1, as does a value that is zeroed out where a
+               blank counts as the lower bound (`value_can_change`). Error: `ExponentialMechanism` over
+               C(points + m - 1, m) sequences. Sampler: `_Tables`.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -77,21 +77,23 @@ class JointQuantiles:
             raise _require.fail(
                 "step", self.step, f"such that the grid has at most {_MAX_POINTS} points (it has {points})"
             )
-        most = _MAX_WORK // points**2
-        if len(exact) > most:
+        limit = _MAX_WORK // points**2
+        if len(exact) > limit:
             raise _require.fail(
-                "qs", f"{len(exact)} quantiles", f"at most {most} on a grid of {points} points"
+                "qs", f"{len(exact)} quantiles", f"at most {limit} on a grid of {points} points"
             )
+        # refuses a wrong epsilon
         self._exponential_mechanism()
 
     def _widths(self) -> tuple[int, list[int]]:
-        """Return the common denominator of the quantiles, and their differences in units of it."""
+        """Return the common denominator of the quantiles, and their differences multiplied by it."""
         exact = [Fraction(0), *(Fraction(q) for q in self.qs), Fraction(1)]
         unit = math.lcm(*(q.denominator for q in exact))
         return unit, [int((b - a) * unit) for a, b in pairwise(exact)]
 
     def _exponential_mechanism(self) -> ExponentialMechanism:
-        """Return the exponential mechanism, with the sensitivity of the score."""
+        """Return the exponential mechanism, with the sensitivity of the score (the misfit times `unit`, an
+        integer)."""
         unit, widths = self._widths()
         sensitivity = 2 * unit if value_can_change(self.public, self.column) else 2 * (unit - min(widths))
         return ExponentialMechanism(
@@ -151,7 +153,7 @@ def draw_jointly(
 
 class _Tables:
     """Holds, for each answer j and each point t, a sum over all continuations: the ways to choose the answers
-    after j, if answer j is t.
+    after j, if answer j is t. Answers are counted from 0 here.
 
     `best[j][t]` is the smallest remaining misfit (the terms after j) of a continuation. `low[j][t]` and
     `high[j][t]` enclose, in units of 2**-bits, the sum of exp(-rate * (remaining misfit - best[j][t])).
@@ -186,9 +188,11 @@ class _Tables:
         """Return the smallest remaining misfit after the answer `last`, and the enclosed summands, one for
         each candidate for answer j; `offset` is the index of answer j's tables in `best`, `low` and `high` (0
         while they are built from the back)."""
-        start, before = last or 0, 0 if last is None else self.up_to[last]
+        start, rows_up_to_last = last or 0, 0 if last is None else self.up_to[last]
         best, low, high = self.best[offset], self.low[offset], self.high[offset]
-        costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]
+        costs = [
+            self._misfit(self.up_to[t] - rows_up_to_last, j) + best[t] for t in range(start, len(self.up_to))
+        ]
         least = min(costs)
         lows, highs = [], []
         for t, cost in enumerate(costs, start):

@@ -1,4 +1,4 @@
-"""Private mean and variance of a bounded column: noisy sums over a noisy (or public) count.
+"""Private mean and variance of a bounded column: noisy sums divided by a noisy (or public) count.
 
 Every value is clipped to its declared bounds and becomes the number of `step`s by which it exceeds the lower
 bound. Sums are of the distances of these integers from the middle of the range, which halves the sensitivity
@@ -65,8 +65,12 @@ class Scale(NamedTuple):
         """Return the ranges (least, most) of what one row can add to the count, to the sum of signed
         distances from the middle, and to the sum of centered squares: squared distances, less half of the
         largest."""
-        half = self.largest_square // 2
-        return (1, 1), (-self.middle, self.cells - self.middle), (-half, self.largest_square - half)
+        half_square = self.largest_square // 2
+        return (
+            (1, 1),
+            (-self.middle, self.cells - self.middle),
+            (-half_square, self.largest_square - half_square),
+        )
 
 
 class Noisy(NamedTuple):
@@ -135,16 +139,17 @@ def measure(
 
 def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bool) -> list[int]:
     """Return the exact count, sum and, if `squares`, sum of centered squares of a column, as in
-    `Scale.ranges`."""
-    count, total, square = 0, 0, 0
-    half = scale.largest_square // 2
+    `Scale.ranges`. A missing value is left out, or counts as the lower bound where the column is not
+    nullable."""
+    count, total, square_total = 0, 0, 0
+    half_square = scale.largest_square // 2
     for array in arrow_columns.each(source, column):
         is_present, cell = arrow_columns.present(array), _cells(arrow_columns.numbers(array, column), scale)
         cell = cell[is_present] if nullable else np.where(is_present, cell, 0)
         distances = cell - scale.middle
         count, total = count + len(distances), total + arrow_columns.exact_sum(distances)
-        square += arrow_columns.exact_sum(distances * distances - half) if squares else 0
-    return [count, total, square]
+        square_total += arrow_columns.exact_sum(distances * distances - half_square) if squares else 0
+    return [count, total, square_total]
 
 
 def _cells(values: Any, scale: Scale) -> Any:
@@ -311,8 +316,9 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
     of the mean from the middle."""
     # the variance is always measured with squares
     assert squares is not None
-    half, top = scale.largest_square // 2, scale.largest_square
-    square_low, square_high = (half + end for end in _quotient(squares, count, -half, top - half))
+    half_square = scale.largest_square // 2
+    centered = _quotient(squares, count, -half_square, scale.largest_square - half_square)
+    square_low, square_high = (half_square + end for end in centered)
     mean_low, mean_high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
     nearest = Fraction(0) if mean_low <= 0 <= mean_high else min(mean_low**2, mean_high**2)
     farthest = max(mean_low**2, mean_high**2)

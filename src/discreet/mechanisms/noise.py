@@ -1,10 +1,11 @@
-"""Noise on integers: the building block inside mechanisms, with its price and its error.
+"""Noise on integers: the building block inside mechanisms, with its price (an accounting `event`) and its
+error.
 
 Noise on reals is in `mechanisms.grid`, which puts them on a grid first.
 
 Every entry gets its own exact integer draw, so the last digits of a release reveal nothing, as those of
 floats can. The price is that of the discrete distribution itself: the continuous one would undercharge.
-Choose by a target (`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
+Choose noise by its target (`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = IntegerLaplace.for_epsilon(1, sensitivity=2)
@@ -246,6 +247,8 @@ class IntegerGaussian:
         """Return whether the event is a right price for a statistic of this sensitivity."""
         if _norm(sensitivity.l2_squared) > _norm(self.l2_squared):
             return False
+        # the other events are proved for l0 entries that each move by at most linf, not for every vector of
+        # the same l2 norm
         only_l2 = isinstance(self.event, VectorDiscreteGaussian)
         return only_l2 or (sensitivity.l0 <= self.l0 and sensitivity.linf <= self.linf)
 

@@ -1,9 +1,9 @@
 """Variances and tail bounds of discrete Laplace and Gaussian noise; and square roots rounded in a stated
 direction.
 
-Variances (to the nearest float) and tail bounds (never too small) decide the errors that are reported, and no
-privacy. `sqrt_down` and `sqrt_up` do carry privacy where a mechanism takes its noise or its epsilon from
-them: their directions must stay.
+Variances (to the nearest float) and tail bounds (never too small) decide only the errors that are reported:
+no privacy guarantee depends on them. Privacy does depend on `sqrt_down` and `sqrt_up` where a mechanism takes
+its noise or its epsilon from them: their directions must stay.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
     """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = `variance` (its
     true variance, `gaussian_variance`, is a little smaller).
 
-    Proof: narrow distributions are summed, with slack for rounding. For wide ones let f(x) = exp(-x² / 2
-           sigma²) and m = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2
-           pi). Beyond sigma f is convex, so f(k) is at most its mean over [k - 1/2, k + 1/2], which gives
-           P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal tail. Below that f still
-           decreases: f(k) is at most its mean over [k - 1, k].
+    Proof: narrow distributions are summed, with slack for rounding. For wide ones let f(x) = exp(-x² / (2
+           sigma²)), m = t + 1, and Q the normal tail. By Poisson summation the normalizer is at least the
+           integral sigma sqrt(2 pi). Beyond sigma f is convex, so f(k) is at most its mean over [k - 1/2,
+           k + 1/2], which gives P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma. For a smaller m
+           f still decreases, so f(k) is at most its mean over [k - 1, k], which gives 2 Q((m - 1) / sigma).
     """
     if t < 0:
         return 1.0
@@ -112,11 +112,12 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 
 
 def _summed_tail(variance: float, t: int) -> float:
-    """Return P(|X| > t) as a sum of positive floats, enlarged by 1e-12 for their rounding.
+    """Return P(|X| > t) as a sum of positive floats, enlarged by a factor 1 + 1e-12 for their rounding.
 
-    The sum is cut off at `last`, 40 sigma or further out. All from there on is bounded by a geometric series
-    with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma
-    up to 64, hence by 3 f(last) with its first summand.
+    The sum of f(x) = exp(-x² / (2 sigma²)) is cut off at `last`, 40 sigma or further out. The summands from
+    there on are bounded by a geometric series with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2
+    sigma²)) <= exp(-40 / sigma) < 0.54 for sigma up to 64, so they add up to at most 3 f(last). The
+    normalizer is cut off at `reach`, which only enlarges the result.
     """
     reach = 40 * (math.isqrt(int(variance)) + 1)
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
@@ -128,7 +129,7 @@ def _summed_tail(variance: float, t: int) -> float:
 
 def gaussian_variance(variance: Fraction) -> float:
     """Return the true variance of the discrete Gaussian with parameter sigma² = `variance`: the sum of
-    k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
+    k² exp(-k² / (2 sigma²)) divided by the sum of exp(-k² / (2 sigma²)).
 
     For sigma² > 16 it equals sigma² to more than 100 digits (the correction is of order exp(-2 pi² sigma²)).
     """

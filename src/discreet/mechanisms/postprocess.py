@@ -31,7 +31,8 @@ from .protocols import Mechanism, Release, check_source, error_of, has_error_in_
 
 
 class PostFunction:
-    """Base of the functions with a description: how they act on one number, and how much error they add."""
+    """Base of the functions with a JSON description: how they act on one number, and how much error they
+    add."""
 
     __slots__ = ()
 
@@ -117,8 +118,8 @@ class Fold(PostFunction):
             return value
         # in exact numbers, as floats may overflow
         lower, upper = _require.exact(self.lower, "lower"), _require.exact(self.upper, "upper")
-        away = (Fraction(value) - lower) % (2 * (upper - lower))
-        folded = lower + min(away, 2 * (upper - lower) - away)
+        offset = (Fraction(value) - lower) % (2 * (upper - lower))
+        folded = lower + min(offset, 2 * (upper - lower) - offset)
         if any(isinstance(number, float) for number in (value, self.lower, self.upper)):
             return float(folded)
         return int(folded) if folded.denominator == 1 else folded
@@ -203,8 +204,9 @@ class PostProcessed:
     def error_in_scores(self) -> bool:
         return has_error_in_scores(self.mechanism)
 
-    def _widen_error(self, before: Callable[[], Any], error_in_scores: bool) -> Any:
-        """Return the error `before` plus that of the function; refuse where the function's is not known."""
+    def _widen_error(self, mechanism_error: Callable[[], Any], error_in_scores: bool) -> Any:
+        """Return `mechanism_error()` plus the error that the function adds; refuse where that is not
+        known."""
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
         if error_in_scores:
@@ -212,22 +214,22 @@ class PostProcessed:
                 "the error before was in scores, ranks or people, and nothing is known of it once "
                 "the value was changed."
             )
-        width = before()
+        width = mechanism_error()
         added = self.function.added_error
         # An error that is no number belongs to a table, which the function returns unchanged.
         return width if added == 0 or not _is_numeric(width) else np.add(width, float(added))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source, examples=True)
-        before = self.mechanism(source, entropy=entropy)
+        unchanged = self.mechanism(source, entropy=entropy)
         return release(
-            self.function(before.value),
+            self.function(unchanged.value),
             event=self.event,
             entropy=entropy,
             error=lambda confidence: self._widen_error(
-                lambda: before.error(confidence), before.error_in_scores
+                lambda: unchanged.error(confidence), unchanged.error_in_scores
             ),
-            error_in_scores=before.error_in_scores,
+            error_in_scores=unchanged.error_in_scores,
         )
 
 

@@ -1,4 +1,4 @@
-"""The protocols that all mechanisms follow: a mechanism is a callable with a price.
+"""The protocols that all mechanisms follow: a mechanism is a callable with a price, its accounting `event`.
 
 A `Statistic` is an exact integer-valued function of the data, to which noise is added or by which a selector
 chooses. A `Mechanism` knows its price before any data is read, and gives a `Release`. An `Interactive` pays
@@ -32,7 +32,7 @@ Integers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """How far one unit can move a vector of integers: each norm is an upper bound, an exact integer.
+    """Says how far one unit of privacy can move a vector of integers: each norm is an integer upper bound.
 
     At most `l0` entries move, each by at most `linf`. `l1` and `l2_squared` follow from these unless a
     tighter bound is given.
@@ -56,7 +56,7 @@ class Sensitivity:
             object.__setattr__(self, name, derived if declared is None else min(int(declared), derived))
 
     def covers(self, other: Sensitivity) -> bool:
-        """Return whether noise priced for `self` is also right for `other`."""
+        """Return whether noise priced for `self` is enough for `other` as well."""
         return all(getattr(other, name) <= getattr(self, name) for name in ("linf", "l0", "l1", "l2_squared"))
 
 
@@ -124,8 +124,8 @@ class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
-    answer. If a question is refused, then before the source is read. Where questions are counted, the state
-    counts them under "asked", and the curator adds those that fail.
+    answer. A question is refused before the source is read, or not at all. Where questions are counted, the
+    state counts them under "asked", and the curator adds those that fail.
 
     A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
     `blob_size`, the public number of bytes to which each of its blobs is padded. Its `start`, `answer` and
@@ -227,8 +227,7 @@ class SecretlyStepped(Protocol):
 
     `length` is the public upper bound of the number of steps, `blob_size` the public size in bytes that
     `dump` never exceeds, whatever that number is. `steps_taken` of `restore` counts the rounds of the
-    curator, of which those after the last step do nothing. `release` is a function of the state that was
-    dumped.
+    curator; rounds after the last step do nothing. `release` is a function of the state that was dumped.
     """
 
     @property

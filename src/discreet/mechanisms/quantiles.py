@@ -59,8 +59,8 @@ class Quantile:
     = B + E + A; it is computed from these counts alone, never from a declared size. At q = 0 every point up
     to the minimum is equally good; for a usable smallest value take `MinMax`.
 
-    Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
-               is at most `error` ranks; some grid point has distance 0.
+    Guarantee: one exponential mechanism of bounded range epsilon (so epsilon-DP). With probability
+               `confidence` the distance is at most `error` ranks; some grid point has distance 0.
     Proof:     the exponential mechanism (`selectors.ExponentialMechanism`) over all grid points, drawn
                exactly: first a run of equal score with its number of points as weight, then a point of it,
                uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)).
@@ -127,9 +127,9 @@ class MinMax:
     By default `outside` is the rank error of one end at 99% confidence; with less, noise would often put the
     ends outside the data.
 
-    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the rank `outside` is
-               within `error` of [B, B + E] for the lower end and of [A, A + E] for the upper one, if there
-               are that many rows at all; B, E and A are as in `Quantile`.
+    Guarantee: two exponential mechanisms of bounded range epsilon / 2. With probability `confidence` the rank
+               `outside` is within `error` of [B, B + E] for the lower end and of [A, A + E] for the upper
+               one, if there are that many rows at all; B, E and A are as in `Quantile`.
     Proof:     as `Quantile`, with the distance of the fixed rank `outside` from these intervals; one row
                moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order,
                which is free.
@@ -153,8 +153,8 @@ class MinMax:
         _require.integer(outside=self.outside, at_least=0)
 
     def _exponential_mechanism(self) -> ExponentialMechanism:
-        half = _require.exact(self.epsilon, "epsilon") / 2
-        return ExponentialMechanism(epsilon=half, neighbors=self.public.neighbors)
+        end_epsilon = _require.exact(self.epsilon, "epsilon") / 2
+        return ExponentialMechanism(epsilon=end_epsilon, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:
@@ -194,17 +194,17 @@ class ApproximateQuantiles:
     `jitter_bits` random bits are appended to each row's grid point, because the splitting needs rows with
     different values; they are dropped from the answers.
 
-    Guarantee: for m quantiles `levels` = floor(log2(m)) + 1 composed choices of bounded range epsilon /
-               levels. With probability `confidence` all distances are at most `error` ranks, if no two rows
-               agree in grid point and jitter.
+    Guarantee: for m quantiles, the composition of `levels` = floor(log2(m)) + 1 exponential mechanisms of
+               bounded range epsilon / levels. With probability `confidence` all distances (`Quantile`) are at
+               most `error` ranks, if no two rows agree in grid point and jitter.
     Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the
-               answers so far, a level runs one choice on each of disjoint parts, and a row is in one of them;
-               the distributions on the other parts are the same for both neighbors. Sizes of parts are never
-               used, so within a part the relation is add_remove. A row that is replaced may leave one part
-               and enter another; for these two changes each choice gets half the epsilon. Jitter is drawn for
-               each row by itself, so averaging over it raises no divergence between neighbors. Error: a split
-               that is off by g ranks moves the targets on both sides by at most g, so along a path the errors
-               add; a row at the split adds 1.
+               answers so far, a level chooses one quantile in each of disjoint parts, and a row is in one of
+               them; the distributions on the other parts are the same for both neighbors. Sizes of parts are
+               never used, so within a part the relation is add_remove. A row that is replaced may leave one
+               part and enter another; for these two changes each choice gets half the epsilon. Jitter is
+               drawn for each row by itself, so averaging over it raises no divergence between neighbors.
+               Error: a split that is off by g ranks moves the targets on both sides by at most g, so along a
+               path the errors add; a row at the split adds 1.
     """
 
     error_in_scores: ClassVar[bool] = True
@@ -245,20 +245,23 @@ class ApproximateQuantiles:
 
     @property
     def event(self) -> Event:
-        each = _require.exact(self.epsilon, "epsilon") / self.levels
-        return ExponentialMechanism(epsilon=each, neighbors=self.public.neighbors).event.repeated(self.levels)
+        level = ExponentialMechanism(
+            epsilon=_require.exact(self.epsilon, "epsilon") / self.levels, neighbors=self.public.neighbors
+        )
+        return level.event.repeated(self.levels)
 
     def error(self, confidence: float = 0.95) -> tuple[float, ...]:
         """Return, for each quantile, an upper bound on the number of ranks between the answer and a true
         quantile; all bounds hold together with probability `confidence`."""
         low, high = self._ends()
-        each = split_confidence(confidence, len(self.qs))
+        choice_confidence = split_confidence(confidence, len(self.qs))
 
         def walk(qs: Sequence[Fraction], inherited: float) -> Iterator[float]:
             if not qs:
                 return
             middle, left, right = split(qs)
-            rank_error = inherited + _rank_error(self._choice(middle), high - low + 1, middle, each)
+            own_error = _rank_error(self._choice(middle), high - low + 1, middle, choice_confidence)
+            rank_error = inherited + own_error
             yield from walk(left, rank_error + 1)
             yield _round.up(rank_error)
             yield from walk(right, rank_error + 1)
@@ -283,9 +286,6 @@ class ApproximateQuantiles:
         some rows. Where the split leaves no points on one side, the quantiles there are the split point."""
         if not qs:
             return []
-        # not reached: a side without points is not recursed into
-        if low > high:
-            return [high] * len(qs)
         middle, left, right = split(qs)
         runs = _runs(row_points, low, high)
         position = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)
@@ -307,8 +307,10 @@ class ApproximateQuantiles:
         """Return the exponential mechanism that chooses the quantile q of one part, under add_remove; it gets
         half the epsilon where a replaced row may change two parts."""
         moves = 2 if value_can_change(self.public, self.column) else 1
-        each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
-        return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
+        epsilon = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
+        return ExponentialMechanism(
+            epsilon=epsilon, sensitivity=max(q.numerator, q.denominator - q.numerator)
+        )
 
     def _exact(self) -> tuple[Fraction, ...]:
         return tuple(Fraction(q) for q in self.qs)

@@ -149,6 +149,7 @@ class RandomizedResponse:
                 math.sqrt(_require.float_or_inf(v)) for v in design.variance(report_counts)
             ),
         )
+        # `error` is defined for one person or more
         people = max(sum(report_counts), 1)
         return release(
             reports,

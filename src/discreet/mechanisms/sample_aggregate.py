@@ -297,6 +297,7 @@ class SubsampleAggregateStable:
 
     @property
     def _scale(self) -> Fraction:
+        """K / epsilon, the scale of the noise."""
         return 2 * self.max_load / _require.exact(self.epsilon, "epsilon")
 
     @property

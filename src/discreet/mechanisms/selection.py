@@ -203,12 +203,12 @@ class Select:
         object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
         _require.non_empty(candidates=self.candidates)
         try:
-            different = len(set(self.candidates))
+            distinct = len(set(self.candidates))
         except TypeError:
             raise InvalidInput(
                 "candidates must be hashable: use tuples instead of lists. Nothing was computed or released."
             ) from None
-        if different < len(self.candidates):
+        if distinct < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
         if not is_statistic(self.scores):
             raise _require.fail(
@@ -255,7 +255,7 @@ class Select:
     def _check_k(self) -> None:
         """Refuse a selector of more candidates than there are; `NoisyTopWithGap` needs one more for a gap."""
         k = getattr(self.chooser, "k", None)
-        largest = len(self.candidates) - isinstance(self.chooser, NoisyTopWithGap)
+        largest = len(self.candidates) - (1 if isinstance(self.chooser, NoisyTopWithGap) else 0)
         if k is not None and k > largest:
             raise _require.fail("k", k, f"at most {largest} for {len(self.candidates)} candidates")
 

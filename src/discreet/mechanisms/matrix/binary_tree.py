@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 @described("matrix.BinaryTree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryTree:
-    """Sums over all aligned intervals of 2^i steps; with `from_below` each is estimated from its own noisy
-    value and all nodes below it (Honaker)."""
+    """Measures the sums over all aligned intervals of 2^i steps; with `from_below` each is estimated from its
+    own noisy value and all nodes below it (Honaker)."""
 
     from_below: bool = True
 

@@ -62,7 +62,7 @@ class Buffered(Triangular):
                 "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
                 "inverse_decays[0] > decays[1] > ... Nothing was computed. matrix.blt(steps) chooses them."
             )
-        # Half of it, so that rounding 1 - decay refuses no result of `blt`.
+        # Half of _SLOWEST, so that rounding 1 - decay refuses no result of `blt`.
         if mixed[0] > 1 - _SLOWEST / 2 or len(self.decays) > MAX_BUFFERS:
             raise _require.fail("decays", self.decays, f"up to {MAX_BUFFERS} numbers from 0 to below 1")
         if mixed[-1] < 0:
@@ -101,7 +101,7 @@ def residues(decays: Floats, inverse_decays: Floats) -> Floats:
     """Return the omega_j of 1 + sum of omega_j x / (1 - decays_j x) = product of (1 - inverse_decays_j x) /
     (1 - decays_j x)."""
     numerators = decays[:, None] - inverse_decays[None, :]
-    # The diagonal, a factor of zero, is left out of the product.
+    # The diagonal would be a factor of zero; the identity makes it 1.
     denominators = decays[:, None] - decays[None, :] + np.eye(len(decays))
     weights: Floats = np.prod(numerators, axis=1) / np.prod(denominators, axis=1)
     return weights
@@ -119,11 +119,11 @@ def sum_of_squares(amplitudes: Floats, rates: Floats, steps: int, *, weighted: b
     rate = rates[:, None] + rates[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = np.expm1(-rate * steps) / np.expm1(-rate)
-        share = (steps - np.exp(-rate) * plain) / -np.expm1(-rate) / steps
+        weighted_sum = (steps - np.exp(-rate) * plain) / -np.expm1(-rate) / steps
     small = rate * steps < 1e-4
     plain = np.where(small, steps - rate * steps * (steps - 1) / 2, plain)
-    share = np.where(small, (steps + 1) / 2 - rate * (steps - 1) * (steps + 1) / 6, share)
-    return float(amplitudes @ (share if weighted else plain) @ amplitudes)
+    weighted_sum = np.where(small, (steps + 1) / 2 - rate * (steps - 1) * (steps + 1) / 6, weighted_sum)
+    return float(amplitudes @ (weighted_sum if weighted else plain) @ amplitudes)
 
 
 def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
@@ -132,7 +132,8 @@ def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
 
     With A the matrix of prefix sums, row t of A C⁻¹ has the entries b_0, ..., b_t, and the generating
     function of b is 1 / ((1 - x) c(x)), so that b_t = a_0 + sum over j of a_j inverse_decays_j^t for some
-    amplitudes a. The variance is the sum of the b_i² times the squared length of C's first column.
+    amplitudes a. The variance of prefix sum t is the sum of b_0², ..., b_t² times the squared length of C's
+    first column; in the mean over all t < steps, b_i² has weight (steps - i) / steps.
     """
     return _factors(np.array(strategy.decays), np.array(strategy.inverse_decays), steps)
 
@@ -187,6 +188,7 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     # Two starts against poor local minima. `spread` 1 would put the slowest decay near 1 - 1 / steps.
     for spread in (1.2, 0.9):
         start = np.full(2 * buffers, spread * math.log(max(steps, 3)) / (2 * buffers))
+        # The last inverse decay starts at about 0.57; chosen by hand, not tuned.
         start[-1] = 0.3
         solved = optimize.minimize(loss, start, method="BFGS", options={"gtol": 1e-7, "maxiter": 500})
         if best is None or solved.fun < best.fun:

@@ -127,7 +127,7 @@ class Marginals(Workload):
     """One table of counts for each set of attributes in `sets`: a union of products, never written out.
 
     `sizes`: the number of values of each attribute. A set is a tuple of positions in `sizes`. `weights`: one
-    per set, as in `Union`. `bases`: the workload that is asked of each attribute in a table by it, `Identity`
+    per set, as in `Union`. `bases`: for each attribute, the workload that its tables ask along it, `Identity`
     (each value) unless given: with `Prefix` for age, a table by age and sex holds the cumulative counts by
     age for each sex.
     """

@@ -37,7 +37,7 @@ from .strategies import (
 from .workloads import MAX_ENTRIES, Identity, Prefix, Workload
 
 # The most cells of several attributes for which one dense matrix is tried besides products of smaller ones.
-# Not measured.
+# Chosen by hand, not tuned.
 DENSE = 512
 # The most cells for which a strategy is searched by descent, per norm: "optimal" (l2) with 2,048 cells takes
 # a minute or two on one core, "p-identity" (l1) with 1,024 about as long.
@@ -88,7 +88,7 @@ class Factorization:
 
     @property
     def bound(self) -> float:
-        """A lower bound on the rmse of every strategy: the SVD bound."""
+        """A lower bound on the rmse of every strategy: the SVD bound, or a smaller one (`lower_bound`)."""
         return math.sqrt(lower_bound(self.workload) / mass(self.workload))
 
     @property
@@ -151,7 +151,8 @@ def lower_bound(workload: Workload) -> float:
     if isinstance(workload, Product):
         return math.prod(lower_bound(factor) for factor in workload.factors)
     if workload.cells > MAX_CELLS:
-        # The error of a union is at least that of any of its parts. Other workloads of this size have none.
+        # The error of a union is at least that of any of its parts. For other workloads of this size no bound
+        # but 0 is known.
         parts = workload.parts if isinstance(workload, Union) else ()
         weights = workload.weights if isinstance(workload, Union) else ()
         return max((w**2 * lower_bound(part) for w, part in zip(weights, parts, strict=True)), default=0.0)
@@ -262,9 +263,10 @@ def _for_products(workload: Workload, norm: Norm) -> Candidates:
 def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
     """Return a product strategy by OPT_⊗ of HDMM (McKenna, Miklau, Hay & Machanavajjhala 2018).
 
-    The error is a sum over the products of the workload of their weight times the product of their errors
-    over the factors. One factor after the other is optimized for the union of the workload's factors there;
-    the squared weight of each is the part of its error that comes from the other factors.
+    The workload is a union of products. Its error is the sum, over these products, of the squared weight
+    times the errors of the factors, all multiplied. So the strategy of one attribute after the other is
+    optimized, for the union of the products' factors there; the squared weight of a factor in that union is
+    the squared weight of its product times the errors of the product's other factors.
     """
     parts = products(workload, sizes)
     factors: list[Workload] = [Identity(n=n) for n in sizes]
@@ -276,8 +278,8 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
         for i in range(len(sizes)):
             others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
             # Rounded to six digits, so that the same workload has the same description everywhere.
-            scale = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())
-            merged_workload = _merge([p.factors[i] for _, p in parts], scale)
+            factor_weights = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())
+            merged_workload = _merge([p.factors[i] for _, p in parts], factor_weights)
             factors[i] = _optimize(merged_workload, norm).strategy
             errors[:, i] = [error_of(p.factors[i], factors[i], norm) for _, p in parts]
     return Product(factors=tuple(factors))

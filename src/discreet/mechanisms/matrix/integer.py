@@ -3,8 +3,9 @@ the integer matrix after rounding.
 
 A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and rounded
 towards zero. That makes no entry larger in size, so no column's norm exceeds that power of two, whatever
-floating point did before; `DenseGrid` checks it in integers. The measured vector is an
-integer matrix times integer counts. Answers come from it by least squares, in floats: post-processing.
+floating point did before; `DenseGrid` checks it in integers. (A strategy of small integers is kept as it is:
+`on_grid`.) The measured vector is an integer matrix times integer counts. Answers come from it by least
+squares, in floats: post-processing.
 """
 
 from __future__ import annotations
@@ -89,25 +90,26 @@ class Grid:
     exchange: int | None = None
 
     def sensitivity(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
-        """Return the sensitivity of the measurements, where one unit moves the counts by `counts`.
+        """Return the sensitivity of the measurements, where one unit moves the counts by `counts`. `norm` is
+        not used: all norms are bounded.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.
         Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` (replace neighbors) one
-                   count moves from a cell to another, or into or out of all cells: the measurements move by
-                   the difference of two columns, or by one column.
+                   row moves from a cell to another, or is in a cell only before or only after: the
+                   measurements move by the difference of two columns, or by one column.
         """
         times = int(counts.l1 or 0)
-        l1, l2 = self.column
-        l2_squared = times**2 * l2
+        column_l1, column_l2_squared = self.column
+        l2_squared = times**2 * column_l2_squared
         if exchanged and times == 2 and self.exchange is not None:
-            l2_squared = min(l2_squared, max(self.exchange, l2))
+            l2_squared = min(l2_squared, max(self.exchange, column_l2_squared))
         # The bound is tight for the norm that the grid was made for; for the other it holds, and may be
         # loose.
         return Sensitivity(
             linf=times * self.largest,
             l0=max(1, self.rows),
-            l1=times * l1,
-            l2_squared=max(l2_squared, 1 if times else 0),
+            l1=times * column_l1,
+            l2_squared=l2_squared,
         )
 
     def measure(self, counts: SparseCellCounts) -> Integers:
@@ -162,8 +164,8 @@ class DenseGrid(Grid):
         2**21 and rows at most 2**20, so that sums of squares stay within 64 bits.
         """
         self.matrix = matrix
-        # In Python integers: the absolute value of the least 64-bit integer is negative in 64 bits.
         self.rows = len(matrix)
+        # In Python integers: the absolute value of the least 64-bit integer is negative in 64 bits.
         self.largest = max(int(matrix.max(initial=0)), -int(matrix.min(initial=0)))
         if self.largest > 1 << 21 or self.rows > 1 << 20 or matrix.shape[1] > MAX_CELLS:
             raise InvalidInput(
@@ -197,7 +199,7 @@ class DenseGrid(Grid):
         return np.asarray(exact, dtype=object)
 
     def cells(self, measured: Any) -> Floats:
-        """Return the estimated counts of cells by least squares; of several, those of least norm."""
+        """Return the estimated counts of cells by least squares; of several solutions, that of least norm."""
         y = np.asarray(measured, dtype=np.float64)
         if self.matrix.size <= DIRECT:
             return inference.measured(self.matrix, y, 1.0, unidentified="minimum_norm").values

@@ -10,7 +10,7 @@ tables with weights, for Laplace noise, where measuring interactions would need 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,8 +31,8 @@ Set = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """What one attribute of n values contributes to the interactions: in those that have it, it is measured
-    by a residual strategy R, with R 1 = 0 for the vector 1 of ones.
+    """Says what one attribute of n values contributes to the interactions: in those that have it, it is
+    measured by a residual strategy R, with R 1 = 0 for the vector 1 of ones.
 
     W is the attribute's base workload and G its Gram matrix. `inside`: trace(G (Rᵀ R)⁺), the error of W in
     interactions with the attribute, for noise of variance 1. `outside`: |W 1|² / n², the error of W in those
@@ -81,12 +81,12 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
     totals = dict.fromkeys(marginals.closure, 0.0)
     for s, weight in zip(marginals.sets, marginals.weights, strict=True):
         for bits in range(1 << len(s)):
-            inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
-            outside = (a for k, a in enumerate(s) if not bits >> k & 1)
-            totals[inside] += (
+            interaction = tuple(a for k, a in enumerate(s) if bits >> k & 1)
+            others = (a for k, a in enumerate(s) if not bits >> k & 1)
+            totals[interaction] += (
                 weight**2
-                * math.prod(axes[a].inside for a in inside)
-                * math.prod(axes[a].outside for a in outside)
+                * math.prod(axes[a].inside for a in interaction)
+                * math.prod(axes[a].outside for a in others)
             )
     return totals
 
@@ -151,17 +151,17 @@ class Residuals(_MarginalStrategy):
         is not measured.
         """
         axes = self.axes()
-        weight_of = importance(self.marginals, axes)
-        cost = {s: math.prod(axes[a].cost for a in s) for s in weight_of}
-        total = sum(math.sqrt(cost[s] * weight_of[s]) for s in weight_of)
-        return {s: total * math.sqrt(cost[s] / weight_of[s]) for s in weight_of if cost[s] * weight_of[s] > 0}
+        c = importance(self.marginals, axes)
+        p = {s: math.prod(axes[a].cost for a in s) for s in c}
+        total = sum(math.sqrt(p[s] * c[s]) for s in c)
+        return {s: total * math.sqrt(p[s] / c[s]) for s in c if p[s] * c[s] > 0}
 
     def error(self) -> float:
         """Return the weighted sum of variances at l2 sensitivity 1 and noise of variance 1: the square of the
         sum of sqrt(p_S c_S)."""
         axes = self.axes()
-        weight_of = importance(self.marginals, axes)
-        return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in weight_of.items()) ** 2
+        importance_of = importance(self.marginals, axes)
+        return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in importance_of.items()) ** 2
 
     def rows(self) -> Iterator[Floats]:
         """Yield the strategy written out, for small domains, one block per interaction S: R along the
@@ -193,7 +193,8 @@ class MeasuredMarginals(_MarginalStrategy):
         return sum(self.marginals.size_of(s) for s in self.weights())
 
     def weights(self) -> dict[Set, float]:
-        """Return the weight of each table that is measured; they add up to 1."""
+        """Return the weight of each table that is measured; they add up to 1, or a little less where tables
+        of little weight were left out."""
         return dict(_table_weights(self.marginals))
 
     def error(self) -> float:
@@ -201,7 +202,7 @@ class MeasuredMarginals(_MarginalStrategy):
         return self.error_with(self.weights())
 
     def error_with(self, weights: dict[Set, float]) -> float:
-        """Return the same with these weights of the measured tables."""
+        """Return the error with these weights of the measured tables, which add up to at most 1."""
         axes = [axis_of(base, True) for base in self.marginals.bases]
         return sum(
             c / precision(self.marginals, s, weights)
@@ -218,7 +219,7 @@ class MeasuredMarginals(_MarginalStrategy):
             yield weight * block
 
 
-def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
+def precision(marginals: Marginals, s: Set, weights: Mapping[Set, float]) -> float:
     """Return 1 / variance of interaction `s`, measured in all tables that have its attributes, each with its
     weight and noise of variance 1."""
     size = marginals.size_of(s)
@@ -235,8 +236,8 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     """
     sets = marginals.closure
     axes = [axis_of(base, True) for base in marginals.bases]
-    weight_of = importance(marginals, axes)
-    c = np.array([weight_of[s] for s in sets])
+    importance_of = importance(marginals, axes)
+    c = np.array([importance_of[s] for s in sets])
     index_of = {s: i for i, s in enumerate(sets)}
     triples = [
         (index_of[sub], index_of[t], marginals.size_of(sub) / marginals.size_of(t))
@@ -255,6 +256,8 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     start = np.array([1.0 if s in marginals.sets else 0.1 for s in sets])
     # The solver's tolerances are absolute, so the error is scaled to about 1.
     scale = error(start)[0]
+    # Every set of the workload keeps some weight, so that no precision becomes zero. This least weight and
+    # the one below which a table is left out were chosen by hand.
     solved = optimize.minimize(
         lambda w: tuple(part / scale for part in error(w)),
         start / start.sum(),

@@ -1,5 +1,5 @@
-"""The workload mechanism: an integer strategy of the counts of cells is measured with exact discrete noise,
-and the answers of a workload follow by least squares.
+"""The workload mechanism: counts of cells are measured through an integer strategy (`integer.Grid`) with
+exact discrete noise, and the answers of a workload follow by least squares.
 
 >>> from discreet import Categories, Public
 >>> from discreet.mechanisms import matrix
@@ -95,12 +95,11 @@ class Cells:
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
-        blank = public.neighbors is ZERO_OUT and all(
+        blank_in_cell = public.neighbors is ZERO_OUT and all(
             a.edges is not None and not public.bounds(a.column).nullable for a in self.attributes
         )
-        return Sensitivity(
-            linf=1, l0=min(2, self.length(public)) if public.neighbors is REPLACE or blank else 1
-        )
+        two_cells = public.neighbors is REPLACE or blank_in_cell
+        return Sensitivity(linf=1, l0=min(2, self.length(public)) if two_cells else 1)
 
     def counts(self, source: Source) -> SparseCellCounts:
         """Return the cell of every row that is in one, each with count 1: empty cells take no memory."""
@@ -114,9 +113,9 @@ class Cells:
         for batch in source.batches(names):
             columns = {name: unpacked(batch.column(i)) for i, name in enumerate(names)}
             codes = [h._bins(columns[h.column], public) for h in bins]
-            inside = np.all([c >= 0 for c in codes], axis=0)
+            in_a_cell = np.all([c >= 0 for c in codes], axis=0)
             for batches, code in zip(coded, codes, strict=True):
-                batches.append(code[inside])
+                batches.append(code[in_a_cell])
         positions = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in coded)
         return SparseCellCounts(domain, positions, np.ones(len(positions[0]), np.int64))
 
@@ -155,8 +154,8 @@ class WorkloadAnswer:
 
     def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
         """Return, for each answer, an interval that holds the truth with probability `confidence`."""
-        answers, half = self.answers, width(self.noise, confidence) * self.deviations
-        return answers - half, answers + half
+        answers, half_width = self.answers, width(self.noise, confidence) * self.deviations
+        return answers - half_width, answers + half_width
 
     @property
     def cells(self) -> Floats:
@@ -169,7 +168,7 @@ class WorkloadAnswer:
 
     def non_negative(self) -> Floats:
         """Return the answers from those non-negative cells whose measurements are nearest to the noisy ones
-        in least squares.
+        in least squares; for a strategy that is a product, from those nearest to the estimated cells.
 
         Biased: small counts are too large on average.
         """

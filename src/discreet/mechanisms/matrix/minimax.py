@@ -30,8 +30,8 @@ MAX_STEPS = 2048
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Triangle:
-    """Holds the factor C, whose columns have length at most 1; `error`, which A C⁻¹ has; and `bound`, a
-    proved lower bound on the error of every strategy."""
+    """Holds the factor C, whose columns have length at most 1; its `error`, the largest or the root mean
+    squared row length of A C⁻¹; and `bound`, a proved lower bound on the error of every strategy."""
 
     C: Floats
     error: float
@@ -74,15 +74,15 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
     u = v = np.full(n, 1.0 / n)
     bound, best, factor = 0.0, math.inf, np.eye(n)
     for _ in range(rounds):
-        left, right = np.sqrt(u), np.sqrt(v)
-        U, S, Vt = linalg.svd(left[:, None] * A * right, check_finite=False)
+        root_u, root_v = np.sqrt(u), np.sqrt(v)
+        U, S, Vt = linalg.svd(root_u[:, None] * A * root_v, check_finite=False)
         # the squared lengths of the rows of B and of the columns of C
         rows = (U**2 @ S) / u
         columns = (S @ Vt**2) / v
         bound = max(bound, float(S.sum()))
         error = math.sqrt(float(rows.max() * columns.max()))
         if error < best:
-            best, factor = error, (np.sqrt(S)[:, None] * Vt / right) / math.sqrt(columns.max())
+            best, factor = error, (np.sqrt(S)[:, None] * Vt / root_v) / math.sqrt(columns.max())
         if best <= (1 + gap) * bound:
             break
         u, v = u * rows, v * columns

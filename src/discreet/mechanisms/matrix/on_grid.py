@@ -59,6 +59,7 @@ def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:
     columns of norm 2**bits at most, and rounded towards zero so that none becomes longer."""
     A = strategy.dense()
     rounded = np.rint(A)
+    # "Small" is below 2**16, chosen by hand: `DenseGrid` takes entries up to 2**21.
     if np.array_equal(rounded, A) and np.abs(A).max(initial=0) < 1 << 16:
         return DenseGrid(rounded.astype(np.int64))
     largest = float(np.abs(A).max())

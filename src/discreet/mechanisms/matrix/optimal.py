@@ -39,10 +39,10 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
     Proof:     v > 0 are the Lagrange multipliers of the diagonal, D = diag(v). X D X = G has the solution
                X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the minimizer of the Lagrangian. Its value,
                for the best multiple of v, is trace((D^(1/2) G D^(1/2))^(1/2))² / sum(v): a lower bound for
-               every v (weak duality). X scaled to a unit
-               diagonal is feasible: an upper bound. v <- v diag(X) is the fixed-point iteration of Denisov,
-               McMahan, Rush, Smith & Thakurta 2022 (arXiv:2202.08312), with the optimum as its fixed point.
-               Bounds are to the rounding of eigenvalues.
+               every v (weak duality). X scaled to a unit diagonal is feasible: an upper bound. v <- v diag(X)
+               is the fixed-point iteration of Denisov, McMahan, Rush, Smith & Thakurta 2022
+               (arXiv:2202.08312), with the optimum as its fixed point. Both bounds hold up to the rounding of
+               eigenvalues.
     """
     n = len(gram)
     G = gram + FLOOR * np.linalg.norm(gram, 2) * np.eye(n)
@@ -53,6 +53,7 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
         root = np.sqrt(v)
         values, vectors = linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
         singular = np.sqrt(np.clip(values, np.finfo(float).tiny, None))
+        # v diag(X), which is the diagonal of (D^(1/2) G D^(1/2))^(1/2)
         diagonal = np.einsum("ij,j,ij->i", vectors, singular, vectors, optimize=True)
         previous_bound, bound = bound, max(bound, float(singular.sum() ** 2 / v.sum()))
         # The error of X costs as much again, so it is computed when the lower bound has nearly converged, and
@@ -62,8 +63,8 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
             error = float((np.einsum("ij,ij->j", scaled, G @ scaled) / singular).sum())
             if error < best:
                 best = error
-                half = vectors * np.sqrt(singular) / np.sqrt(diagonal)[:, None]
-                X = half @ half.T
+                factor = vectors * np.sqrt(singular) / np.sqrt(diagonal)[:, None]
+                X = factor @ factor.T
             if best <= (1 + gap) * bound:
                 break
         v = diagonal
@@ -100,20 +101,20 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
     """Return the error of `p_identity` at Θ = `flat`, trace(S G S M), and its gradient in Θ.
 
     S = diag(1 + column sums of Θ) is `scale`, S G S is `H`, and M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ with
-    K = (I + Θ Θᵀ)⁻¹; `half` is K Θ. The gradient has two parts: -2 Θ M H M from M, and from S the row
-    2 diag(G S M), the same for every row of Θ.
+    K = (I + Θ Θᵀ)⁻¹. The gradient has two parts: -2 Θ M H M from M, and from S the row 2 diag(G S M), the
+    same for every row of Θ.
     """
     n = len(gram)
     theta = flat.reshape(p, n)
     scale = 1 + theta.sum(axis=0)
     H = gram * np.outer(scale, scale)
-    half = linalg.solve(np.eye(p) + theta @ theta.T, theta, assume_a="pos")
-    left = half @ H
-    error = float(np.trace(H) - np.einsum("ij,ij->", left, theta))
+    k_theta = linalg.solve(np.eye(p) + theta @ theta.T, theta, assume_a="pos")
+    k_theta_h = k_theta @ H
+    error = float(np.trace(H) - np.einsum("ij,ij->", k_theta_h, theta))
     # Θ M = K Θ, so that Θ M H M = (K Θ H) - (K Θ H Θᵀ) K Θ.
-    inner = left - (left @ theta.T) @ half
-    weighted = (np.diag(H) - np.einsum("ij,ij->j", left, theta)) / scale
-    gradient = -2 * inner + 2 * weighted
+    theta_mhm = k_theta_h - (k_theta_h @ theta.T) @ k_theta
+    diagonal_gsm = (np.diag(H) - np.einsum("ij,ij->j", k_theta_h, theta)) / scale
+    gradient = -2 * theta_mhm + 2 * diagonal_gsm
     return error, gradient.ravel()
 
 
@@ -143,7 +144,8 @@ def least_squares_error(gram: Floats, X: Floats) -> float:
     values, vectors = linalg.eigh(X)
     # Below, eigenvalues are rounding errors of zero: directions that the strategy does not measure.
     measured = values > 1e-10 * max(values.max(), 1e-300)
-    weights = np.einsum("ij,ij->j", vectors, gram @ vectors)
-    if weights[~measured].sum() > 1e-8 * max(np.trace(gram), 1e-300):
+    # |W v|² for each eigenvector v
+    energies = np.einsum("ij,ij->j", vectors, gram @ vectors)
+    if energies[~measured].sum() > 1e-8 * max(np.trace(gram), 1e-300):
         return float("inf")
-    return float((weights[measured] / values[measured]).sum())
+    return float((energies[measured] / values[measured]).sum())

@@ -115,8 +115,8 @@ class Hierarchical(Strategy):
 
 
 def tree_levels(n: int, branching: int) -> list[int]:
-    """Return the number of cells below a node for each level, from the top, which covers all n, to the
-    leaves.
+    """Return how many cells a node of each level spans, from the top, which spans all n, to the leaves; the
+    last node of a level may have fewer.
 
     >>> tree_levels(8, 2), tree_levels(6, 3)
     ([8, 4, 2, 1], [9, 3, 1])
@@ -186,11 +186,11 @@ class Fourier(Strategy):
         nonzero = lengths > 1e-6 * lengths.max()
         waves, frequency = waves[nonzero] / lengths[nonzero, None], frequency[nonzero]
         energies = np.clip(np.einsum("ij,ij->i", waves @ self.workload.gram(), waves), 0, None)
-        mean = np.bincount(frequency, energies) / np.bincount(frequency)
-        weights = mean[frequency] ** 0.25
+        mean_energies = np.bincount(frequency, energies) / np.bincount(frequency)
+        weights = mean_energies[frequency] ** 0.25
         # Frequencies that the workload does not depend on, up to rounding, are not measured.
-        asked = weights > 1e-6 * weights.max(initial=0)
-        return np.asarray(weights[asked, None] * waves[asked])
+        measured = weights > 1e-6 * weights.max(initial=0)
+        return np.asarray(weights[measured, None] * waves[measured])
 
 
 @described("matrix.WeightedTree")
@@ -238,6 +238,8 @@ class WeightedTree(Strategy):
             )
 
         logs = np.zeros(len(levels))
+        # The numbers of rounds and of evaluations, and the range of a step, were chosen by hand; they are
+        # part of what a stored description of the strategy means.
         for _ in range(3):
             for depth in range(len(levels)):
 
@@ -347,7 +349,7 @@ class LowerTriangular(Strategy):
 def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
     """Return the generalized sensitivity of any matrix A: the largest l1 or l2 norm of a column, in floats.
 
-    `Grid.sensitivity` computes the one that noise is calibrated to, in integers.
+    Noise is calibrated to that of the integer strategy (`integer.Grid.sensitivity`), not to this one.
 
     Guarantee: a unit that is counted once more, or once less, in one cell of x moves A x by at most this
                much, in that norm; a unit that moves x by s in l1 moves A x by at most s times this much. Up

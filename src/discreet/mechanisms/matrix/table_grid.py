@@ -1,6 +1,7 @@
 """Integer strategies for marginals: they measure tables by sets of attributes, never the table of all cells.
 
-`Residuals` and `MeasuredMarginals` (`marginal_strategies`) are measured by it.
+`Residuals` and `MeasuredMarginals` are measured by `TableGrid`. Interactions, residual strategies and their
+matrices R (`Axis`) are explained in `marginal_strategies`. S is a set of attributes, and I the identity.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..._errors import Unsupported
 from ..protocols import Integers
 from .compound import Marginals
 from .integer import BITS, Floats, Grid, LeastSquaresFit, SparseCellCounts
-from .marginal_strategies import Axis, Set, axis_of, importance
+from .marginal_strategies import Axis, Set, axis_of, importance, precision
 from .strategies import Norm
 from .workloads import Workload
 
@@ -25,8 +26,9 @@ class TableGrid(Grid):
     """Tables by sets of attributes, each multiplied along every axis by that attribute's integer matrix, its
     "turn", and by an integer weight.
 
-    `axes` are the residual strategies of the attributes, for interactions; a turn of None stands for n I -
-    11ᵀ then, n times the centering. Without `axes` tables of counts are measured, and nothing is turned.
+    With `axes`, the residual strategies of the attributes, interactions are measured; for an attribute of n
+    values a turn of None then stands for n I - 11ᵀ, n times the centering. Without `axes` tables of counts
+    are measured, and nothing is turned.
     """
 
     def __init__(
@@ -38,9 +40,9 @@ class TableGrid(Grid):
         self.turns = [
             None if axes is None or axes[a].exact else _residual(axes[a]) for a in range(len(marginals.sizes))
         ]
-        largest = max(w / self._size(s) for s, w in weights.items())
+        largest = max(w / self._set_scale(s) for s, w in weights.items())
         self.weights = {
-            s: max(1, math.floor(w / self._size(s) / largest * (1 << BITS))) for s, w in weights.items()
+            s: max(1, math.floor(w / self._set_scale(s) / largest * (1 << BITS))) for s, w in weights.items()
         }
         if axes is None:
             # Smaller integers, with the same ratios, need smaller noise for the same answers.
@@ -51,8 +53,8 @@ class TableGrid(Grid):
         self.rows = sum(math.prod(self._shape(s)) for s in self.weights)
         self.largest = max(w * math.prod(self._largest(a) for a in s) for s, w in self.weights.items())
 
-    def _size(self, s: Set) -> int:
-        """Return the factor by which the integer matrices of S are larger than those of floats."""
+    def _set_scale(self, s: Set) -> int:
+        """Return the factor by which the integer matrix of S is larger than that of floats."""
         return 1 if self.axes is None else math.prod(self._scale(a) for a in s)
 
     def _scale(self, a: int) -> int:
@@ -99,6 +101,7 @@ class TableGrid(Grid):
         """
         parts = []
         for s, weight in self.weights.items():
+            # No integer on the way to the measurements is larger than this times the largest count.
             growth = weight * math.prod(2 * self._axis_column(a)[0] * self.marginals.sizes[a] for a in s)
             limit = (1 << 62) // growth
             table = counts.table(s)
@@ -120,7 +123,7 @@ class TableGrid(Grid):
             if self.axes is not None:
                 for axis, a in enumerate(s):
                     values = _invert_along(values, axis, self.turns[a], self.marginals.sizes[a])
-            variance = 1 / (weight**2 * self._size(s) ** 2)
+            variance = 1 / (weight**2 * self._set_scale(s) ** 2)
             out.append(
                 inference.Marginal(
                     attributes=s, values=values, variance=variance, interaction=self.axes is not None
@@ -150,24 +153,24 @@ class TableGrid(Grid):
         interactions of their variance times the Kronecker product of one vector per attribute
         (`_vectors`)."""
         marginals = self._require_measured(workload)
-        spread = {s: self._spread(s) for s in marginals.closure}
+        variance_of = {s: self._interaction_variance(s) for s in marginals.closure}
         vectors = [self._vectors(a) for a in range(len(marginals.sizes))]
         out = []
         for s in marginals.sets:
             total = np.zeros(marginals.questions_of(s))
             for bits in range(1 << len(s)):
-                inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
+                interaction = tuple(a for k, a in enumerate(s) if bits >> k & 1)
                 part: Any = np.ones(1)
                 for a in s:
-                    part = np.kron(part, vectors[a][0 if a in inside else 1])
-                total += spread[inside] * part
+                    part = np.kron(part, vectors[a][0 if a in interaction else 1])
+                total += variance_of[interaction] * part
             out.append(total)
         return np.concatenate(out)
 
     def error(self, workload: Workload) -> float:
         marginals = self._require_measured(workload)
         axes = [self._as_axis(a) for a in range(len(marginals.sizes))]
-        return sum(c * self._spread(s) for s, c in importance(marginals, axes).items() if c)
+        return sum(c * self._interaction_variance(s) for s, c in importance(marginals, axes).items() if c)
 
     def _as_axis(self, a: int) -> Axis:
         """Return what one attribute contributes to the error, with the integer matrix in place of R."""
@@ -187,16 +190,12 @@ class TableGrid(Grid):
         inside = np.concatenate([np.einsum("ij,ij->i", block @ covariance, block) for block in base.rows()])
         return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
 
-    def _spread(self, s: Set) -> float:
+    def _interaction_variance(self, s: Set) -> float:
         """Return the variance of interaction S for noise of variance 1; 0 for one that was not measured,
         which is known to be zero or is in no answer."""
         if self.axes is not None:
-            return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
-        size = self.marginals.size_of(s)
-        shares = [
-            w**2 * size / self.marginals.size_of(t) for t, w in self.weights.items() if set(s) <= set(t)
-        ]
-        return 1 / sum(shares)
+            return 1 / (self.weights[s] ** 2 * self._set_scale(s) ** 2) if s in self.weights else 0.0
+        return 1 / precision(self.marginals, s, self.weights)
 
     def _require_measured(self, workload: Workload) -> Marginals:
         """Return the workload as marginals; refuse those that were not measured."""

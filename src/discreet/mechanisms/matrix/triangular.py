@@ -173,10 +173,10 @@ def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -
                dynamic programming (`_best`), and the sum of these over i is bounded in the same way
                (arXiv:2306.08153). With at most `separation` bands X[i, j] = 0 for different i, j of a
                pattern. For n steps and Toeplitz coefficients c that do not increase and are not negative,
-               X[i, j] = sum over u < n - j of c_u c_(u + j - i), for i <= j, falls in j - i and in j. Counted
-               from 0, the a-th row of a pattern is at least a s, with s = separation, and the b-th at least
-               (b - a) s further, so that the pattern 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
-               arXiv:2405.13763).
+               X[i, j] = sum over u < n - j of c_u c_(u + j - i), for i <= j, does not grow with j - i or with
+               j. Counted from 0, the a-th row of a pattern is at least a s, with s = separation, and the b-th
+               (b > a) at least (b - a) s further, so that the pattern 0, s, 2s, ... is worst (Kalinin &
+               Lampert 2024, arXiv:2405.13763).
     """
     # A larger separation allows one row only, as `steps` does.
     separation = min(separation, steps)

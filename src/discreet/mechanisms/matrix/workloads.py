@@ -226,8 +226,9 @@ class AllRanges(_OneAttribute):
     def transposed(self, y: Any) -> Floats:
         first, last = np.triu_indices(self.n)
         values = self._vector(y, self.queries)
-        steps = np.bincount(first, values, self.n + 1) - np.bincount(last + 1, values, self.n + 1)
-        return np.cumsum(steps)[:-1]
+        # A range adds its value from its first cell on, and takes it away after its last.
+        changes = np.bincount(first, values, self.n + 1) - np.bincount(last + 1, values, self.n + 1)
+        return np.cumsum(changes)[:-1]
 
     def gram(self) -> Floats:
         self._require_small(self.n**2, "the Gram matrix")
@@ -249,7 +250,7 @@ class AllRanges(_OneAttribute):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
     """Any matrix, row by row. `over`: the number of values of each attribute whose combinations are the
-    cells, in order; one attribute unless given."""
+    cells, the last attribute varying fastest; one attribute unless given."""
 
     matrix: tuple[tuple[float, ...], ...]
     over: tuple[int, ...] = ()
