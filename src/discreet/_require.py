@@ -293,6 +293,24 @@ def option_error(
     return None
 
 
+def _fit(signature: inspect.Signature) -> Callable[[int, Mapping[str, Any]], bool]:
+    """Return a quick check of the number of positional arguments and of the named ones: where it is true,
+    `option_error` returns None. It is always false for a function with *args or **kwargs."""
+    parameters = [p for name, p in signature.parameters.items() if name not in ("self", "cls")]
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return lambda count, named: False
+    options = {p.name for p in parameters}
+    required = {p.name for p in parameters if p.default is p.empty}
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+
+    def fits(count: int, named: Mapping[str, Any]) -> bool:
+        return (
+            count <= len(positional) and named.keys() <= options and required <= {*positional[:count], *named}
+        )
+
+    return fits
+
+
 def _kind(value: object) -> object:
     """Return a number, a text or None unchanged; for any other object, which may contain data, the name of
     its type."""
@@ -354,16 +372,19 @@ def check_options(function: F) -> F:
     frames inside the function."""
     signature = inspect.signature(function)
     positions = [name for name in signature.parameters if name not in ("self", "cls")]
+    is_method = len(positions) < len(signature.parameters)
+    fits = _fit(signature)
     checks = _declared_checks(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
         # without `self` or `cls`, the first argument of a method
-        placed = args[1:] if {"self", "cls"} & signature.parameters.keys() else args
-        owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
-        error = option_error(owner, signature, placed, named)
-        if error is not None:
-            raise error
+        placed = args[1:] if is_method else args
+        if not fits(len(placed), named):
+            owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            error = option_error(owner, signature, placed, named)
+            if error is not None:
+                raise error
         for name, value in (*zip(positions, placed, strict=False), *named.items()):
             check, optional = checks.get(name, (None, True))
             if check is not None and not (value is None and optional):

@@ -95,7 +95,9 @@ class Entropy:
 
     def integer(self, bits: int) -> int:
         """Return one uniform integer of `bits` bits."""
-        return int(self.integers(bits, 1)[0])
+        _require.integer(bits=bits, at_least=0)
+        size = -(-int(bits) // 8)
+        return int.from_bytes(self.bytes(size), "little") >> (8 * size - int(bits))
 
     def integers(self, bits: int, n: int) -> npt.NDArray[np.object_]:
         """Return `n` uniform integers of `bits` bits, as Python integers."""

@@ -130,8 +130,8 @@ class _Shape:
     def scale(self) -> int:
         """The scale of a Laplace or geometric distribution, or the sigma of a Gaussian one, rounded down."""
         if self.square:
-            return isqrt(int(1 / (2 * self.square)))
-        return int(1 / self.linear)
+            return isqrt(self.square.denominator // (2 * self.square.numerator))
+        return self.linear.denominator // self.linear.numerator
 
     @property
     def shift(self) -> int:
