@@ -196,7 +196,8 @@ class ReportNoisyMax(_Selector):
     def tail(self, candidates: int, shortfall: int) -> float:
         x = self.rate * shortfall
         if self.noise == "laplace":
-            return (candidates - 1) * _exp_neg(x) * (2 + min(float(x), 1e6)) / 4
+            # `_exp_neg` is 0 from 10**6 on; x itself may be beyond floats.
+            return (candidates - 1) * _exp_neg(x) * (2 + float(min(x, Fraction(10**6)))) / 4
         y = (candidates - 1) * _exp_neg(x)
         return y / 2 if self.noise == "exponential" else y / (1 + y)
 

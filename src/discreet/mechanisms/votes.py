@@ -14,7 +14,7 @@ arXiv:1802.08908. The aggregators that release the exact winner of a clear vote 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -287,7 +287,7 @@ class InteractiveGNMax:
     answers: int
     confident: float = 0.9
     # by default the number of teachers in the paper of 2017
-    teachers: int = field(default=250)
+    teachers: int = 250
 
     def __post_init__(self) -> None:
         _check_confident(self)

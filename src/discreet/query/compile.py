@@ -274,8 +274,9 @@ class Compiler:
     def _key_value(self, x: Expr) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a
         conversion to DOUBLE, and any other expression as computed."""
-        fact = self.raw.get(x.name) if isinstance(x, Column) else None
-        return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
+        if isinstance(x, Column) and x.name in self.raw and not isinstance(self.raw[x.name][0], Bounds):
+            return name(f"{x.name}r")
+        return sql(x)
 
     def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
         """Return SELECT of rows with the index of their group among all combinations of public keys, in the
@@ -397,10 +398,13 @@ def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
         return keyed.where(not_null(f"k{i}")), if_(column, integer_literal(1), integer_literal(0))
-    first, last = values[0], values[-1]
+    first = values[0]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
-        inside = exp.Between(this=column, low=integer_literal(first), high=integer_literal(int(str(last))))
-        return keyed.where(inside), convert(binary(exp.Sub, column.copy(), integer_literal(first)), "integer")
+        last = first + len(values) - 1
+        is_public = exp.Between(this=column, low=integer_literal(first), high=integer_literal(last))
+        return keyed.where(is_public), convert(
+            binary(exp.Sub, column.copy(), integer_literal(first)), "integer"
+        )
     alias = f"v{i}"
     return keyed.join(_values(values, alias), on=_equal(f"k{i}", f"{alias}k")), name(f"{alias}i")
 

@@ -6,7 +6,7 @@ These exact results are private: they must not be stored, logged or returned to 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -44,7 +44,7 @@ class Exact:
     keys: list[tuple[Any, ...]]
     measures: list[Any]
     scores: list[Any]
-    units: Any = field(default=None)
+    units: Any = None
 
 
 @dataclass(frozen=True, slots=True)

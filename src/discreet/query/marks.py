@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from .._public import Bounds, Fact
 from ..tables import semantics
 from ..tables.dialect import Dialect
 from .cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
@@ -119,13 +120,14 @@ def _group_by(query: exp.Select, codes: list[Node]) -> exp.Select:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 
-def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
-    """Return the SQL of a mark's expression: a stored column that is declared as categories as it is, without
-    a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
+def _value(mark: Mark, raw: dict[str, tuple[Fact, str]]) -> Node:
+    """Return the SQL of a mark's expression: a key that is a stored column declared as categories as it is,
+    without a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
     x = mark.expression
-    fact = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
-    plain = fact is not None and mark.values is not None and type(fact[0]).__name__ != "Bounds"
-    return name(f"{x.name}r") if plain and isinstance(x, Column) else sql(x)
+    if mark.values is not None and isinstance(x, Column) and x.name in raw:
+        fact, _ = raw[x.name]
+        return sql(x) if isinstance(fact, Bounds) else name(f"{x.name}r")
+    return sql(x)
 
 
 def _index(mark: Mark, x: Node) -> Node:
