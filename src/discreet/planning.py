@@ -23,7 +23,7 @@ from ._errors import BudgetExceeded, InvalidInput
 from .query import Query, QueryError, WorkloadQuery
 
 # The number of times that shares are refined with the errors predicted at them. Every split is valid; the
-# value is not measured.
+# value was chosen by hand.
 ROUNDS = 5
 # Shares are rounded down to this many significant digits, so that their sum does not exceed epsilon.
 _DIGITS = 6
@@ -167,8 +167,8 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     """Split `epsilon` among pieces of work.
 
     Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping
-    with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
-    The default weight is 1, and for a list of queries their number. With `together`, single
+    with one of `sql`, `queries` and `estimator`, and any of `weight`, `within`, `rows`, `target`, `features`;
+    or any `Work`. The default weight is 1, and for a list of queries their number. With `together`, single
     counting queries without options are joined into one workload where that is predicted to have a smaller
     error.
     """
@@ -178,7 +178,7 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
     _require.price(epsilon=epsilon)
     # a Python float: numpy's short floats would overflow in the computations below
     epsilon = float(epsilon)
-    pieces = [_item(entry) for entry in _require.listed(work=work)]
+    pieces = [_parse_work(entry) for entry in _require.listed(work=work)]
     _require.non_empty(work=pieces)
     fixed, free = [], []
     for index, (job, weight, within) in enumerate(pieces):
@@ -201,11 +201,11 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
         other = _join_queries(session, free, left)
         if other is not None and _loss(other) < _loss(best):
             best = other
-    done = [
+    fixed_items = [
         (index, Item(job, weight, price, job.error(session, price))) for index, job, weight, price in fixed
     ]
     return BudgetPlan(
-        session, epsilon, tuple(item for _, item in sorted([*best, *done], key=lambda pair: pair[0]))
+        session, epsilon, tuple(item for _, item in sorted([*best, *fixed_items], key=lambda pair: pair[0]))
     )
 
 
@@ -214,8 +214,8 @@ Free = tuple[int, Work, float]
 
 
 def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]]:
-    """Divide epsilon in proportion to the weights, then divide what the work of known error got among these
-    by cube roots (module docstring); return each position and its item."""
+    """Divide epsilon in proportion to the weights; then divide the part of all work of known error anew, by
+    cube roots (module docstring); return each position and its item."""
     if not work:
         return []
     weights = [weight for _, _, weight in work]
@@ -253,20 +253,22 @@ def _loss(items: list[tuple[int, Item]]) -> float:
 def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
     """Return the split with all single counting queries joined into one workload, at the position of the
     first; None where there are fewer than two, or where they cannot be one workload."""
-    plain = [item for item in work if isinstance(item[1], Question) and _counts(session, item[1])]
-    if len(plain) < 2:
+    counting = [
+        entry for entry in work if isinstance(entry[1], Question) and _is_counting_query(session, entry[1])
+    ]
+    if len(counting) < 2:
         return None
-    workload = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
-    remaining = [item for item in work if item not in plain]
+    workload = Together(tuple(job.sql for _, job, _ in counting if isinstance(job, Question)))
+    remaining = [entry for entry in work if entry not in counting]
     try:
         return _split(
-            session, [*remaining, (plain[0][0], workload, sum(weight for *_, weight in plain))], epsilon
+            session, [*remaining, (counting[0][0], workload, sum(weight for *_, weight in counting))], epsilon
         )
     except QueryError:
         return None
 
 
-def _counts(session: Any, question: Question) -> bool:
+def _is_counting_query(session: Any, question: Question) -> bool:
     """Return whether a query is a counting query without options, which can be part of a workload."""
     try:
         return not question.options and session._workload((question.sql,), epsilon=1.0) is not None
@@ -277,7 +279,7 @@ def _counts(session: Any, question: Question) -> bool:
 _FIELDS = {"sql", "queries", "estimator", "target", "features", "weight", "within", "rows"}
 
 
-def _item(work: Any) -> tuple[Work, float, float | None]:
+def _parse_work(work: Any) -> tuple[Work, float, float | None]:
     """Return one entry of a plan as its work, its weight and its required accuracy (None: not required)."""
     if isinstance(work, str):
         return Question(work), 1.0, None
@@ -303,7 +305,7 @@ def _default_weight(work: Mapping[str, Any]) -> float:
 
 
 def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
-    """Return what `_item` returns, for a mapping."""
+    """Return what `_parse_work` returns, for a mapping."""
     if unknown := sorted(set(work) - _FIELDS):
         raise InvalidInput(
             f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}. Nothing was charged."

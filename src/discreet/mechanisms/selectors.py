@@ -5,9 +5,9 @@
 Scores are integers, because the proofs do not hold for floats, which are rounded; real scores are put on a
 grid first (`selection.RealScores`).
 
-"Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under
-add_remove; then half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity
-for monotone scores.
+"Monotone" means: between any two neighbors all scores move the same way (or stay), as counts do under
+add_remove; then half the noise is enough. `rate` below is epsilon / (2 * sensitivity), or epsilon /
+sensitivity for monotone scores.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .protocols import Integers
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """Holds the choice, and by how much its noisy score, an integer, could have been lower without another
-    choice. Of several choices both are tuples."""
+    """Holds the choice, and by how much its noisy score, an integer, could have been lower without a change
+    of the choice. For several choices both fields are tuples."""
 
     chosen: Any
     gap: Any
@@ -80,12 +80,13 @@ class _Selector:
 
     def tail(self, candidates: int, shortfall: int) -> float:
         """Return an upper bound, for all scores, on the probability of choosing a candidate whose score is
-        `shortfall` or more below the best; of k choices, that some j-th one is so far below the j-th best."""
+        `shortfall` or more below the best; for k choices, that for some j the j-th choice is that far below
+        the j-th best."""
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
         """Return how far, with probability `confidence`, the chosen score may be below the best one, whatever
-        the scores are; of k choices, how far each j-th one may be below the j-th best."""
+        the scores are; for k choices, how far the j-th choice may be below the j-th best, for all j."""
         _require.integer(candidates=candidates, at_least=1)
         _require.open_probability(confidence=confidence)
         if candidates == 1:
@@ -195,7 +196,8 @@ class ReportNoisyMax(_Selector):
     def tail(self, candidates: int, shortfall: int) -> float:
         x = self.rate * shortfall
         if self.noise == "laplace":
-            return (candidates - 1) * _exp_neg(x) * (2 + min(float(x), 1e6)) / 4
+            # `_exp_neg` is 0 from 10**6 on; x itself may be beyond floats.
+            return (candidates - 1) * _exp_neg(x) * (2 + float(min(x, Fraction(10**6)))) / 4
         y = (candidates - 1) * _exp_neg(x)
         return y / 2 if self.noise == "exponential" else y / (1 + y)
 
@@ -219,9 +221,9 @@ class NoisyTopWithGap(_Selector):
                last chosen's noisy score to the one integer in a unit interval above M + g, and each gap above
                fixes one more. Between neighbors M moves by at most `sensitivity`, so these integers all move
                by one and the same integer of at most that size; with the scores' own move each of the k
-               noises moves by at most 2 sensitivity (1 if monotone), at cost epsilon / k. Reporting plain
-               differences with ties by position is NOT epsilon-DP: a tie then says that no earlier candidate
-               reached it. tests/mechanisms/test_selection.py computes both.
+               noises moves by at most 2 sensitivity (1 sensitivity if monotone), at cost epsilon / k.
+               Reporting plain differences with ties by position is NOT epsilon-DP: a tie then says that no
+               earlier candidate reached it. tests/mechanisms/test_selection.py computes both.
     """
 
     k: int = 1
@@ -351,9 +353,9 @@ def _difference_tail(scale: Fraction, m: int) -> float:
     """
     x = float(1 / scale)
     p, one_minus_p = math.exp(-x), -math.expm1(-x)
-    # An m beyond floats cannot be multiplied by one; m / scale is an upper bound, as 1 - p <= 1 / scale.
-    distance = m * one_minus_p if m < 1 << 1000 else float(m / scale)
-    return _exp_neg(m / scale) * (distance + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
+    # An m beyond floats cannot be multiplied by a float; m / scale bounds the product, as 1 - p <= 1 / scale.
+    product = m * one_minus_p if m < 1 << 1000 else float(m / scale)
+    return _exp_neg(m / scale) * (product + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 
 def _first(good: Callable[[int], bool]) -> int:

@@ -26,7 +26,7 @@ from .protocols import Release, check_source, release
 from .statistics import require_rows
 
 # A smooth sensitivity below this many grid steps is raised to it, so that no scale is zero. The maximum of a
-# smooth bound and a constant is smooth. Not tuned: noise of this scale is nearly always zero steps.
+# smooth bound and a constant is smooth. Chosen by hand: noise of this scale is nearly always zero steps.
 _FLOOR = 2.0**-10
 # The natural logarithm of the largest factor by which rounding in floats may raise a computed smooth
 # sensitivity above the true one; it is taken off beta.
@@ -44,10 +44,11 @@ def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
                one-sided distribution has the rational tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted
                exactly with as many bits of a uniform number as it takes; a sign is drawn, and -0 is drawn
                again. Shift: each of the m+1 factors changes by at most (b+D)/b. Scale: the probabilities are
-               g(b) / ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). For b' > b the ratio of b's
-               to b''s is largest at x = 0, where it is (2b'+m)/(2b+m) <= b'/b. For b' < b it is below
-               g(b)/g(b') = prod_{i<=m} (b+i)/(b'+i) (b'+m/2)/(b+m/2); the last factor cancels the one of i =
-               ceil(m/2), and each other is at most b/b'.
+               g(b) / ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). Take the ratio of the
+               probability at scale b to that at b'. For b' > b it is largest at x = 0, where it is
+               (2b'+m)/(2b+m) <= b'/b. For b' < b it is below g(b)/g(b'), which is (b'+m/2)/(b+m/2) times the
+               product of (b+i)/(b'+i) over i = 0..m; the first factor times the one of i = ceil(m/2) is at
+               most 1, and each of the m others is at most b/b'.
     Assumes:   `entropy` yields independent uniform bits.
     """
     while True:
@@ -64,7 +65,7 @@ def _one_sided(scale: Fraction, power: int, entropy: Entropy) -> int:
     The bits of U are drawn 64 at a time, until all U that begin with them give the same y.
     """
     top, unit = scale.numerator, scale.denominator
-    # P(Y >= y) is `head` over the product in `reached`
+    # P(Y >= y) is `head` divided by the product in `reached`
     head = math.prod(top + i * unit for i in range(power))
 
     def reached(y: int, u: int, bits: int, strict: bool) -> bool:
@@ -133,23 +134,24 @@ class SmoothNoise:
         """Return a bound that the noise exceeds with probability at most 1 - confidence whatever the data,
         clamped to the width of the grid.
 
-        The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and
-        one-sided distributions.
+        The smooth sensitivity is at most the width, or `_FLOOR`. P(|X| >= y) <= 2 P(Y >= y) for the
+        two-sided noise X and the one-sided Y of `polynomial_noise`.
         """
         _require.open_probability(confidence=confidence)
-        half = (1 - _require.exact(confidence, "confidence")) / 2
+        per_side = (1 - _require.exact(confidence, "confidence")) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
-            return min(width, certified.laplace_quantile(2 * worst / self.epsilon, half) - 1)
+            return min(width, certified.laplace_quantile(2 * worst / self.epsilon, per_side) - 1)
         scale = worst / (certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
         return min(
-            width, _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > half)
+            width,
+            _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > per_side),
         )
 
 
 def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
     """Return the noise for these parameters; refuse parameters for which its integers get too long or its
-    floats too inexact (the limits were not measured)."""
+    floats too inexact (the limits were chosen by hand)."""
     _require.positive(epsilon=epsilon)
     if not 1e-6 <= epsilon <= 1000:
         raise _require.fail("epsilon", epsilon, "between 1e-06 and 1000")
@@ -239,7 +241,7 @@ class SmoothSensitivityMedian:
 
 
 def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.ColumnGrid:
-    """Return the grid of a declared column, at least one step wide."""
+    """Return the grid of a declared column; refuse one whose bounds are less than a step apart."""
     grid = arrow_columns.ColumnGrid(public.bounds(column), arrow_columns.as_step(step), column)
     if grid.low == grid.high:
         raise _require.fail(

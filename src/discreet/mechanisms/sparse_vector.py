@@ -1,7 +1,7 @@
-"""Sparse vector for many positives: a fresh noisy threshold after each, priced by composition over the
-rounds.
+"""Sparse vector for many positives (answers "above the threshold"): a fresh noisy threshold after each.
 
-Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
+A round lasts from one noisy threshold to the next, and the price of all rounds follows by composition. Pure
+epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
 sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: by default the
 better of them is taken.
 """
@@ -29,8 +29,8 @@ from .threshold import SparseVector, Thresholds, check_positives
 # The most rounds for which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
 # The factor by which optimal composition must raise e0, the epsilon of a round, before `round_epsilon` takes
-# it instead of the simpler rules. It was not tuned, but it must stay: it decides which e0 a live mechanism
-# was charged with.
+# it instead of the simpler rules. It was chosen by hand, but it must stay: it decides which e0 a live
+# mechanism was charged with.
 _GAIN = Fraction(1001, 1000)
 
 
@@ -91,7 +91,7 @@ def _raise_epsilon(
     """Return the largest e0, to a relative 1e-9, between `start` and 1.5^4 times that for which optimal
     composition gives (epsilon, delta) and `fits` is true; 0 if there is none, or none is searched."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
-    # The limit of 300 was not measured; beyond it the simpler rules are enough.
+    # The limit of 300 was chosen by hand; beyond it the simpler rules are enough.
     if rounds > _MANY or not 0 < total < 300:
         return Fraction(0)
 
@@ -123,12 +123,12 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
                in rationals, as 4 rho L <= (epsilon - rho)^2 and rho <= epsilon, with L rounded up.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
-    above, below = math.sqrt(float(log_term) + float(exact)), math.sqrt(float(log_term))
-    # Both are sqrt(L + epsilon) - sqrt(L). The quotient is for small epsilon, where the difference cancels.
-    # The difference stays for all other epsilon, because live mechanisms were charged with exactly that
-    # float.
-    root = above - below if exact * 10**6 > log_term else float(exact) / (above + below)
-    guess = Fraction(math.sqrt(2 / rounds) * root * (1 - 1e-10))
+    root_sum, root_log = math.sqrt(float(log_term) + float(exact)), math.sqrt(float(log_term))
+    # Both are sqrt(rho) = sqrt(L + epsilon) - sqrt(L), for the largest rho. The quotient is for small
+    # epsilon, where the difference cancels. The difference stays for all other epsilon, because live
+    # mechanisms were charged with exactly that float.
+    root_rho = root_sum - root_log if exact * 10**6 > log_term else float(exact) / (root_sum + root_log)
+    guess = Fraction(math.sqrt(2 / rounds) * root_rho * (1 - 1e-10))
     while not _fits_zcdp(guess, exact, log_term, rounds):
         guess *= Fraction(999_999_999, 1_000_000_000)
     return guess
@@ -139,8 +139,8 @@ def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """Return epsilon / sqrt(8 c ln(1/delta)), c = `rounds`: the epsilon of one round of Dwork & Roth 2014,
     Algorithm 2, whose noise has the scale sqrt(32 c ln(1/delta)) / epsilon.
 
-    About half of `zcdp_epsilon`; for teaching. It is checked with the same inequality, so it holds up to
-    epsilon = 8 ln(1/delta), not only below 1 as their Corollary 3.21 says.
+    It is about half of `zcdp_epsilon`, and meant for teaching. It is checked with the same inequality, so it
+    holds up to epsilon = 8 ln(1/delta), not only below 1 as their Corollary 3.21 says.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
@@ -259,6 +259,6 @@ class RedrawnSparseVector(Thresholds):
         return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem
-        3.26)."""
+        """Return alpha as `SparseVector.error` does, but for all `positives` thresholds (Dwork & Roth 2014,
+        Theorem 3.26)."""
         return self._accuracy(confidence, self._declared_questions(), self.positives)

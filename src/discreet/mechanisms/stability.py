@@ -1,10 +1,10 @@
 """Answers released exactly, or with little noise, where the data leave no doubt about them; otherwise the
 token FAIL (None).
 
-A stable function says how many people would have to change before its answer (or how far it can move) could
-change. That distance moves by at most one between neighbors, so it can be tested privately; a value that one
-person can change passes the test with probability at most delta. A failed test releases None and nothing
-else, not even why.
+A stable function (`Stable`) says how many people would have to change before one more could change its
+answer, or move it by more than a bound. This number, the distance to instability, moves by at most one
+between neighbors, so it can be tested privately; a value that one person can change passes the test with
+probability at most delta. A failed test releases None and nothing else, not even why.
 """
 
 from __future__ import annotations
@@ -177,6 +177,7 @@ class DistanceToInstability:
     Assumes:   `function` has the properties that `Stable` asks for.
     """
 
+    # `error` is a number of people, not in the unit of the value.
     error_in_scores: ClassVar[bool] = True
     public: Public
     function: Stable
@@ -311,8 +312,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 
 def check_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse an epsilon or a delta out of range. The limits of epsilon, 1e-12 and 1e6, are beyond any use,
-    and were not measured."""
+    """Refuse an epsilon or a delta out of range. The limits of epsilon, 1e-12 and 1e6, were chosen by
+    hand, beyond any use."""
     _require.positive(epsilon=epsilon)
     if not 1e-12 <= epsilon <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")

@@ -37,8 +37,8 @@ class StableSparseVector:
     `questions` questions.
 
     With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or
-    another of `RedrawnSparseVector` it is drawn again after each failure, as there, with half of delta for
-    the composition: better for hundreds of failures.
+    another of the `constants` of `RedrawnSparseVector` the threshold is drawn again after each failure, and
+    half of delta pays for the composition: better for hundreds of failures.
 
     Guarantee: (epsilon, delta)-DP.
     Proof:     let T be `threshold`, rho the noise on it, and nu the noise on a distance. "None" is distance +
@@ -110,11 +110,12 @@ class StableSparseVector:
         """Return a number of people: if every question has this distance from instability, all values are
         released with probability `confidence`."""
         _require.open_probability(confidence=confidence)
-        half = (1 - _require.exact(confidence, "confidence")) / 2
+        # Each of the two kinds of noise may fail with half of 1 - confidence.
+        failure = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales
-        rho = certified.laplace_quantile(threshold_scale, half) - 1
-        nu = certified.laplace_quantile(query_scale, half / self.questions) - 1
-        return self.threshold + rho + nu
+        rho_bound = certified.laplace_quantile(threshold_scale, failure) - 1
+        nu_bound = certified.laplace_quantile(query_scale, failure / self.questions) - 1
+        return self.threshold + rho_bound + nu_bound
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""

@@ -53,7 +53,7 @@ def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
     """Return the l1 sensitivity of a count, a histogram, or a sum of integers in [lower, upper], as textbooks
-    list it; with `nullable=False`, where a missing value counts as the lower bound.
+    list it. `nullable=False` means that a missing value counts as the lower bound.
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -412,7 +412,7 @@ def _different_grids() -> InvalidInput:
 
 
 def length_of(statistic: Statistic, public: Public) -> int | None:
-    """Return the public length of the result, None for a single number, and for a statistic without a method
+    """Return the public length of the result; None for a single number, and for a statistic without a method
     `length`."""
     length = getattr(statistic, "length", None)
     return None if length is None else length(public)

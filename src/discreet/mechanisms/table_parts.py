@@ -1,4 +1,4 @@
-"""Random parts of a table, by units, and the functions that sample and aggregate runs on them."""
+"""Parts of a table that consist of whole units, and the functions that sample-and-aggregate runs on them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class PartMode:
 
 
 def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
-    """Return the table of `columns`, for each row the number of its unit, and the names of units (None where
-    a row is a unit)."""
+    """Return the table of `columns`, for each row the number of its unit, and the names of the units: the
+    values of the unit's column (None where each row is a unit)."""
     unit = source.public.unit.column
     wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
     batches = list(source.batches(wanted))
@@ -77,7 +77,7 @@ def units_of(column: Any) -> tuple[list[Any], Ints]:
     import pyarrow.compute as pc
 
     encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()
-    # rows without a name are one unit
+    # Rows without a name are one unit. It is listed even where there are no such rows.
     names = [*encoded.dictionary.to_pylist(), None]
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(names) - 1).to_numpy(zero_copy_only=False)
     return names, codes.astype(np.int64)

@@ -96,9 +96,9 @@ def moves_up(question: Any, public: Public) -> bool:
     """Return whether a unit can only ever add to the value, so that between two neighbors all such questions
     move the same way. It is for add_remove and zero_out only: the callers refuse replace themselves.
 
-    It is true of counts and of sums of values that are never negative; but for sums, bins and `CountsBelow`
-    not under zero_out where a missing value counts as the lower bound. A steward's own statistic may have an
-    attribute `monotone`: True, or a function of the public facts that returns True.
+    It is true of counts and of sums of values that are never negative. An exception are sums, bins and
+    `CountsBelow` under zero_out where a missing value counts as the lower bound. A steward's own statistic
+    may have an attribute `monotone`: True, or a function of the public facts that returns True.
     """
     if isinstance(question, Component):
         return moves_up(question.statistic, public)
@@ -245,12 +245,12 @@ class Thresholds:
         <= alpha for all of so many `thresholds` and `comparisons`. Each of the two kinds of noise may fail
         with half of 1 - confidence, which a union bound divides among its draws."""
         _require.open_probability(confidence=confidence)
-        half = (1 - _require.exact(confidence, "confidence")) / 2
+        failure = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
         # `laplace_quantile(scale, p)` is the least m with P(X >= m) <= p; P(|X| >= m) = 2 P(X >= m).
-        rho = certified.laplace_quantile(threshold_scale, half / (2 * thresholds)) - 1
-        nu = certified.laplace_quantile(query_scale, half / (2 * comparisons)) - 1
-        return rho + nu
+        threshold_bound = certified.laplace_quantile(threshold_scale, failure / (2 * thresholds)) - 1
+        value_bound = certified.laplace_quantile(query_scale, failure / (2 * comparisons)) - 1
+        return threshold_bound + value_bound
 
     def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
         """Return a function of the confidence: the error of the released value, else of the comparison."""
@@ -387,7 +387,7 @@ class AboveThreshold:
 
     @property
     def _vector(self) -> SparseVector:
-        """Return the equal `SparseVector`, with one positive and equal shares."""
+        """The `SparseVector` that is the same mechanism, with one positive and equal shares."""
         return SparseVector(
             public=self.public,
             threshold=self.threshold,
@@ -426,13 +426,15 @@ def _shares(
         return tuple(exact * w / sum(weights) for w in weights)
     # Any ratio is private. This one must stay: a live mechanism has drawn its threshold with it.
     ratio = Fraction((positives if monotone else 2 * positives) ** (2 / 3)).limit_denominator(1000)
-    compared = exact / 2 if numeric else exact
-    first = compared / (1 + ratio)
-    return (first, compared - first, exact - compared) if numeric else (first, compared - first)
+    without_values = exact / 2 if numeric else exact
+    for_threshold = without_values / (1 + ratio)
+    shares = (for_threshold, without_values - for_threshold)
+    return (*shares, exact - without_values) if numeric else shares
 
 
 def check_positives(positives: Any) -> None:
-    """Refuse a number of positives that is no integer, or above 10**12: beyond any use, but not measured."""
+    """Refuse a number of positives that is no integer, or above 10**12: a limit chosen by hand, beyond any
+    use."""
     _require.integer(positives=positives, at_least=1)
     if positives > 10**12:
         raise _require.fail("positives", positives, "at most 10**12")

@@ -26,10 +26,10 @@ from ..sampling import Entropy
 from .smooth import SmoothNoise, smooth_noise
 from .votes import ConfidentGNMax, Counts, GNMax, InteractiveGNMax
 
-# The step of the grid on which a cost is put before noise is added: small beside any cost of interest (not
-# measured).
+# The step of the grid on which a cost is put before noise is added. Chosen by hand, small beside any cost of
+# interest; `SanitizedCost` states it in its proof.
 _STEP = 2.0**-30
-# The largest Rényi order that is accepted.
+# The largest Rényi order that is accepted, chosen by hand.
 _LARGEST_ORDER = 1_000_000
 # The power of the polynomial noise on the cost: the least with a finite variance.
 _POWER = 3
@@ -37,7 +37,7 @@ _POWER = 3
 # below 2^-1000 / 10^12, far less than the smallest probability that `accounting.pate` distinguishes from
 # zero.
 _LEAST_VARIANCE = 64
-# Hexadecimal digits of every number in a record.
+# Hexadecimal digits of every number in the text of a record: 32 bits.
 _DIGITS = 8
 
 
@@ -62,7 +62,7 @@ class SanitizedFigure(NamedTuple):
 
 def answer_votes(counts: Iterable[int]) -> tuple[float, ...]:
     """Return the counts from which the cost of discrete noise is computed by the formula for continuous
-    noise: the lead of the winner is 2 smaller.
+    noise: the lead of the winner is 2 smaller (but not below 0).
 
     Proof: P(X >= m) <= P(N >= m - 1) for discrete Gaussian X and Gaussian N of the same variance (Canonne,
            Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 25; for m <= 0 by symmetry, up to 2 exp(-2
@@ -81,8 +81,8 @@ def check_votes(compared: int, threshold: int) -> tuple[float, float]:
     check with noise of sigma.
 
     Proof: noise on one number that moves by 1 costs order / (2 sigma^2), as two counts do at sigma sqrt(2).
-           With v = `compared` and T = `threshold`, the less likely outcome of the check needs noise of v - T
-           + 1 or more (T - v or more, if v < T), which has probability at most Phi(-margin / sigma) with
+           With v = `compared` and T = `threshold`, the less likely outcome of the check needs noise of -(v
+           - T + 1) or less (T - v or more, if v < T), which has probability at most Phi(-margin / sigma) with
            margin = v - T (or T - v - 1), by the same Proposition 25. In two counts with noise of sigma
            sqrt(2) that is a lead of twice the margin. A moved vote changes it by at most 2, as it does any
            lead.
@@ -152,10 +152,10 @@ class SanitizedCost:
 
     def worst(self, aggregator: Any) -> float:
         """Return the data-independent cost, at this order, of all questions that were paid for."""
-        checks = getattr(aggregator, "check_variance", None)
+        check_variance = getattr(aggregator, "check_variance", None)
         answers = getattr(aggregator, "answers", aggregator.queries)
-        each = 0.0 if checks is None else self.order / (2 * float(checks))
-        return float(aggregator.queries * each + answers * self.order / float(aggregator.variance))
+        per_check = 0.0 if check_variance is None else self.order / (2 * float(check_variance))
+        return float(aggregator.queries * per_check + answers * self.order / float(aggregator.variance))
 
 
 def check_cost_known(aggregator: Any) -> None:
@@ -201,7 +201,7 @@ def record_text(record: Recorded, classes: int) -> str:
 
 
 def parse_record(text: str) -> Recorded:
-    """Return the record of which `record_text` made this text."""
+    """Return the record that `record_text` wrote as this text."""
     numbers = [int(text[i : i + _DIGITS], 16) - (1 << 31) for i in range(2, len(text), _DIGITS)]
     return Recorded(numbers[0] if text[0] == "1" else None, tuple(numbers[1:]) if text[1] == "1" else None)
 

@@ -14,7 +14,7 @@ arXiv:1802.08908. The aggregators that release the exact winner of a clear vote 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -179,8 +179,7 @@ class GNMax:
         return two_counts(self.variance, neighbors).repeated(int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead in votes that noise leaves in place with probability `confidence`, if the question is
-        answered."""
+        """Return a lead in votes that noise leaves in place with probability `confidence`."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -233,7 +232,8 @@ class ConfidentGNMax:
     ) -> ConfidentGNMax:
         """Return the least noise with which all checks and answers cost at most (epsilon, delta).
 
-        `ratio` is the noise of a check over that of an answer: 150 to 40 in the paper's MNIST.
+        `ratio` is the sigma of a check divided by that of an answer: 150 / 40 in the paper's MNIST
+        experiment.
         """
         return cls(**_calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio))
 
@@ -268,9 +268,9 @@ class InteractiveGNMax:
     not, and the student gives a class a probability above `confident`, that class is the answer; else
     refuses.
 
-    A question comes with the student's probability of each class. The largest difference, over classes,
-    of the count minus the count that the student expects (its probability times `teachers`, their number,
-    rounded down) is compared, with noise, with the threshold.
+    A question comes with the student's probability of each class. From each count the count that the student
+    expects is subtracted: its probability times `teachers`, the number of teachers, rounded down. The largest
+    difference, with noise, is compared with the threshold.
 
     Guarantee: as `ConfidentGNMax`.
     Proof:     the student's prediction is public, and the same on both neighbors: a moved vote changes the
@@ -287,7 +287,7 @@ class InteractiveGNMax:
     answers: int
     confident: float = 0.9
     # by default the number of teachers in the paper of 2017
-    teachers: int = field(default=250)
+    teachers: int = 250
 
     def __post_init__(self) -> None:
         _check_confident(self)
@@ -364,8 +364,8 @@ def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
     _require.open_probability(confidence=confidence)
     _require.integer(classes=classes, at_least=2)
     # The quantile is that of the lower tail: for the upper one, 1 minus a small probability may round to 1.
-    reach = -NormalDist().inv_cdf((1 - float(confidence)) / (classes - 1))
-    return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * reach * (1 + 1e-9)))
+    quantile = -NormalDist().inv_cdf((1 - float(confidence)) / (classes - 1))
+    return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * quantile * (1 + 1e-9)))
 
 
 def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:

@@ -7,7 +7,7 @@ from sqlglot import exp
 from .errors import Node
 
 # Functions whose result changes from run to run.
-_NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
+_CHANGING = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
 _AGGREGATES = (
     "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, COVAR_POP, CORR, MEDIAN, "
     "QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
@@ -66,8 +66,8 @@ FUNCTIONS = (
     "IF",
 )
 _LEVELS = (
-    "Ask for counts with session.sql or session.workload([...]), which answer all levels together; else "
-    "each level by itself, and discreet.query.consistent makes them add up, free."
+    "Ask for counts with session.sql or session.workload([...]), which answer all levels together; or "
+    "ask for each level by itself: discreet.query.consistent then makes them add up, at no cost."
 )
 _DATES = (
     "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), "
@@ -97,7 +97,7 @@ def why_not(node: Node) -> tuple[str, str]:
         return "ROLLUP, CUBE and GROUPING SETS are several questions in one", _LEVELS
     if isinstance(node, exp.AggFunc):
         return f"{node.sql_name()} cannot be answered here", _AGGREGATES
-    if isinstance(node, _NEVER):
+    if isinstance(node, _CHANGING):
         return (
             "a function that changes from run to run cannot be priced or stored",
             "Write a fixed date or number.",

@@ -59,7 +59,7 @@ def in_steps(x: Node, step: Fraction) -> Node:
 def column_in_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """Return a stored column in whole steps, clipped to its declared bounds.
 
-    The result is that of `scan.cleaned` and `in_steps`, in one expression: almost all rows are inside the
+    The result is that of `scan.cleaned` and `in_steps`, in one CASE: almost all rows are inside the
     bounds, and pass its first test.
     """
     low, high = bounds_in_steps(fact, step)
@@ -102,7 +102,7 @@ def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Boundi
     """Return the amount that one unit adds to one group, within `m.limits(bounding)` whatever its rows hold.
 
     `total` is the unit's `aggregate_of` in the group. A scaled measure of a unit with more than
-    `bounding.rows` rows is multiplied by rows / count, rounded down, before it is clipped.
+    `bounding.rows` rows is multiplied by rows / count, rounded towards zero, before it is clipped.
     """
     if m.kind == "units":
         return (
@@ -116,16 +116,16 @@ def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Boundi
     if m.scaled:
         assert x is not None
         rows, count = integer_literal(bounding.rows), exp.Count(this=x.node.copy())
-        scaled = binary(
+        times_rows = binary(
             exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.parts_per_step)
         )
-        share = semantics.FloorDivide(this=scaled, expression=count.copy())
-        own = (
+        scaled_down = semantics.FloorDivide(this=times_rows, expression=count.copy())
+        unscaled = (
             total
             if m.parts_per_step == 1
             else binary(exp.Mul, convert(total, "wide"), integer_literal(m.parts_per_step))
         )
-        total = if_(exp.GT(this=count, expression=rows), share, own)
+        total = if_(exp.GT(this=count, expression=rows), scaled_down, unscaled)
     clipped = least(total if low == 0 else greatest(total, integer_literal(low)), integer_literal(high))
     return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
 

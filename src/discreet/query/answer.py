@@ -110,34 +110,35 @@ class Answer(_require.NearestNames):
         public parameters and released values only."""
         intervals: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
-            ends = self._ends(self._at(name))
+            column = self._interval_column(self._at(name))
             intervals[name] = [
                 None
                 if v is None or w is None
                 else (float(v) - w, float(v) + w)
-                if ends is None
-                else ends.interval(r, confidence)
+                if column is None
+                else column.interval(r, confidence)
                 for r, (v, w) in enumerate(zip(self[name], widths, strict=True))
             ]
         return intervals
 
-    def _ends(self, i: int) -> MeanColumn | Range | None:
+    def _interval_column(self, i: int) -> MeanColumn | Range | None:
         """Return the object that computes the intervals of column `i`, if it has one."""
         mean = self.means[i] if self.means else None
         return mean if mean is not None or not self.ranges else self.ranges[i]
 
     def _widths(self, i: int, confidence: float) -> list[float | None]:
-        """Return, for each row of a column, the half-width of its interval; None where there is none."""
+        """Return, for each row of a column, how far the ends of its interval are from its value, at most;
+        None where there is no interval."""
         noise = self.noises[i]
         if noise is not None:
             width = float(noise[0].error(confidence) * noise[1])
             return [width] * len(self.rows)
-        ends = self._ends(i)
-        if ends is not None:
-            intervals = [ends.interval(r, confidence) for r in range(len(self.rows))]
+        column = self._interval_column(i)
+        if column is not None:
+            intervals = [column.interval(r, confidence) for r in range(len(self.rows))]
             return [
-                None if row[i] is None or end is None else max(end[1] - row[i], row[i] - end[0], 0.0)
-                for row, end in zip(self.rows, intervals, strict=True)
+                None if row[i] is None or ends is None else max(ends[1] - row[i], row[i] - ends[0], 0.0)
+                for row, ends in zip(self.rows, intervals, strict=True)
             ]
         z = combined_width(confidence, self.law)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
@@ -187,14 +188,14 @@ class Answer(_require.NearestNames):
 
     def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
         """Return the columns, each that has errors followed by the lower and upper ends of its intervals."""
-        ends = self.interval(confidence)
+        intervals = self.interval(confidence)
         columns: dict[str, list[Any]] = {}
         for name in self.columns:
             columns[name] = self[name]
             for side, suffix in enumerate(("lower", "upper")):
-                if name in ends:
+                if name in intervals:
                     columns[_free(f"{name}_{suffix}", self.columns)] = [
-                        None if e is None else e[side] for e in ends[name]
+                        None if ends is None else ends[side] for ends in intervals[name]
                     ]
         return columns
 
@@ -247,8 +248,7 @@ class Answer(_require.NearestNames):
     def text(
         self, confidence: float = 0.95, max_rows: int = 40, rest: str = "answer.rows or answer.to_pandas()"
     ) -> str:
-        """Return a plain table for the terminal: values rounded to the digits that their error leaves
-        certain, with the error beside them.
+        """Return a plain table for the terminal: values rounded by `shown_cell`, with the error beside them.
 
         At most `max_rows` rows are shown; `rest` is the text that says where to find the others.
         """
@@ -294,8 +294,8 @@ class Answer(_require.NearestNames):
 
 
 def shown_cell(value: Value, error: float | None) -> str:
-    """Return a value rounded to two digits of its error, with the error beside it; "-" for a missing
-    value."""
+    """Return a value with its error beside it, both with as many decimals as show two digits of the error
+    (none from 10 on, and none for integers); "-" for a missing value."""
     if value is None:
         return "-"
     if error is None or isinstance(value, str):

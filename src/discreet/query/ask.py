@@ -31,9 +31,9 @@ def ask(
     thousand) for which every number is within `within` of the truth.
 
     The promise is about each number by itself, with probability `confidence` over the noise; the truth is the
-    answer on the bounded data. Averages need a declared size of the table, as their error depends on it, and
-    must be of everybody: without WHERE, FILTER or an inner join.
-    `delta` may be a function of epsilon. `options` are those of `Query`.
+    answer without noise, after values are clipped and what a unit contributes is limited. Averages need a
+    declared size of the table, as their error depends on it, and must be of everybody: without WHERE, FILTER
+    or an inner join. `delta` may be a function of epsilon. `options` are those of `Query`.
     """
     if within is None:
         delta_value = delta(epsilon) if callable(delta) else delta

@@ -48,6 +48,7 @@ class Binder:
         self.lookup, self.special = lookup, special
 
     def __call__(self, node: Node) -> Expr:
+        # raised outside the `try`, so that the call for the function's own node reports its position
         if node is None:
             raise Refusal("an argument of a function is missing")
         try:
@@ -350,8 +351,8 @@ class Binder:
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and 1 to 100,000 buckets")
         x = self(node.this)
-        share = make("/", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
-        return make("clamp", make("+", make("floor", share), Literal(1)), Literal(0), Literal(n + 1))
+        buckets = make("/", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
+        return make("clamp", make("+", make("floor", buckets), Literal(1)), Literal(0), Literal(n + 1))
 
     def anonymous(self, node: Node) -> Expr:
         """Bind a function that sqlglot has no node for, by its name."""
@@ -366,7 +367,7 @@ class Binder:
 
 # The domain of any date: `as_date` reads a text literal as a date if it is compared with one.
 _SOME_DATE = Literal(date(2000, 1, 1)).domain
-# Constructs that are not just one operator applied to the bound arguments.
+# The rules: how to bind constructs that are not just one operator applied to the bound arguments.
 _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.Column: Binder.column,
     exp.Literal: Binder.literal,

@@ -3,7 +3,7 @@ none.
 
 Each query counts, in each of its groups, the rows that satisfy a condition. A *mark* of a row is a group key,
 or an atom of a condition (a part of it without AND, OR and NOT); each has a few possible results, its
-*classes*. Cells are the combinations of classes that can occur. Marks of one column are looked at together,
+*classes*. Cells are the combinations of classes that can occur. Marks of one column are analyzed together,
 so that `age < 25` and `age < 60` make three classes, not four. Only public facts are used.
 """
 
@@ -67,8 +67,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Describes measure number `measure` of plan number `plan`: for each combination of values of `keys`
-    (positions in the list of marks) the number of rows for which `condition` is true."""
+    """Describes a family of counts, which is one count of a query in all groups: for each combination of
+    values of `keys` (positions in the list of marks), the number of rows for which `condition` is true. It is
+    measure number `measure` of plan number `plan`."""
 
     plan: int
     measure: int
@@ -80,9 +81,9 @@ class Family:
 class CompiledCounts:
     """Holds the marks and counts of several queries over one relation, `source` (without WHERE).
 
-    `unit`, `many`: its column of units, and whether a unit may have several rows. `mark_groups`: pairs of
-    some marks (positions) and the combinations of their classes that can occur; each mark is in one pair,
-    together with the other marks of its column.
+    `unit`, `many`: its column of units, and whether a unit may have several rows. `recipes`: how each plan's
+    aggregates are computed from measures. `mark_groups`: pairs of some marks (positions) and the combinations
+    of their classes that can occur; each mark is in one pair, together with the other marks of its column.
     """
 
     source: From
@@ -179,7 +180,7 @@ def _present(expression: Expr) -> Expr:
 
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:
-    """Return the condition `a` AND `b`, where None is the condition that always holds."""
+    """Return the condition `a` AND `b`; None stands for the condition that always holds."""
     if a is None or b is None:
         return b if a is None else a
     return make("and", a, b)
@@ -281,8 +282,8 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         # All texts that are neither declared nor literals of the queries have the same classes: one stands
         # for them.
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
-        named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
-        return [*named, "\x00 not named", None]
+        mentioned = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
+        return [*mentioned, "\x00 not named", None]
     # A number of a table's column (named "t0c1", see `sources.Scan`) is clipped to its declared bounds, or
     # NULL if it is not one of the declared categories; a computed one (no "c" in its name) may be outside its
     # range by a rounding error.
@@ -290,19 +291,19 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
     if domain.kind is Kind.NUMBER and all(_thresholds(m.expression, column) is not None for m in marks):
-        ends = sorted(
+        cuts = sorted(
             {t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high}
         )
         low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
-        inside = [e for e in ends if low <= e <= high and math.isfinite(e)] or [0.0]
+        cuts = [cut for cut in cuts if low <= cut <= high and math.isfinite(cut)] or [0.0]
         # One number below the first threshold and one above the last, unless the range ends there.
-        inside = [
-            *([math.nextafter(inside[0], -math.inf)] if math.isinf(low) else []),
-            *inside,
-            *([math.nextafter(inside[-1], math.inf)] if math.isinf(high) else []),
+        points = [
+            *([math.nextafter(cuts[0], -math.inf)] if math.isinf(low) else []),
+            *cuts,
+            *([math.nextafter(cuts[-1], math.inf)] if math.isinf(high) else []),
         ]
-        middles = [(a + b) / 2 for a, b in itertools.pairwise(inside)]
-        return [*inside, *middles, None]
+        middles = [(a + b) / 2 for a, b in itertools.pairwise(points)]
+        return [*points, *middles, None]
     return None
 
 

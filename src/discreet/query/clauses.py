@@ -1,5 +1,6 @@
 """Reads the clauses of a SELECT: the name of an item, and the item that a position in GROUP BY means; refuses
-clauses and arguments that no rule reads."""
+clauses that are not answered, and arguments that no rule of `aggregates` reads (its table of functions, each
+of which reads one kind of aggregate)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ def only(node: Node, allowed: set[str], where: str) -> None:
             )
 
 
-# Arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a COUNT has a type of 64
-# bits, and changes no answer.
+# sqlglot's names of the arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a
+# COUNT has a type of 64 bits, and changes no answer.
 _OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}
 
 

@@ -57,7 +57,7 @@ from .scan import (
     name,
     not_null,
     raw_columns,
-    require_row_number,
+    refuse_without_row_numbers,
     source_sql,
     used_columns,
 )
@@ -75,8 +75,8 @@ class Compiler:
     is clipped.
     """
 
-    def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
-        self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, written_by
+    def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, dialect: Dialect) -> None:
+        self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, dialect
         # columns of tables as they are stored, before clipping: (declared fact, kind) by name
         self.raw = raw_columns(plan.source, kinds)
         # whether a unit may be in more groups than may count, so that some are chosen
@@ -86,8 +86,8 @@ class Compiler:
         # Where a single row is the unit and a join repeats it, `plan.unit` is its position in the table,
         # which says which rows belong to it, and the hash reads its identity. Computing the identity takes a
         # sort, so only queries that choose read it.
-        self.identity = require_row_number(
-            identity(plan.source, plan.unit) if plan.many else None, written_by
+        self.identity = refuse_without_row_numbers(
+            identity(plan.source, plan.unit) if plan.many else None, dialect
         )
 
     def additive(self, measures: list[Measure]) -> str:
@@ -135,9 +135,9 @@ class Compiler:
         query = self._with_choice(query, [*self._hash_columns(), "x0"])
         if self.plan.many:
             hashed = [name(n) for n in self._hash_columns()]
-            own = exp.select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
+            mine = exp.select(name("u"), name("j"), *hashed, name("x0")).distinct().from_("chosen")
             # "mine" are the different values of each unit in each of its groups
-            query = query.with_("mine", copy=False, as_=own.where(not_null("x0")))
+            query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
             picked = semantics.SmallestValues(
                 alias="picked", source="mine", order=order, n=self.bounding.rows
@@ -240,7 +240,7 @@ class Compiler:
         names = ["u", *self._identity_columns(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
             return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
-        return self._unknown(query, keys, names)
+        return self._with_occurring_groups(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
         """Return SELECT of the unit, the keys and the arguments of every row."""
@@ -274,8 +274,9 @@ class Compiler:
     def _key_value(self, x: Expr) -> Node:
         """Return a key for comparison: a stored column that is declared as categories as it is, without a
         conversion to DOUBLE, and any other expression as computed."""
-        fact = self.raw.get(x.name) if isinstance(x, Column) else None
-        return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
+        if isinstance(x, Column) and x.name in self.raw and not isinstance(self.raw[x.name][0], Bounds):
+            return name(f"{x.name}r")
+        return sql(x)
 
     def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
         """Return SELECT of rows with the index of their group among all combinations of public keys, in the
@@ -292,7 +293,9 @@ class Compiler:
             )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
-    def _unknown(self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
+    def _with_occurring_groups(
+        self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]
+    ) -> exp.Select:
         """Add WITH keyed AS the rows with the index of their group, where groups are not public: the groups
         that occur are numbered in the order of their keys, so that the order of two groups depends on no
         other."""
@@ -311,16 +314,17 @@ class Compiler:
         )
         numbered = exp.select(*(c.copy() for c in columns), aliased(number, "j")).from_(seen.subquery("d"))
         query = query.with_("dictionary", copy=False, as_=numbered, materialized=True)
-        both = exp.select(
-            *(_of("named", n) for n in [*names, *(f"k{i}" for i in range(len(keys)))]), _of("dictionary", "j")
+        with_index = exp.select(
+            *(_qualified("named", n) for n in [*names, *(f"k{i}" for i in range(len(keys)))]),
+            _qualified("dictionary", "j"),
         )
         on = all_of(
             [
-                exp.EQ(this=_of("named", f"k{i}"), expression=_of("dictionary", f"k{i}"))
+                exp.EQ(this=_qualified("named", f"k{i}"), expression=_qualified("dictionary", f"k{i}"))
                 for i in range(len(keys))
             ]
         )
-        return query.with_("keyed", copy=False, as_=both.from_("named").join("dictionary", on=on))
+        return query.with_("keyed", copy=False, as_=with_index.from_("named").join("dictionary", on=on))
 
     def _private_keys(self) -> list[Node]:
         """Return the columns of the group keys, where groups are not public."""
@@ -358,21 +362,22 @@ class Compiler:
         return query
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
-        """Write the aggregates `totals` of `source` by group and by the columns `beside`; where groups are
-        not public, with their keys."""
+        """Return the text of the query for the aggregates `totals` of `source`, by group and by the columns
+        `beside`; where groups are not public, with their keys."""
         # copy=False, because nothing else uses this query: copying it at every step took half of the time
         query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
             source, copy=False
         )
         query = query.group_by(name("j"), *(name(b) for b in beside), copy=False)
         if not self.plan.known_keys:
-            keys = [_of("dictionary", f"k{i}") for i in range(len(self.plan.keys))]
+            keys = [_qualified("dictionary", f"k{i}") for i in range(len(self.plan.keys))]
             inner = query.copy()
             clause = inner.args.pop("with_", None) or inner.args.pop("with", None)
             outer = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("r")), *keys).from_(
                 inner.subquery("r")
             )
-            outer = outer.join("dictionary", on=exp.EQ(this=_of("r", "j"), expression=_of("dictionary", "j")))
+            same_group = exp.EQ(this=_qualified("r", "j"), expression=_qualified("dictionary", "j"))
+            outer = outer.join("dictionary", on=same_group)
             outer.set("with_" if "with_" in query.args else "with", clause)
             query = outer
         return self.dialect.write(query)
@@ -393,10 +398,13 @@ def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
         return keyed.where(not_null(f"k{i}")), if_(column, integer_literal(1), integer_literal(0))
-    first, last = values[0], values[-1]
+    first = values[0]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
-        inside = exp.Between(this=column, low=integer_literal(first), high=integer_literal(int(str(last))))
-        return keyed.where(inside), convert(binary(exp.Sub, column.copy(), integer_literal(first)), "integer")
+        last = first + len(values) - 1
+        is_public = exp.Between(this=column, low=integer_literal(first), high=integer_literal(last))
+        return keyed.where(is_public), convert(
+            binary(exp.Sub, column.copy(), integer_literal(first)), "integer"
+        )
     alias = f"v{i}"
     return keyed.join(_values(values, alias), on=_equal(f"k{i}", f"{alias}k")), name(f"{alias}i")
 
@@ -412,7 +420,7 @@ def _equal(a: str, b: str) -> Node:
     return exp.EQ(this=name(a), expression=name(b))
 
 
-def _of(table: str, column: str) -> Node:
+def _qualified(table: str, column: str) -> Node:
     return exp.column(exp.to_identifier(column, quoted=True), table=table)
 
 

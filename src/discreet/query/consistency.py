@@ -83,8 +83,8 @@ def _table(answer: Answer, column: str) -> _Table:
             f"column {column!r} is not a single noisy count or sum in each answer; these are "
             f"{list(answer.columns)}."
         )
-    spread = list(zip(*answer.deviations, strict=True)) or [()] * len(answer.columns)
-    keys = [i for i in range(len(answer.columns)) if i != index and all(d is None for d in spread[i])]
+    deviations = list(zip(*answer.deviations, strict=True)) or [()] * len(answer.columns)
+    keys = [i for i in range(len(answer.columns)) if i != index and all(d is None for d in deviations[i])]
     keys.sort(key=lambda i: answer.columns[i])
     cells = {tuple(row[i] for i in keys): float(row[index]) for row in answer.rows}
     levels = tuple(tuple(dict.fromkeys(row[i] for row in answer.rows)) for i in keys)
@@ -144,12 +144,12 @@ def _as_counts(tables: list[_Table]) -> tuple[Answer, ...]:
     order = sorted(range(len(tables)), key=lambda i: len(tables[i].keys))
     nodes: dict[tuple[int, tuple[Any, ...]], int] = {}
     parents: list[int] = []
-    for level, i in enumerate(order):
+    for depth, i in enumerate(order):
         for key in itertools.product(*tables[i].levels):
             parents.append(
                 -1
-                if level == 0
-                else nodes[order[level - 1], _above(tables[order[level - 1]], tables[i], key)]
+                if depth == 0
+                else nodes[order[depth - 1], _parent(tables[order[depth - 1]], tables[i], key)]
             )
             nodes[i, key] = len(parents) - 1
     values = [tables[i].cells[key] for i, key in nodes]
@@ -161,13 +161,13 @@ def _as_counts(tables: list[_Table]) -> tuple[Answer, ...]:
     )
 
 
-def _above(coarse: _Table, fine: _Table, key: tuple[Any, ...]) -> tuple[Any, ...]:
+def _parent(coarse: _Table, fine: _Table, key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the group of the coarser answer that a group of the finer one belongs to."""
-    named = dict(zip(fine.names, key, strict=True))
+    value_of = dict(zip(fine.names, key, strict=True))
     if not set(coarse.names) < set(fine.names):
         raise InvalidInput(
             f"whole numbers need nested groupings: the keys {list(coarse.names)} are not some of "
             f"{list(fine.names)}. "
             f"Use counts=False, which takes any."
         )
-    return tuple(named[name] for name in coarse.names)
+    return tuple(value_of[name] for name in coarse.names)

@@ -1,7 +1,8 @@
 """Holds how often each candidate occurs in each group, as a sparse matrix: zeros take no memory.
 
-A dense matrix of a million groups and two thousand candidates would take 16 GB. The engine returns only
-counts that are not zero, and choices are made from a few dense rows at a time.
+Candidates are the values among which a quantile or mode is chosen privately (`measures.Choice`). A dense
+matrix of a million groups and two thousand candidates would take 16 GB. The engine returns only counts that
+are not zero, and choices are made from a few dense rows at a time.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from .._public import Public
 def cut_off_sql(
     public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None
 ) -> str:
-    """Return SQL for the number of units (`units`), and of those (`above`) that have more than `rows` rows,
-    or more than `groups` different values of the column `by`; `where` is a condition on rows, or None for
-    all.
+    """Return SQL for the number of units (column `units`), and of those (column `above`) that have more than
+    `rows` rows, or more than `groups` different values of the column `by`; `where` is a condition on rows, or
+    None for all.
 
     The sub-query has one row per unit, so that one unit changes each count by at most one, and no limit on
     contributions is needed.

@@ -1,7 +1,8 @@
 """Computes the domains (`domain.ValueDomain`) of functions of dates from those of their arguments:
 differences, sums with days and months, parts, DATE_TRUNC and STRFTIME.
 
-In a domain, `low` and `high` of a date are ordinals (`date.toordinal`).
+A function that does this for one operator is its rule (`rules.Rule`). In a domain, `low` and `high` of a date
+are ordinals (`date.toordinal`).
 """
 
 from __future__ import annotations
@@ -133,10 +134,10 @@ def add_months(a: ValueDomain, n: ValueDomain) -> ValueDomain:
         raise Refusal("to a date a fixed whole number of months can be added")
     ends = [_month_later(date.fromordinal(int(end)), int(n.low)) for end in (a.low, a.high)]
     low, high = (float(end.toordinal()) for end in ends)
-    months = (
+    values = (
         None if a.values is None else tuple(dict.fromkeys(_month_later(day, int(n.low)) for day in a.values))
     )
-    return ValueDomain(kind=Kind.DATE, low=low, high=high, values=months, nullable=a.nullable)
+    return ValueDomain(kind=Kind.DATE, low=low, high=high, values=values, nullable=a.nullable)
 
 
 def _month_later(day: date, n: int) -> date:

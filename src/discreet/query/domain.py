@@ -49,7 +49,8 @@ class ValueDomain:
     aggregate. `null`: True for the literal NULL alone, which may be compared with any kind. An expression
     that may be NULL has a type in the engine, where comparing a text with a number would fail.
 
-    `integer` and `finite` of a call are set by `nodes.make`, after its rule.
+    For the result of an operator, its rule (`rules`) computes the domain, and `nodes.make` then sets
+    `integer` and `finite`.
     """
 
     kind: Kind
@@ -79,8 +80,8 @@ class ValueDomain:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
-        """Return the possible values, numbers and dates in a range in order; None if they are unknown, more
-        than `limit`, or integers so large that two of them may be one double: a row must never be in two
+        """Return the possible values (of a range of integers or dates in order); None if they are unknown,
+        more than `limit`, or integers so large that two of them may be one double: a row must never be in two
         groups."""
         if self.values is not None:
             return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None

@@ -6,7 +6,7 @@ These exact results are private: they must not be stored, logged or returned to 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -25,8 +25,9 @@ from .scan import Kinds
 
 # The number of units in each group, by which groups that are not public are selected.
 UNITS = Measure(kind="units")
-# The number that stands for the hash's key in written queries. It is random in each process, so that no
-# analyst can write it into a query.
+# The number that stands for the key of the hash by which rows and groups of a unit are chosen (`compile`).
+# Queries are written once with it, and each run replaces it by the run's own secret key. It is random in each
+# process: an analyst who knew it could write it into a query, where it would be replaced by the key as well.
 PLACEHOLDER = secrets.randbits(62) | 1 << 62
 
 
@@ -35,14 +36,15 @@ class Exact:
     """Holds the exact numbers of a query before noise.
 
     `keys`: one tuple of key values per group. `measures`: for each measure an array with one integer per
-    group. `scores`: for each choice a `SparseCounts` (groups by candidates). `units`: the number of units in
-    each group, only where the groups are not public.
+    group. `scores`: for each choice (a quantile, mode or top-k, which is then chosen with the exponential
+    mechanism) how often each candidate occurs in each group, a `SparseCounts`. `units`: the number of units
+    in each group, only where the groups are not public.
     """
 
     keys: list[tuple[Any, ...]]
     measures: list[Any]
     scores: list[Any]
-    units: Any = field(default=None)
+    units: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,8 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
     columns = []
     for i, k in enumerate(plan.keys):
         raw = table.column(f"k{i}").to_pylist()
-        # both zeros are one group, and which of them an engine names it by depends on its rows: 0 + -0.0 is 0
+        # 0.0 and -0.0 are one group, and which of the two an engine returns depends on private rows. So -0.0
+        # becomes 0.0 (0 + -0.0 is 0.0), and all other values stay.
         plain = [0 + v if isinstance(v, float) else v for v in raw]
         columns.append([k.values[v] for v in raw] if k.values is not None else plain)
     keys = list(zip(*columns, strict=True))
@@ -188,7 +191,7 @@ def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None
 
 def integers(column: pa.ChunkedArray) -> Any:
     """Return an Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers
-    where these do not fit."""
+    where these do not fit. The queries of `compile` return no NULL in these columns."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_decimal(array.type):
         whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())

@@ -58,7 +58,7 @@ def several_counts(text: object) -> bool:
     return words.count("COUNT") > 1 or any(word in words for word in ("CUBE", "ROLLUP", "GROUPING"))
 
 
-def several(select: exp.Select) -> list[Node]:
+def grouping_clauses(select: exp.Select) -> list[Node]:
     """Return the CUBE, ROLLUP and GROUPING SETS clauses of a statement; versions of sqlglot store them in
     different arguments of GROUP BY."""
     group = select.args.get("group")
@@ -72,9 +72,9 @@ _KINDS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
 def expanded(text: str) -> Iterator[PlainQuery]:
-    """Return the plain queries of a statement: itself, or one for each set of keys."""
+    """Yield the plain queries of a statement: itself, or one for each set of keys."""
     select = parse(text)
-    clauses = several(select)
+    clauses = grouping_clauses(select)
     if not clauses:
         yield PlainQuery(text)
         return

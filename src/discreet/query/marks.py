@@ -1,10 +1,15 @@
-"""Writes the engine's query of a workload: the number of rows for each combination of classes of marks (see
-`cells`), with at most a given number of rows per unit."""
+"""Writes the engine's query of a workload: the number of rows for each combination of classes of marks, with
+at most a given number of rows per unit.
+
+A mark is a group key or an atom of a condition; its classes are its few possible results, numbered from 0. A
+family is one count of a query, in all its groups. All three are defined in `cells`.
+"""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
+from .._public import Bounds, Fact
 from ..tables import semantics
 from ..tables.dialect import Dialect
 from .cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
@@ -21,7 +26,7 @@ from .scan import (
     integer_literal,
     name,
     raw_columns,
-    require_row_number,
+    refuse_without_row_numbers,
     source_sql,
     used_columns,
 )
@@ -45,7 +50,7 @@ def counts_sql(
     used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
     # Where the unit is a single row that a join repeats, the column of the unit is its position in the table,
     # which depends on other rows; the hash reads its identity (`scan.identity`), which does not.
-    who = require_row_number(
+    who = refuse_without_row_numbers(
         identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
     )
     used |= {who} if who is not None else set()
@@ -67,8 +72,8 @@ def counts_sql(
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
-    before = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
-    running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
+    running_total = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
+    running = exp.select(*(c.copy() for c in codes), name("r"), aliased(running_total, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # The combinations before this one have t - r rows; of its own r rows as many count as are left of
     # `max_rows`.
@@ -90,17 +95,18 @@ def _counts_row(compilation: CompiledCounts) -> Node:
 def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
     """Return the SQL conditions under which a family counts a row: its keys have public values (the last
     class of a key is that of all others), and its condition is true."""
-    inside: list[Node] = [
+    has_public_keys: list[Node] = [
         exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
     ]
-    met = [] if family.condition is None else [_holds(compilation, family.condition, TRUE)]
-    return [*inside, *met] or [exp.Boolean(this=True)]
+    is_true = [] if family.condition is None else [_holds(compilation, family.condition, TRUE)]
+    return [*has_public_keys, *is_true] or [exp.Boolean(this=True)]
 
 
 def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
     """Return the SQL condition that `condition` has the class `wanted`, TRUE or FALSE, from the classes of
-    its atoms. By de Morgan's laws, which hold in three-valued logic, AND is false where one argument is."""
+    its atoms. In three-valued logic AND is true where all arguments are, and false where one argument is; OR
+    is the reverse."""
     if isinstance(condition, Call) and condition.op == "not":
         return _holds(compilation, condition.args[0], FALSE if wanted == TRUE else TRUE)
     if isinstance(condition, Call) and condition.op in ("and", "or"):
@@ -114,13 +120,14 @@ def _group_by(query: exp.Select, codes: list[Node]) -> exp.Select:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 
-def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
-    """Return the SQL of a mark's expression: a stored column that is declared as categories as it is, without
-    a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
+def _value(mark: Mark, raw: dict[str, tuple[Fact, str]]) -> Node:
+    """Return the SQL of a mark's expression: a key that is a stored column declared as categories as it is,
+    without a conversion to DOUBLE (`raw`, from `scan.raw_columns`), and any other expression as computed."""
     x = mark.expression
-    fact = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
-    plain = fact is not None and mark.values is not None and type(fact[0]).__name__ != "Bounds"
-    return name(f"{x.name}r") if plain and isinstance(x, Column) else sql(x)
+    if mark.values is not None and isinstance(x, Column) and x.name in raw:
+        fact, _ = raw[x.name]
+        return sql(x) if isinstance(fact, Bounds) else name(f"{x.name}r")
+    return sql(x)
 
 
 def _index(mark: Mark, x: Node) -> Node:

@@ -44,9 +44,9 @@ class MeanColumn:
 
     def interval(self, row: int, confidence: float) -> tuple[float, float]:
         """Return the ends of the interval in one row."""
-        # of each noise by itself: 1 - (1 - confidence) / 2
-        each = (1 + confidence) / 2
-        count_error, sum_error = self.noise_of_count.error(each), self.noise_of_sum.error(each)
+        # 1 - (1 - confidence) / 2, the confidence for each noise by itself
+        for_each = (1 + confidence) / 2
+        count_error, sum_error = self.noise_of_count.error(for_each), self.noise_of_sum.error(for_each)
         count, total = self.counts[row], self.sums[row]
         largest = count + count_error
         if largest < 1:
@@ -72,13 +72,13 @@ def mean_of(
     recipe, argument = recipes.recipes[expression.index], plan.aggregates[expression.index].argument
     if recipe.function != "avg" or argument is None:
         return None
-    count, total = recipe.measures
-    measure = recipes.measures[total]
+    count_index, sum_index = recipe.measures
+    measure = recipes.measures[sum_index]
     return MeanColumn(
-        counts=tuple(int(measures[count][row]) for row in kept),
-        sums=tuple(int(measures[total][row]) for row in kept),
-        noise_of_count=noises[count],
-        noise_of_sum=noises[total],
+        counts=tuple(int(measures[count_index][row]) for row in kept),
+        sums=tuple(int(measures[sum_index][row]) for row in kept),
+        noise_of_count=noises[count_index],
+        noise_of_sum=noises[sum_index],
         # The sum counts parts of a grid step, of which `resolution` is one; the center counts whole steps.
         step=measure.resolution,
         shift=measure.center * measure.step,

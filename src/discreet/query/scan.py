@@ -268,7 +268,7 @@ def identity(node: From, unit: str) -> str | None:
     return identity(node.child, unit)
 
 
-def require_row_number(row_id: str | None, dialect: Dialect) -> str | None:
+def refuse_without_row_numbers(row_id: str | None, dialect: Dialect) -> str | None:
     """Return the result of `identity` unchanged; refuse it for an engine that cannot number rows, as a join
     may repeat a row, and all copies must be known to be one row."""
     if row_id is not None and not dialect.numbers_rows:

@@ -41,7 +41,7 @@ from ..tables import Engine, Source, dialect_of, engine_of
 from .answer import Answer
 from .errors import QueryError
 from .exact import public_keys
-from .groupings import several
+from .groupings import grouping_clauses
 from .measures import Recipes
 from .mechanism import Query
 from .nodes import OutputReference
@@ -362,7 +362,7 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     groupings is a workload in any case, as nothing else answers it.
     """
     try:
-        several_groupings = bool(several(parse(text)))
+        several_groupings = bool(grouping_clauses(parse(text)))
     except QueryError as refusal:
         raise hinted(refusal, text, public) from None
     if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
