@@ -80,7 +80,6 @@ class PatchRows:
         generator = torch.Generator().manual_seed(seed + 3)
         images, _ = classes.images(procedural, generator)
         self._fit_filters(images, float(penalty), generator)
-        self._mean = torch.zeros(self.size)
         self._mean = self._pooled(images).mean(0)
 
     @property

@@ -59,9 +59,9 @@ class Scattering(nn.Module):
             bank = np.stack([_wavelet(height, width, j, angle, L) for angle in range(L)])
             for level in range(j if order == 2 else 0, -1, -1):
                 self.register_buffer(f"psi{j}_{level}", _as_buffer(_cropped(bank, level)), persistent=False)
-            for axis, size in (("rows", height), ("columns", width)):
-                subsampled = _averages(size, J, j, self.shape[axis == "columns"])
-                self.register_buffer(f"{axis}{j}", _as_buffer(subsampled), persistent=False)
+            for axis, size, length in zip(("rows", "columns"), self.padded, self.shape, strict=True):
+                averages = _averages(size, J, j, length)
+                self.register_buffer(f"{axis}{j}", _as_buffer(averages), persistent=False)
 
     @property
     def channels(self) -> int:
