@@ -8,6 +8,7 @@ person move everybody's gradient, and is refused: one of torch's here, a user's 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -180,8 +181,6 @@ def _classification(loss: Any) -> Loss:
 def _elementwise(loss: Any) -> Loss:
     """Return an elementwise loss (squared, absolute, binary cross-entropy) per example, reduced within each
     example only."""
-    import copy
-
     unreduced = copy.copy(loss)
     unreduced.reduction = "none"
     weight_names = [name for name in ("weight", "pos_weight") if getattr(loss, name, None) is not None]

@@ -104,8 +104,9 @@ def probe(
             for text, (refusal, message) in _KNOWN_ERRORS.items():
                 if text in str(error):
                     raise refusal(message) from error
-            hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
-                inputs, dict
+            is_dict = isinstance(inputs, dict)
+            hint = (
+                " A dict of inputs is ONE argument of the model: unpack it in forward()." if is_dict else ""
             )
             way_out = OWN_EXAMPLES if own else MADE_UP_EXAMPLES
             raise InvalidInput(

@@ -24,6 +24,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ... import sampling
@@ -263,8 +264,6 @@ def quiet() -> Iterator[None]:
 def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators for one teacher, and restore them afterwards: the randomness of one teacher
     must not depend on how much another has used."""
-    import torch
-
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
