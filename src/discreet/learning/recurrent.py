@@ -42,7 +42,7 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
         raise NotBatchFirst(f"{type(layer).__name__} was given no batch dimension.")
     # [T, B, k]
     x = input.transpose(0, 1) if layer.batch_first else input
-    recorder.first(layer, input, 0 if layer.batch_first else 1)
+    recorder.require_batch_dim(layer, input, 0 if layer.batch_first else 1)
     x, last_states = _layers(layer, recorder, x, hx, None, recorder.positions(input, layer.input_size))
     return (x.transpose(0, 1) if layer.batch_first else x), last_states
 
@@ -275,7 +275,7 @@ def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
     batch [B, k]."""
     if input.dim() != 2:
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     lstm = isinstance(layer, nn.LSTMCell)
     zeros = input.new_zeros(len(input), layer.hidden_size)
     h, c = (hx if hx is not None else (zeros, zeros)) if lstm else (zeros if hx is None else hx, zeros)
