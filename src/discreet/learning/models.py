@@ -32,15 +32,17 @@ from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, networ
 # compared with the weights, and a changed file must not fill the memory. Chosen by hand.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# Older files hold this name for it, so it stays readable; today `LogisticRegression` is that of `tabular`.
+# Older files hold this name for SGDLogisticRegression; today's `LogisticRegression`, that of `tabular`, is
+# another class, and cannot be saved here.
 _KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
 def save(model: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, whether a session fitted it or `fit(X, y)`."""
     if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
+        names = sorted({cls.__name__ for cls in _KINDS.values()})
         raise InvalidInput(
-            f"a model file holds a fitted {', '.join(sorted(_KINDS))}; got {type(model).__name__}, "
+            f"a model file holds a fitted {', '.join(names)}; got {type(model).__name__}, "
             f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. "
             f"Nothing was written."
         )
