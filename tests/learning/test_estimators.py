@@ -328,6 +328,11 @@ def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInput, match=r"not fitted yet\. Nothing was written"):
         models.save(SGDLogisticRegression(), tmp_path / "none")
+    # Today's LogisticRegression is another class than that of older files, and must not be listed.
+    with pytest.raises(
+        InvalidInput, match="fitted DPClassifier, DPRegressor, SGDLogisticRegression; got int"
+    ):
+        models.save(3, tmp_path / "none")
 
 
 def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path: Path) -> None:

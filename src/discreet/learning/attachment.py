@@ -207,7 +207,7 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
         recorder.axes, recorder.shapes = {}, {id(batch_first): shape}
         result = rule(recorder, batch_first).movedim(0, axis)
     else:
-        # The batch is first already; otherwise the rule refuses the call (`Recorder.first`).
+        # The batch is first already; otherwise the rule refuses the call (`Recorder.require_batch_dim`).
         result = rule(recorder, x)
     return result
 

@@ -35,7 +35,7 @@ def attention(
         raise NotBatchFirst("MultiheadAttention was given a query without a batch dimension.")
     is_self_attention = query is key and key is value
     for tensor in (query, key, value):
-        recorder.first(layer, tensor, 0 if layer.batch_first else 1)
+        recorder.require_batch_dim(layer, tensor, 0 if layer.batch_first else 1)
     positions = [recorder.positions(tensor, tensor.shape[-1]) for tensor in (query, key, value)]
     if not layer.batch_first:
         query, key, value = (

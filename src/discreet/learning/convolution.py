@@ -60,7 +60,7 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
     """Run a convolution of torch, and leave the taps of its weight and bias in the recorder."""
     if input.dim() != layer.weight.dim():
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
     weight, bias = targets(layer, "weight", "bias")
     x, examples, shape = input.detach(), recorder.expected, recorder.shapes.get(id(input))

@@ -34,8 +34,8 @@ from .taps import Rows, Target
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-# The number of clients whose updates, each a vector as long as the model, are in memory at once. It changes
-# memory alone. No measurement on record.
+# The number of clients whose updates, each a vector as long as the model, are in memory at once. Chosen by
+# hand, not tuned: it changes memory alone.
 CLIENTS_AT_ONCE = 8
 
 
@@ -126,7 +126,7 @@ class Updates:
         ]
         return Gradients(taps, squares_of(self._server, taps, len(updates)), torch.empty(0))
 
-    def _client_update(self, examples: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
+    def _client_update(self, examples: tuple[Any, Any], row_count: int, rule: Clipping) -> Tensor:
         """Train on one client's rows, and return its negative update times its weight."""
         parameters = list(self._client.parameters.values())
         start = [p.detach().clone() for p in self._server.parameters.values()]
@@ -135,14 +135,14 @@ class Updates:
                 p.copy_(value)
         self._buffers.restore()
         for _ in range(self._local_sgd.epochs):
-            order = torch.from_numpy(self._generator.permutation(rows))
-            for first in range(0, rows, self._local_sgd.batch):
+            order = torch.from_numpy(self._generator.permutation(row_count))
+            for first in range(0, row_count, self._local_sgd.batch):
                 batch = order[first : first + self._local_sgd.batch]
-                self._step(*tree_map(lambda t, c=batch: t[c], examples))
+                self._step(*tree_map(lambda tensor, batch=batch: tensor[batch], examples))
                 self._project(parameters, start, rule)
         with torch.no_grad():
             update = torch.cat([(s - p).reshape(-1) for s, p in zip(start, parameters, strict=True)])
-            return update * self._local_sgd.weight(rows)
+            return update * self._local_sgd.weight(row_count)
 
     def _step(self, inputs: Any, targets: Any) -> None:
         """Take one step of SGD on a batch of one client's rows."""
@@ -159,8 +159,7 @@ class Updates:
     @torch.no_grad()
     def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:
         """Project the weights to within the clip of those in `start`; with `PerLayer`, each layer to within
-        clip / sqrt(layers). `Automatic`, which rescales every update,
-        has no such bound: nothing is projected.
+        clip / sqrt(layers). Nothing is projected for `Automatic`, which rescales every update.
 
         This is for learning alone: the sensitivity rests on the clipping of the finished update.
         """

@@ -91,7 +91,7 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
             is_consistent
             and start == begin
             and end - start == math.prod(shape) * kind.itemsize
-            # Also beside a 0: torch holds sizes and strides as 64-bit integers.
+            # Checked also where a size is 0: torch holds sizes and strides as 64-bit integers.
             and math.prod(max(n, 1) for n in shape) < 1 << 63
             and end <= len(body)
         )

@@ -21,8 +21,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST_MMAP = 1 << 25
 # Free memory at the top of the heap beyond this is returned to the system: the largest int, so that none is.
 _NEVER_TRIM = (1 << 31) - 1
-# That threshold afterwards: twice _LARGEST_MMAP, which glibc itself arrives at in a process that has freed a
-# block of that size.
+# The trim threshold after the last context of `kept`: twice _LARGEST_MMAP, the value that glibc itself sets
+# in a process that has freed a block of that size.
 _USUAL_TRIM = 1 << 26
 
 # `_inside` counts the contexts of `kept` that are open, in all threads.

@@ -144,8 +144,8 @@ class PaddedTexts:
         inputs = tuple(columns[name] for name in self.names)
         if self.task == "language_modeling":
             return inputs, torch.where(mask, ids, IGNORED)
-        flips = torch.arange(BATCH) % 2
-        return inputs, flips.float() if self.task == "regression" else flips
+        labels = torch.arange(BATCH) % 2
+        return inputs, labels.float() if self.task == "regression" else labels
 
 
 class TransformersTrainer:
@@ -156,8 +156,8 @@ class TransformersTrainer:
     training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
     only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
     "constant_with_warmup") and `gradient_checkpointing`. Settings that private training cannot follow are
-    refused (`fp16`, say: `_REFUSED`); all others are not read. `max_grad_norm` among these clips the gradient
-    of a whole batch, which protects nobody: `clip` bounds each example's gradient.
+    refused (`fp16`, say: `_REFUSED`); all others are not read. `max_grad_norm` is not read either: it clips
+    the gradient of a whole batch, which protects nobody, while `clip` bounds each example's gradient.
 
     An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
     labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
@@ -234,8 +234,9 @@ class TransformersTrainer:
 
     def train(self, session: Any = None, **options: Any) -> TransformersTrainer:
         """Train through a session of `examples`, which charges the price first; `options` are those of
-        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nothing is charged: the steward
-        accounts for `event`; then `options` are those of calling a `Trainer` (`progress`)."""
+        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nothing is charged: whoever is
+        responsible for the data must account for `event`. Then `options` are those of calling a `Trainer`
+        (`progress`)."""
         if session is None:
             release = self.trainer(self.examples, entropy=Entropy(), **options)
         else:
@@ -271,8 +272,9 @@ def _task(model: nn.Module, task: str | None) -> str:
     if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in kinds):
         return "language_modeling"
     if any(name.endswith("ForSequenceClassification") for name in kinds):
-        single = getattr(config, "num_labels", 2) == 1 or getattr(config, "problem_type", "") == "regression"
-        return "regression" if single else "classification"
+        has_one_output = getattr(config, "num_labels", 2) == 1
+        is_regression = has_one_output or getattr(config, "problem_type", "") == "regression"
+        return "regression" if is_regression else "classification"
     raise Unsupported(
         f"{type(model).__name__} is neither a causal language model nor a sequence classifier. Nothing was "
         f"read or trained. Say what it does with task= ({', '.join(TASKS)}), or write the forward pass and "
@@ -289,9 +291,9 @@ def _class_names(model: nn.Module) -> list[str]:
 def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
     """Return the names of those INPUTS that the model's forward pass takes.
 
-    token_type_ids are left out where the dataset has none: zeros in their place would be wrong, as GPT-2 adds
-    their embeddings as those of words. Names of columns are public. A dataset without `column_names` (a list
-    of dicts) has those of its first item, which is read once, by this call of the data's steward.
+    token_type_ids are left out where the dataset has none: zeros in their place would be wrong, because GPT-2
+    looks token types up in the table of words. Names of columns are public. A dataset without `column_names`
+    (a list of dicts) has those of its first item, which is read here, before any charge, for its keys alone.
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Run modules that are no known layers, with one copy of their parameters for each example.
+"""Run modules for which `layers` has no rule, with one copy of their parameters for each example.
 
 The gradient of an example's copy is the example's gradient. `run_isolated` runs a module on each example by
 itself (`vmappable.by_example`), so that examples cannot be mixed. `run_with_copies` runs a module's code on
@@ -41,9 +41,12 @@ def run_with_copies(
     Each of these parameters is a `Shared` tensor while the code runs: it has the parameter's shape, and holds
     the copies of all examples. Operations on it that `shared` does not know are refused.
     """
+    # No copies are needed inside an isolated module, which has copies of all its parameters already; where
+    # nothing is recorded; and while it is being decided which dimensions are the batch (`survey`).
     if recorder.inside or not recorder.active or recorder.survey is not None:
         return forward(*args, **kwargs)
     parameters = dict(module._parameters)
+    # By id, because a parameter that has two names must have one copy.
     trainable = {str(id(p)): p for p in parameters.values() if p is not None and p.requires_grad}
     copies = _copies(trainable, recorder.batch)
     shared_parameters: Any = {
@@ -97,13 +100,16 @@ def run_isolated(
         example_args, example_kwargs = tree_unflatten(example, spec)
         with stateless._reparametrize_module(module, params, tie_weights=True):
             leaves, result_spec = tree_flatten(forward(*example_args, **example_kwargs))
-        own = [result_spec, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
-        if structure and _comparable(structure) != _comparable(own):
+        example_structure = [
+            result_spec,
+            *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+        ]
+        if structure and _comparable(structure) != _comparable(example_structure):
             raise NotBatchFirst(
                 f"{type(module).__name__} returns a number, not in a tensor, that differs between examples: "
                 f"all would get that of one example."
             )
-        structure[:] = own
+        structure[:] = example_structure
         return [
             _squeeze_batch(module, leaf, d)
             for leaf, d in zip(leaves, output_dims or (0,) * len(leaves), strict=True)

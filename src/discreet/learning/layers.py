@@ -5,7 +5,8 @@ Only layers whose exact class is in `plan.TAPPED_LAYERS`, or is the Conv1D of `t
 the layer's output and notes two things in the `Recorder`: the gradient edge of the output
 (`torch.autograd.graph`), and a function `taps`. After the backward pass this function is called with the
 gradient g of the output, and returns the layer's taps (module `taps`), from which the norms and the sum of
-per-example gradients are computed. B is the number of examples in the batch, x a layer's input.
+per-example gradients are computed. B is the number of examples in the batch, x a layer's input. `single`
+turns tensors of half precision into float32, in which norms are bounded.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Recorder:
         shape = self.shapes.get(id(x))
         return None if shape is None else math.prod(shape) // width
 
-    def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
+    def require_batch_dim(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
         """Raise NotBatchFirst unless the argument x of a layer's call has the batch in dimension `dim`.
 
         That this dimension is as long as the batch is not enough, as this may be a coincidence: it must have
@@ -161,7 +162,7 @@ def owned(out: Tensor) -> Tensor:
 
 
 def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     out = owned(F.linear(input, layer.weight, layer.bias))
     weight, bias = targets(layer, "weight", "bias")
     x, positions = input.detach(), recorder.positions(input, layer.in_features)
@@ -182,7 +183,7 @@ def affine(
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
     """Run y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D. Its weight is the transpose of a
     linear layer's, so that in the tap x and g are exchanged."""
-    recorder.first(layer, x)
+    recorder.require_batch_dim(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")
     detached, positions = x.detach(), recorder.positions(x, layer.weight.shape[0])
@@ -197,7 +198,7 @@ def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
 
 
 def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     out = F.embedding(input, layer.weight, layer.padding_idx)
     target, positions = Target(cast(nn.Parameter, layer.weight)), recorder.positions(input, 1)
 
@@ -225,7 +226,7 @@ def embedding_bag(
     Row i of the result belongs to example i. Each id of a flat list is in one bag, so that its gradient is
     that of its bag's example.
     """
-    recorder.first(layer, input if offsets is None else offsets)
+    recorder.require_batch_dim(layer, input if offsets is None else offsets)
     out = F.embedding_bag(
         input,
         layer.weight,
@@ -290,15 +291,15 @@ def _scaled_last(
 ) -> Tensor:
     """Note the taps of y = weight * normalize(x) + bias, where weight and bias have the last dimensions of x,
     those that are normalized: gradients are summed over the dimensions between the batch and these."""
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     weight, bias = targets(layer, "weight", "bias")
-    last = len(layer.normalized_shape)
-    if input.dim() <= last:
+    normalized_dims = len(layer.normalized_shape)
+    if input.dim() <= normalized_dims:
         raise NotBatchFirst(f"{type(layer).__name__} normalizes over the batch.")
     x = input.detach()
 
     def taps(g: Tensor) -> list[Tap]:
-        g, dims = single(g), tuple(range(1, g.dim() - last))
+        g, dims = single(g), tuple(range(1, g.dim() - normalized_dims))
         return _scale_taps(weight, bias, g, single(normalize(x)) if weight else g, dims)
 
     recorder.note((out,), taps)
@@ -338,7 +339,7 @@ def _scaled_channels(
 ) -> Tensor:
     """Note the taps of y = weight * normalize(x) + bias, with one weight and bias per channel, the second
     dimension: gradients are summed over all later dimensions."""
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     weight, bias = targets(layer, "weight", "bias")
     x = input.detach()
 

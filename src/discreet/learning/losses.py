@@ -3,11 +3,13 @@
 Those of torch's losses that are listed here are computed without a reduction over the batch; *within* an
 example they average or add up as their `reduction` says. Any other loss, and a user's function, must return
 one loss per example. A loss that divides by a property of the whole batch (a sum of class weights) lets one
-person move everybody's gradient, and is refused: one of torch's here, a user's by the probe (`safety`).
+person move everybody's gradient, and is refused: torch's losses are refused here, and a user's loss by the
+probe, which tries model and loss on made-up examples (`safety`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -103,8 +105,9 @@ class CrossEntropy:
         the closed form does not apply, which depends on shapes and dtypes alone, or where a label is no
         class.
 
-        It must apply to ignored labels, too: autograd's way bounds norms differently, so that one example
-        with an ignored label would change the clipping factors of all others.
+        The closed form must cover ignored labels, too: on None the engine runs autograd, whose bounds on
+        norms differ, so that one example with an ignored label would change the clipping factors of all
+        others.
         """
         is_plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (
@@ -124,8 +127,8 @@ class CrossEntropy:
         return result.masked_fill_(is_ignored, 0).T
 
 
-# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). The number is a
-# choice; no measurement is on record.
+# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). Chosen by hand,
+# not tuned.
 _COLUMNWISE_CLASSES = 64
 _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
 
@@ -180,8 +183,6 @@ def _classification(loss: Any) -> Loss:
 def _elementwise(loss: Any) -> Loss:
     """Return an elementwise loss (squared, absolute, binary cross-entropy) per example, reduced within each
     example only."""
-    import copy
-
     unreduced = copy.copy(loss)
     unreduced.reduction = "none"
     weight_names = [name for name in ("weight", "pos_weight") if getattr(loss, name, None) is not None]

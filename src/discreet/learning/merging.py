@@ -1,5 +1,6 @@
-"""Merge taps of the same weight: a weight that is used twice has one gradient, the sum of both, and the norm
-of a sum does not follow from the norms of its summands."""
+"""Merge taps of the same weight. A tap holds what the per-example gradients of one use of a weight are
+computed from (`taps`). A weight that is used twice has one gradient, the sum of both, whose norm does not
+follow from the norms of its summands."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .taps import Key, Lookup, Outer, ProductTap, Rows, Tap, Target, Tied, flat_
 
 
 def merged(taps: list[Tap]) -> list[Tap]:
-    """Return taps with the same sums, of which no two concern the same number of a parameter.
+    """Return taps with the same sums of gradients, such that no two of them share an entry of a parameter.
 
     A tap's target is a parameter, or a range of its rows.
 
@@ -19,21 +20,22 @@ def merged(taps: list[Tap]) -> list[Tap]:
                whole gradient.
     Proof:     taps of equal targets are merged into one. Targets of one parameter that overlap without being
                equal (attention projects queries, keys and values together in one call, each by itself in
-               another) are split at every row where one of them begins or ends. Then any two targets are
-               equal or have no number in common, so that the gradients of different taps are orthogonal.
+               another) are split at every row where one of them begins or ends, before taps are merged. Then
+               any two targets are equal or have no entry in common, so that the gradients of different taps
+               are orthogonal.
     """
     targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
     if not _overlap(targets):
         return taps
     # The rows where a target begins or ends, by the parameter's id.
-    bounds: dict[int, set[int]] = {}
+    boundaries: dict[int, set[int]] = {}
     for target in targets:
-        bounds.setdefault(id(target.parameter), set()).update(target.span)
+        boundaries.setdefault(id(target.parameter), set()).update(target.span)
     taps = [
         piece
         for tap in taps
         for part in without_bias(tap)
-        for piece in _split_rows(part, bounds[id(part.target.parameter)])
+        for piece in _split_rows(part, boundaries[id(part.target.parameter)])
     ]
     by_target: dict[Key, list[Tap]] = {}
     for tap in taps:
@@ -42,7 +44,7 @@ def merged(taps: list[Tap]) -> list[Tap]:
 
 
 def _overlap(targets: list[Target]) -> bool:
-    """Return whether two of the targets have a number in common."""
+    """Return whether two of the targets have an entry in common."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for target in targets:
         spans.setdefault(id(target.parameter), []).append(target.span)
@@ -50,13 +52,13 @@ def _overlap(targets: list[Target]) -> bool:
     return any(a[1] > b[0] for ranges in shared for a, b in itertools.pairwise(ranges))
 
 
-def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
-    """Return a tap as several, split at those rows in `bounds` that are inside its target."""
+def _split_rows(tap: Tap, boundaries: set[int]) -> list[Tap]:
+    """Return a tap as several, split at those rows in `boundaries` that are inside its target."""
     begin, end = tap.target.span
-    edges = [begin, *sorted(row for row in bounds if begin < row < end), end]
+    edges = [begin, *sorted(row for row in boundaries if begin < row < end), end]
     if len(edges) == 2:
         return [tap]
-    # Rows of the tap itself, which begin with 0, and rows of the parameter.
+    # `rows` counts within the tap, from 0; `targets` have rows of the parameter.
     rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
     targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
     if isinstance(tap, Outer):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from .._errors import InvalidInput
 
-# The most characters of a script that is parsed, since parsing takes memory. The number is a choice, far
-# above the thousands of characters that training scripts have.
+# The most characters of a script that is parsed, since parsing takes memory. Chosen by hand, far above the
+# thousands of characters that training scripts have.
 LARGEST = 5_000_000
 NOTHING = "(nothing)"
 
@@ -283,8 +283,10 @@ class _Reader:
         value = self._value(node, "optimizer")
         if not isinstance(value, ast.Call):
             return "learning.SGD(lr=...)"
-        named = [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords if k.arg not in (None, "params")]
-        arguments = ["parameters", *(ast.unparse(a) for a in value.args[1:]), *named]
+        keywords = [
+            f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords if k.arg not in (None, "params")
+        ]
+        arguments = ["parameters", *(ast.unparse(a) for a in value.args[1:]), *keywords]
         return f"lambda parameters: {ast.unparse(value.func)}({', '.join(arguments)})"
 
     def _loss(self) -> str:
@@ -361,7 +363,8 @@ def _keyword(node: ast.Call, name: str, position: int | None, default: str) -> s
 def _clip(node: ast.Call) -> str:
     """Return the trainer's `clip`, which stands for both `max_grad_norm` and `clipping` of Opacus.
 
-    By layer, Opacus takes a list with one norm for each; `PerLayer` takes the norm of them all.
+    For clipping by layer, Opacus takes a list with one clipping norm per layer; `PerLayer` takes one number,
+    the l2 norm of that list.
     """
     norm, kind = _keyword(node, "max_grad_norm", None, "1.0"), _keyword(node, "clipping", None, "'flat'")
     if "per_layer" in kind:

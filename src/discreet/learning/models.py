@@ -29,18 +29,20 @@ from .data import Tabular
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 
 # The most features that a file may declare: arrays of this length are made before the declared sizes are
-# compared with the weights, and a changed file must not fill the memory. A choice.
+# compared with the weights, and a changed file must not fill the memory. Chosen by hand.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# Older files hold this name for it, so it stays readable; today `LogisticRegression` is that of `tabular`.
+# Older files hold this name for SGDLogisticRegression; today's `LogisticRegression`, that of `tabular`, is
+# another class, and cannot be saved here.
 _KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
 def save(model: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, whether a session fitted it or `fit(X, y)`."""
     if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
+        names = sorted({cls.__name__ for cls in _KINDS.values()})
         raise InvalidInput(
-            f"a model file holds a fitted {', '.join(sorted(_KINDS))}; got {type(model).__name__}, "
+            f"a model file holds a fitted {', '.join(names)}; got {type(model).__name__}, "
             f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. "
             f"Nothing was written."
         )
@@ -123,11 +125,11 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     if own != (module is not None):
         raise InvalidInput(
             (
-                f"the model in {path} was trained with a module of its own, and no file holds code: "
+                f"the model in {path} was trained with a module that the user gave, and no file holds code: "
                 f"load(path, module=...). Nothing was loaded."
             )
             if own
-            else f"the model in {path} has its own network: leave module= out. Nothing was loaded."
+            else f"the model in {path} has a network of discreet: leave module= out. Nothing was loaded."
         )
     network_ = _module(module, features, outputs) if own else None
     try:
@@ -183,6 +185,7 @@ def _declared_estimator(facts: dict[str, Any]) -> tuple[Any, int, int]:
         np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)
     ):
         raise InvalidInput("bounds are one for all features, or one for each")
+    # Called for its check of the bounds: it raises unless they are finite and in order.
     model._scale(np.zeros((1, features)))
     if facts["names"] is not None:
         if not isinstance(facts["names"], list) or len(facts["names"]) != features:

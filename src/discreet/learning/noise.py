@@ -20,7 +20,7 @@ from ..sampling import Entropy, EntropyStream
 # Entries that are filled together: enough for few calls of torch, and no more than 2 MB of floats, which
 # about fit a core's cache (measured; to be measured again on a machine with other caches).
 _CHUNK = 1 << 19
-# A uniform number U (see `fill_gaussian`) of fewer units than this gets more bits.
+# A uniform number U (see `fill_gaussian`) of fewer units of `_UNIFORM` than this gets more bits.
 _SMALL = 1 << 10
 # The unit of U. It is a little below 2**-31, so that the largest U, of 2**31 units, is the largest float32
 # below one: U = 1 would have a radius of zero, and so no noise.
@@ -69,7 +69,7 @@ def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
 
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     """Fill a chunk with Box-Muller noise: the absolute value of a signed 32-bit word, in units of `_UNIFORM`,
-    is U, and another word is the angle; the two make two entries.
+    is U, and another word is the angle; U and the angle make two entries.
 
     The first half of the chunk becomes the cosines, the second the sines. Every line over all numbers is one
     call, in place: torch shares it among its threads, where there are many.
@@ -91,6 +91,7 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
         radius[position] = log
     radius.mul_(-(deviation**2)).sqrt_()
     cosine = _cosine(torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle))
+    # `angle` holds the sines from here on.
     angle.mul_(radius)
     radius.mul_(cosine)
     if values is not out:

@@ -41,7 +41,8 @@ class Update(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _FlatUpdate:
-    """Applies `SGD` or `Adam`: `move` takes a step, and changes the tensors in `memory` in place."""
+    """Applies `SGD` or `Adam`: `move` takes a step, and changes the tensors in `memory` in place. Checkpoints
+    hold the keys of `memory`."""
 
     move: Callable[[Tensor, Tensor, float], None]
     memory: dict[str, Tensor]
@@ -118,8 +119,8 @@ class Adam:
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
     which is public. It would hide how gradients differ in size, and Adam would scale all weights alike, as
-    SGD does. `noise_aware` subtracts it from the second moment (Tang & Lécuyer 2023, arXiv:2312.14334), of
-    which at least `floor`² is left.
+    SGD does. `noise_aware` subtracts this variance from the second moment, and replaces a difference below
+    `floor`² by `floor`² (Tang & Lécuyer 2023, arXiv:2312.14334).
     """
 
     lr: float = 1e-3

@@ -65,7 +65,7 @@ class Performance:
 
 def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
     """Return the public sizes that batches are filled up to: the expected size, and 2 standard deviations
-    less, 2 more and 5 more (a choice, not measured), each at most `microbatch`.
+    less, 2 more and 5 more (chosen by hand, not tuned), each at most `microbatch`.
 
     The deviation is that of a Poisson sample with `expected` members at sampling rate `rate`. A batch above
     the largest size, which is rare, is run in parts. The sizes depend on the schedule alone.

@@ -1,4 +1,5 @@
-"""Which route each module of a model takes: tapped, isolated, shared, or constant; or that it is refused.
+"""Decide which route to per-example gradients each module of a model takes: tapped, isolated, shared, or
+constant; or refuse it.
 
 Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from the layer's
 inputs and the gradients of its outputs (`taps`). Of the other modules that hold parameters of their own, one
@@ -152,7 +153,7 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
     """Return the routes by the module's name: "tapped", "isolated", "shared" or "constant". Modules without
     trainable parameters of their own, and those inside a tapped or isolated module, are not listed.
 
-    Every trainable parameter belongs to exactly one of them. A "shared" module has parameters of its own (a
+    Every trainable parameter belongs to one listed module. A "shared" module has parameters of its own (a
     class token, a table of positions), of which each example gets a copy, and layers with routes of their
     own. With `share=False` such a module is "isolated" with all its layers: the engine asks for it where the
     module's code does something with the copies that `shared` does not know. Frozen batch normalization is

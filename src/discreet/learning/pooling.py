@@ -38,6 +38,7 @@ class Owners:
 
     def positions(self) -> Tensor:
         """Return [rows]: the cell of each row in a table [`count`, `max_rows`], flattened."""
+        # The number of the first row of each row's owner.
         first = torch.searchsorted(self.of, self.of)
         return self.of * self.max_rows + torch.arange(len(self.of)) - first
 

@@ -1,10 +1,10 @@
-"""Full precision: settings that shorten the factors of float32 products are off while gradients are measured
-and added up.
+"""Full precision: settings that round the factors of float32 products are off while norms of gradients are
+bounded and clipped gradients are added up.
 
 Bounds on norms (`bounds`) allow for the rounding of float32, and for no more. Autocast around training would
 compute them in half precision; `torch.set_float32_matmul_precision("medium")` allows torch to round the
-factors of every product to bfloat16, on processors that gain from it. A ghost norm of such factors may be too
-short by one per cent.
+factors of every product to bfloat16, on processors that gain from it. A ghost norm (`taps`), which is
+computed by such products, may then be too small by one per cent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def full_precision() -> AbstractContextManager[Any]:
     Autocast that the model itself turns on stays in force. The settings belong to the process: they are
     changed only where they were lower, and put back afterwards.
     """
-    shortened = [setting for setting in _SETTINGS if setting.get() not in _FULL]
-    if not shortened and not torch.is_autocast_enabled("cpu"):
+    lowered = [setting for setting in _SETTINGS if setting.get() not in _FULL]
+    if not lowered and not torch.is_autocast_enabled("cpu"):
         return nullcontext()
-    return _with_full_precision(shortened)
+    return _with_full_precision(lowered)
 
 
 @contextmanager
-def _with_full_precision(shortened: list[_Setting]) -> Iterator[None]:
-    """Turn autocast off and raise the settings that were lower, within this context."""
+def _with_full_precision(lowered: list[_Setting]) -> Iterator[None]:
+    """Turn autocast off and raise the settings that are below full precision, within this context."""
     with ExitStack() as stack:
         stack.enter_context(torch.autocast("cpu", enabled=False))
-        for setting in shortened:
+        for setting in lowered:
             stack.callback(setting.set, setting.get())
             setting.set(setting.full)
         yield

@@ -5,11 +5,11 @@ products is the gradient of the gates' inputs, which the taps of the recurrent w
 RNN and an LSTM one recorded tensor, `gates`, serves both. In a GRU the reset gate multiplies a product with
 W_hh, so these products are recorded by themselves.
 
-In shapes T is the number of steps, B that of examples, k the width of the inputs and H that of the states,
-which are the outputs in one direction (with a `proj_size` the cell of an LSTM is wider). In the loops over
-steps, h is the state, c the cell of an LSTM, i, f, g, o its gates and r, z, n those of a GRU, as torch's
-documentation names them; elsewhere g is the gradient of a recorded tensor. Variables called `steps` hold the
-output of each step.
+In shapes T is the number of steps, B that of examples, k the width of the inputs and H that of the states.
+The states of one direction are its outputs. (With a `proj_size` the cell of an LSTM is wider than H.) In the
+loops over steps, h is the state, c the cell of an LSTM, i, f, g, o its gates and r, z, n those of a GRU, as
+torch's documentation names them; elsewhere g is the gradient of a recorded tensor. Variables called `steps`
+hold the output of each step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .taps import Tap, Target, product, summed_over_positions
 
 # Stands for the length of packed sequences where the way to bound a norm is chosen (`taps.ProductTap`): the
 # length of the longest sequence of a batch depends on one example, which must not change the bounds of all
-# others. A choice, not measured.
+# others. Chosen by hand, not tuned.
 PACKED_LENGTH = 64
 
 
@@ -42,7 +42,7 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
         raise NotBatchFirst(f"{type(layer).__name__} was given no batch dimension.")
     # [T, B, k]
     x = input.transpose(0, 1) if layer.batch_first else input
-    recorder.first(layer, input, 0 if layer.batch_first else 1)
+    recorder.require_batch_dim(layer, input, 0 if layer.batch_first else 1)
     x, last_states = _layers(layer, recorder, x, hx, None, recorder.positions(input, layer.input_size))
     return (x.transpose(0, 1) if layer.batch_first else x), last_states
 
@@ -251,10 +251,10 @@ def _gru(
     [T, B, H] and the last state."""
     steps, recurrent_terms, states_before = [], [], []
     for gate in gates.unbind(0):
-        inner = F.linear(h, w_hh, b_hh)
+        recurrent_term = F.linear(h, w_hh, b_hh)
         states_before.append(h.detach())
-        recurrent_terms.append(inner)
-        (rx, zx, nx), (rh, zh, nh) = gate.chunk(3, 1), inner.chunk(3, 1)
+        recurrent_terms.append(recurrent_term)
+        (rx, zx, nx), (rh, zh, nh) = gate.chunk(3, 1), recurrent_term.chunk(3, 1)
         r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
         n = torch.tanh(nx + r * nh)
         h = n + z * (h - n)
@@ -275,7 +275,7 @@ def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
     batch [B, k]."""
     if input.dim() != 2:
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
-    recorder.first(layer, input)
+    recorder.require_batch_dim(layer, input)
     lstm = isinstance(layer, nn.LSTMCell)
     zeros = input.new_zeros(len(input), layer.hidden_size)
     h, c = (hx if hx is not None else (zeros, zeros)) if lstm else (zeros if hx is None else hx, zeros)

@@ -54,14 +54,15 @@ class ReferenceGradients:
         def collect(p: Tensor) -> None:
             assert p.grad is not None
             gradient, p.grad = p.grad.to_dense(), None
-            layer, own = self.engine.layers[id(p)], self.squared_norms[-1]
-            own[layer] = own.get(layer, 0.0) + squared_norm(gradient)
+            layer, by_layer = self.engine.layers[id(p)], self.squared_norms[-1]
+            by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(gradient)
             out.add_(gradient, alpha=self.weight)
 
         return collect
 
     def add(self, loss: Tensor, weight: float) -> None:
-        """Add `weight` times the gradient of one example's loss."""
+        """Add `weight` times the gradient of one example's loss; called within `collecting`, whose hooks do
+        the addition."""
         self.weight = weight
         self.squared_norms.append({})
         loss.backward(inputs=list(self.engine.parameters.values()))  # type: ignore[no-untyped-call]

@@ -46,10 +46,10 @@ from .single_examples import (
     run_together,
 )
 
-# Made-up examples of a batch: three are changed, one after the other, and the others must stay the same. A
-# choice, not measured.
+# The number of made-up examples of a batch: three are changed, one after the other, and the others must stay
+# the same. Chosen by hand, not tuned.
 BATCH = 5
-# Forward passes that must agree before a model counts as deterministic. A choice, not measured.
+# The number of forward passes that must agree before a model counts as deterministic. Chosen by hand.
 DRAWS = 4
 # Pieces of torch's error messages that show another reason than the values of made-up examples, with the
 # error that is raised instead.
@@ -83,7 +83,7 @@ def probe(
     """
     _check_count(targets)
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
-    prints = _fingerprints(engine.model)
+    fingerprints = _fingerprints(engine.model)
     modes = [(module, module.training) for module in engine.model.modules()]
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
@@ -96,7 +96,7 @@ def probe(
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
                 for size in (count, SMALL_BATCH):
                     _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size)))
-            _check_state_unchanged(engine, buffers, prints)
+            _check_state_unchanged(engine, buffers, fingerprints)
         except DiscreetError:
             raise
         # The data is made up, so the message tells nothing about a person.
@@ -104,8 +104,9 @@ def probe(
             for text, (refusal, message) in _KNOWN_ERRORS.items():
                 if text in str(error):
                     raise refusal(message) from error
-            hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
-                inputs, dict
+            is_dict = isinstance(inputs, dict)
+            hint = (
+                " A dict of inputs is ONE argument of the model: unpack it in forward()." if is_dict else ""
             )
             way_out = OWN_EXAMPLES if own else MADE_UP_EXAMPLES
             raise InvalidInput(
@@ -120,10 +121,10 @@ def probe(
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
-    """Return a batch of made-up examples with the shapes and types of `example` (one example, or a batch of
-    them: the first dimension is replaced).
+    """Return `batch` made-up examples with the shapes and types of `example`, which is a batch of one or more
+    examples: its first dimension is replaced.
 
-    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which every model knows as words and as classes.
+    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are valid token ids and classes everywhere.
     A mask of two or more positions is true at some positions of each example and false at others.
     """
 
@@ -131,14 +132,14 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
         shape = (batch, *tensor.shape[1:])
         if tensor.dtype.is_floating_point:
             return torch.rand(shape, dtype=tensor.dtype)
-        flips = torch.randint(0, 2, shape)
+        bits = torch.randint(0, 2, shape)
         # The first two examples differ, so that `_changed` can replace one by another.
-        flips[0], flips[1] = 0, 1
-        if tensor.dtype is torch.bool and flips[0].numel() > 1:
+        bits[0], bits[1] = 0, 1
+        if tensor.dtype is torch.bool and bits[0].numel() > 1:
             # A mask that is true everywhere, or nowhere, is not valid for every model: a softmax over no
             # positions is NaN. So its first two positions are false and true.
-            flips.view(batch, -1)[:, 0], flips.view(batch, -1)[:, 1] = 0, 1
-        return flips.to(tensor.dtype)
+            bits.view(batch, -1)[:, 0], bits.view(batch, -1)[:, 1] = 0, 1
+        return bits.to(tensor.dtype)
 
     return tree_map(one, example)
 
@@ -184,6 +185,7 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
         with ExitStack() as stack:
             stack.enter_context(Medians())
             if _is_random(engine, inputs, targets) or _is_random_backward(engine, inputs, targets):
+                # Medians did not help: random numbers are drawn again.
                 stack.close()
                 engine.train(False)
             yield
@@ -218,7 +220,7 @@ def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bo
 def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     """Refuse a model in which a change of one example changes the gradient or the loss of another.
 
-    Three examples are changed, each in other ways, with the same random numbers each time.
+    Each of three examples is changed in one or two ways, with the same random numbers each time.
     """
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
@@ -315,11 +317,11 @@ def _extreme(x: Tensor) -> Tensor:
 def _fingerprints(model: nn.Module) -> dict[str, int]:
     """Return a checksum of each parameter, the sum of its entries' bits read as integers. A copy of the
     parameters, which would show changes as well, takes as much memory as the model."""
-    prints = {}
+    fingerprints = {}
     for name, p in model.named_parameters():
         integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
-        prints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
-    return prints
+        fingerprints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
+    return fingerprints
 
 
 def _restore(model: nn.Module, buffers: dict[str, Any]) -> None:
@@ -334,7 +336,9 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and torch.equal(one, other)
 
 
-def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
+def _check_state_unchanged(
+    engine: ClippingEngine, buffers: dict[str, Any], fingerprints: dict[str, int]
+) -> None:
     """Refuse a model whose forward pass changes its buffers or parameters: running averages and the like are
     learned from private examples without noise."""
     after = dict(engine.model.named_buffers())
@@ -346,7 +350,7 @@ def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prin
             f"before training from public examples."
         )
     changed = [
-        name for name, sum_of_bits in _fingerprints(engine.model).items() if prints[name] != sum_of_bits
+        name for name, checksum in _fingerprints(engine.model).items() if fingerprints[name] != checksum
     ]
     if changed:
         raise NotPrivate(

@@ -36,10 +36,10 @@ from ..tables import Source
 
 Array = npt.NDArray[np.float64]
 # Shares of rho for the count, the sum and the sum of squares of each column: the count's error matters less.
-# A choice, not measured.
+# Chosen by hand, not tuned.
 SHARES = (1, 2, 2)
 # The smallest deviation, as a share of the bounds' width: division by a smaller one, which may be noise
-# alone, would blow values up. A choice, not measured.
+# alone, would blow values up. Chosen by hand, not tuned.
 FLOOR = Fraction(1, 1000)
 
 
@@ -49,7 +49,7 @@ class Scaling:
     """Standardizes columns: `(value - mean) / deviation` for each column, of values clipped to the column's
     bounds `lower` and `upper`.
 
-    Missing values become 0.
+    Missing values become 0, as if they were the mean.
     """
 
     columns: tuple[str, ...]
@@ -115,8 +115,8 @@ class PrivateScaler:
     """Releases means and standard deviations of bounded columns with rho-zCDP in total.
 
     Each value is rounded to the nearest end of `cells` equal cells between its column's bounds (4096 by
-    default, a choice). The `error` of the release is its distance from the mean and the deviation of the
-    rounded values: the effect of rounding is not counted.
+    default, chosen by hand). The `error` of the release bounds its distance from the mean and the deviation
+    of the rounded values: the effect of rounding is not counted.
 
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
                squares; two where the count is public), whose rho add up to at most `rho`.
@@ -175,6 +175,7 @@ class PrivateScaler:
         is_count_public = relation is not ADD_REMOVE and not nullable and self.public.size is not None
         column_rho = _require.exact(self.rho, "rho") / len(self.columns)
         total_share = sum(SHARES) - (SHARES[0] if is_count_public else 0)
+        # A public count comes first, without noise; the loop then leaves it out.
         noises: list[IntegerGaussian | None] = [None] if is_count_public else []
         for (low, high), share in list(zip(self._scale(column).ranges(), SHARES, strict=True))[len(noises) :]:
             # `row_contribution` is 0 for a sum that no row can move, and noise needs a positive sensitivity.

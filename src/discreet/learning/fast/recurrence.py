@@ -1,6 +1,7 @@
 """The steps of an LSTM by hand: one node of torch's graph for all steps, instead of twenty for each.
 
-In shapes T is the steps, B the examples and h the hidden units; i, f, g, o are the gates, by torch's names.
+In shapes T is the number of steps, B that of examples and h that of hidden units; i, f, g, o are the gates,
+by torch's names. `recurrent` calls this module.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ class _LstmSteps(torch.autograd.Function):
     and the last cell [B, h].
 
     In the backward pass the derivatives of the activations are computed for all steps at once; only factors
-    that depend on the next step are left to the loop. No gradient is returned for the recurrent weight: its
-    tap builds it per example from the gradient of `gates`.
+    that depend on the next step are left to the loop. No gradient is returned for the recurrent weight: it is
+    needed per example, and its tap (`taps`) computes it from the gradient of `gates`.
     """
 
     @staticmethod
@@ -46,8 +47,9 @@ class _LstmSteps(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: Tensor, grad_last_cell: Tensor) -> tuple[Tensor | None, ...]:
         gate_values, cells, tanh_cells, w_hh = ctx.saved_tensors
         i, f, g, o = gate_values.chunk(4, 2)
-        # Before the loop it holds derivatives by each gate's input: of the cell, for gate o of the output.
-        # The loop multiplies them by the gradient of that cell or output, which makes the gates' gradients.
+        # `gradient` first holds derivatives with respect to each gate's input: for the gates i, f and g those
+        # of the step's cell, for gate o those of its output. The loop multiplies them by the gradient of that
+        # cell or output, which gives the gradients of the gates' inputs.
         gradient = (gate_values * (1 - gate_values)).unflatten(2, (4, -1))
         gradient[:, :, 0].mul_(g)
         gradient[:, :, 1].mul_(cells[:-1])
@@ -67,7 +69,8 @@ class _LstmSteps(torch.autograd.Function):
 
 
 def takes_lstm(gates: Tensor, projection: Tensor | None) -> bool:
-    """Return whether `lstm` can run a layer: in float32 or float64, without a projection of its outputs."""
+    """Return whether `lstm` can run a layer: in float32 or float64, without autocast, and without a
+    projection of its outputs."""
     is_full_precision = gates.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     return is_full_precision and projection is None
 

@@ -2,9 +2,11 @@
 millisecond, autograd around it would take as long again.
 
 A model is run so if it is a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS`
-and `nn.Linear`, without hooks and with every weight used once. Each row of the result is computed from the
-same row of the input, by construction. The taps are those of other layers, with norms by the same bound
-(`bounds.outer_bound`).
+and `nn.Linear`, without hooks and with every weight used once (`stack_of`), and if its loss is `CrossEntropy`
+(`engine`). Each row of the result is computed from the same row of the input, by construction. The taps hold
+what per-example gradients are computed from: they are of the classes that linear layers have under autograd
+too (module `taps`), with norms by the same bound (`bounds.outer_bound`). In shapes B is the number of
+examples.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Sums = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class _Layer:
-    """Holds a linear layer and the targets of its parameters, None for one that does not learn."""
+    """Holds a linear layer and the `Target` of its weight and of its bias: where the tap adds its sum of
+    gradients. It is None for a parameter that does not learn."""
 
     module: nn.Linear
     weight: Target | None
@@ -52,8 +55,8 @@ class LinearStack:
     # the number of inputs
     width: int
     dtype: torch.dtype
-    # by position of a layer whose weight learns: its row in the sums of squares [2, layers, B], which are
-    # those of the layers' inputs (0) and of the gradients of their outputs (1)
+    # The row of a layer whose weight learns, by its position in `parts`: a row of the sums of squares
+    # [2, layers, B], which are those of the layers' inputs (0) and of the gradients of their outputs (1).
     rows: dict[int, int]
     # turns these sums, which are rounded, into upper bounds
     widening: Widening
@@ -71,11 +74,11 @@ class LinearStack:
     # a warning would leak a fact about the data
     @np.errstate(all="ignore")
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
-        """Return the input of each part followed by the output of the last, and the array of the sums of
-        squares [2, layers, B], of which `taps` fills the second half.
+        """Return the input of each part followed by the output of the last, and the array [2, layers, B] of
+        sums of squares, whose first half is filled here and whose second half `taps` fills.
 
-        Activations overwrite the output of the linear layer before them. Squares are added up while their
-        numbers are in the cache.
+        Activations overwrite the output of the linear layer before them. The squares of a layer's inputs are
+        added up right before the layer runs, while these inputs are in the cache.
         """
         activations, sums = [x], np.empty((2, len(self.rows), len(x)), x.numpy().dtype)
         for position, part in enumerate(self.parts):
@@ -92,8 +95,9 @@ class LinearStack:
     def taps(self, activations: list[Tensor], sums: Sums, g: Tensor) -> tuple[list[Tap], Tensor | None]:
         """Run backward from g, the gradient of the outputs, as far as the first layer that learns.
 
-        Return the taps, and bounds [B] on the squared norms of all layers together; None for these if a layer
-        has only a bias that learns, whose norm is not computed here.
+        Return the taps, and bounds [B] on the squared norm of each example's gradient over all layers. The
+        bounds are None if the bias of a layer learns and its weight does not: such a bias has a tap of its
+        own, whose norm is not computed here.
         """
         outer: list[Outer] = []
         biases_alone: list[Tap] = []
@@ -109,8 +113,9 @@ class LinearStack:
                 biases_alone.append(Rows(part.bias, g))
             if position > self.first:
                 g = g @ part.module.weight
-        x, g_bounds = self.widening(sums)
-        squares = outer_bound(x, g_bounds, self.biases)
+        x_bounds, g_bounds = self.widening(sums)
+        squares = outer_bound(x_bounds, g_bounds, self.biases)
+        # `outer` is in the order of the backward pass, the rows of `squares` in that of the forward pass
         for tap, squared_norms in zip(outer, squares[::-1], strict=True):
             tap.precomputed = squared_norms
         return [*outer, *biases_alone], None if biases_alone else torch.from_numpy(squares.sum(0))
@@ -165,14 +170,17 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
     weights = {i: p for i, p in enumerate(parts) if isinstance(p, _Layer) and p.weight}
     if max((max(p.module.weight.shape) for p in weights.values()), default=0) > _WIDEST:
         return None
-    # [layers, 2, 2]: for the input and for the gradient of each, `factor` and `offset` of `Widening`
-    bounds = np.array(
+    # [layers, 2, 2]: for the input and for the gradient of each, `factor` and `offset` of `Widening`; after
+    # the transposition each of the two is [2, layers, 1], which broadcasts with the sums of squares
+    pairs = np.array(
         [[widening(p.module.weight.shape[1]), widening(p.module.weight.shape[0])] for p in weights.values()]
     )
-    widths = Widening(*bounds.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None])
+    widenings = Widening(*pairs.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None])
     biases = np.array([[p.bias is not None] for p in weights.values()], dtype=np.float64).reshape(-1, 1)
     rows = {position: row for row, position in enumerate(weights)}
-    return LinearStack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, widths, biases)
+    return LinearStack(
+        parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, widenings, biases
+    )
 
 
 def _has_adjacent_activations(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:

@@ -1,16 +1,18 @@
 """Features for private learning of images: most of them cost no privacy.
 
 - `Scattering` is the scattering transform, and `ScatteringRows` makes rows for a linear model from it.
+- `ProceduralClasses` draws procedural images: images of random processes, which show nothing real.
 - `PatchRows` compares the patches of an image with patches of procedural images, which suits photographs.
 - `JoinedRows` concatenates rows of several kinds.
-- `ProceduralNetwork` is a small network that was trained on procedural images (`ProceduralClasses`): images
-  of random processes, which show nothing real.
+- `ProceduralNetwork` is a small network that is trained on procedural images.
 - `ProceduralPrior` joins scattering coefficients and the network's features, with a `Whitening` that is
   fitted to procedural images.
 
 The features of an image by any of these depend on that image alone: one person's image changes one row of
-features, and computing features costs nothing. `PrivateWhitening` reads private features and has a price;
-with `Directions`, which are public, it is limited to the directions of the features with the most variance.
+features, and computing features costs no privacy. `PrivateWhitening` reads private features and has a price:
+it releases a `PaidWhitening`, the linear map that makes their second moments about equal in all directions.
+With `Directions`, which are public, it is limited to a few directions in which features vary most; the map is
+then a `PartialWhitening`.
 """
 
 from .joined_rows import JoinedRows

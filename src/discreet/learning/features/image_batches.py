@@ -23,6 +23,7 @@ def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
             f"images must have the shape (n, {', '.join(map(str, shape))}); got {array.shape}. "
             f"Nothing was computed."
         )
+    # numpy's kinds: boolean, unsigned and signed integer, float, object
     if array.dtype.kind not in "buifO":
         raise InvalidInput("images must be real numbers, bytes or truth values. Nothing was computed.")
     return array
@@ -39,5 +40,5 @@ def image_batches(array: NDArray[Any], batch: int) -> Iterator[tuple[slice, Tens
             with np.errstate(over="ignore"):
                 floats = torch.from_numpy(array[positions].astype(np.float32))
         except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("images of objects must hold numbers. Nothing was computed.") from None
+            raise InvalidInput("images of dtype object must hold numbers. Nothing was computed.") from None
         yield positions, floats / 255 if array.dtype == np.uint8 else floats

@@ -1,4 +1,4 @@
-"""Rows of features of several kinds, concatenated to one row of l2 norm 1 for each image."""
+"""Rows of features of several kinds, concatenated to one row of l2 norm at most 1 for each image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class JoinedRows:
 
     Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
                rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
-    Proof:     each of the concatenated rows depends on its image alone.
+    Proof:     the weights are public, and each of the concatenated rows depends on its image alone.
+    Assumes:   each kind keeps to `ImageRows`.
     """
 
     def __init__(self, kinds: Sequence[ImageRows], *, weights: Sequence[float] | None = None) -> None:

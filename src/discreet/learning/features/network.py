@@ -1,4 +1,5 @@
-"""A small network that is trained on images of random processes, and gives features of other images."""
+"""A small network that is trained on procedural images (images of random processes, `procedural`), and gives
+features of other images."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class ProceduralNetwork(nn.Module):
                 *_block(2 * w, 4 * w, 2), *_block(4 * w, 4 * w, 1),
             )  # fmt: skip
             self.embedding = nn.Sequential(
-                nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(36 * w, _EMBEDDING, bias=False),
+                nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(4 * w * 3**2, _EMBEDDING, bias=False),
                 nn.BatchNorm1d(_EMBEDDING), nn.ReLU(),
             )  # fmt: skip
             self.scores = nn.Linear(_EMBEDDING, classes)
@@ -86,16 +87,16 @@ class ProceduralNetwork(nn.Module):
         """
         _require.integer(steps=steps, at_least=1)
         network = cls(shape, width=width, classes=classes, seed=seed)
-        facts = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
+        arguments = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
         if cache is not None and Path(cache).exists():
-            return network._load_cache(Path(cache), facts)
+            return network._load_cache(Path(cache), arguments)
         if cache is not None and not Path(cache).parent.is_dir():
             raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
         if cache is not None:
-            # Renamed when complete: a process that is stopped, or a second one, leaves no half-written file.
+            # Renamed when complete: `cache` is never half-written, even if this process is stopped meanwhile.
             unfinished = Path(f"{cache}.{os.getpid()}")
-            unfinished.write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+            unfinished.write_bytes(files.dump(network._weights(), {"features": json.dumps(arguments)}))
             unfinished.replace(cache)
         return network
 
@@ -134,6 +135,7 @@ class ProceduralNetwork(nn.Module):
         """Train all weights to predict the classes of procedural images."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         optimizer = torch.optim.AdamW(self.parameters(), lr=_RATE, weight_decay=_DECAY)
+        # not `self.train`, which stays in evaluation mode
         super().train()
         for step in range(steps):
             warmup = min(1.0, (step + 1) / _WARMUP)
@@ -155,17 +157,17 @@ class ProceduralNetwork(nn.Module):
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 
-    def _load_cache(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
-        """Return this network with the weights of a file; a file of a network with other arguments (`facts`)
-        is refused."""
+    def _load_cache(self, path: Path, arguments: dict[str, Any]) -> ProceduralNetwork:
+        """Return this network with the weights of a file; a file of a network with other `arguments` is
+        refused."""
         try:
             tensors, texts = files.load(path.read_bytes())
         except InvalidInput as error:
             raise InvalidInput(f"{path} holds no network: {error} Remove it.") from None
-        if json.loads(texts.get("features", "null")) != facts:
+        if json.loads(texts.get("features", "null")) != arguments:
             raise InvalidInput(
-                f"{path} holds a network with other arguments than {facts}. Nothing was loaded. Give another "
-                f"file, or remove this one."
+                f"{path} holds a network with other arguments than {arguments}. Nothing was loaded. Give "
+                f"another file, or remove this one."
             )
         if {name: t.shape for name, t in tensors.items()} != {
             name: t.shape for name, t in self._weights().items()
@@ -173,6 +175,7 @@ class ProceduralNetwork(nn.Module):
             raise InvalidInput(
                 f"{path} does not hold all weights of its network. Nothing was loaded. Remove it."
             )
+        # Not strict, because the counts of batches are not stored.
         self.load_state_dict(tensors, strict=False)
         return self.eval()
 

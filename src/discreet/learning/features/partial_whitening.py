@@ -1,9 +1,10 @@
 """Whitening within a few public directions, for rows with many features.
 
-The noise on the second moments of d features has a spectral norm that grows as sqrt(d), and computing them
-takes d^2 operations for each row. Most of the variance of image features lies in a few hundred directions,
-and procedural images show which. Moments are released only within these directions; the component of each row
-that is orthogonal to them is left unchanged.
+The noise on the second moments of d features has a spectral norm that grows as sqrt(d), and computing the
+moments takes d^2 operations for each row. Most of the variance of image features lies in a few hundred
+directions, which can be estimated from procedural images (images of random processes) at no cost in privacy.
+Moments are released only within these directions; the component of each row that is orthogonal to them is
+left unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..._errors import InvalidInput
 from .private_whitening import PaidWhitening
 from .whitening import principal
 
-# The number of rows that are mapped at once: 64 MB of floats at 4,000 features. Not measured.
+# The number of rows that are mapped at once: 64 MB of floats at 4,000 features. Chosen by hand, not tuned.
 _ROWS = 4096
 
 
@@ -47,9 +48,9 @@ class Directions:
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("directions are fitted to finite public features, two rows or more.")
         _require.integer(count=count, at_least=1)
-        most = min(len(rows) - 1, rows.shape[1])
-        if count > most:
-            wanted = f"at most {most}: fewer than the rows, and no more than the features"
+        limit = min(len(rows) - 1, rows.shape[1])
+        if count > limit:
+            wanted = f"at most {limit}: fewer than the rows, and no more than the features"
             raise _require.fail("count", count, wanted)
         mean = rows.mean(0)
         _, principals = principal(rows - mean, count)
@@ -66,8 +67,9 @@ class Directions:
         """Return the map that shrinks rows along the directions in which the released moments are large.
 
         `paid` must have been released for projections on these directions; this map is post-processing of it.
-        Along an eigenvector with the moment v, rows are multiplied by ((w + penalty) / (v + penalty)) to the
-        `power`, where w is the smallest moment and penalty that of `PrivateWhitening`.
+        Along an eigenvector of the released moments with eigenvalue v, rows are multiplied by
+        ((w + penalty) / (v + penalty)) to the power `power`, where w is the smallest eigenvalue and penalty
+        that of `PrivateWhitening`.
         """
         _require.probability(power=power)
         if len(paid.matrix) != len(self.matrix):
@@ -76,7 +78,8 @@ class Directions:
                 f"directions. Nothing was computed. Release it for projections on these directions."
             )
         # `paid.matrix` is V diag((v + penalty)^(-1/2)) up to a factor, with the eigenvectors of the moments
-        # in the columns of V and the eigenvalues v: the norms of its columns give the scales.
+        # in the columns of V and the eigenvalues v: the norms of its columns give the scales, and the columns
+        # divided by their norms give V.
         lengths = paid.matrix.double().norm(dim=0).clamp(1e-30)
         scales = (lengths / lengths.max()) ** (2 * power)
         rotated = (paid.matrix.double() / lengths).T @ self.matrix.double()
@@ -90,6 +93,7 @@ class PartialWhitening:
 
     Guarantee: the result depends on its row alone, and has a norm of at most 1 whatever the row holds, both
                up to the rounding of floats.
+    Proof:     directions and scales are constants. A row that is not finite becomes zero.
     """
 
     directions: Tensor = field(repr=False)

@@ -1,10 +1,11 @@
-"""Patch features as rows for a linear model: how similar each region of an image is to procedural patches.
+"""Patch features as rows for a linear model: how similar each region of an image is to patches of procedural
+images (images of random processes, `procedural`).
 
 Single-layer networks whose filters are whitened patches, and whose activation is a soft threshold, come close
 to networks with learned filters, even if the patches are drawn at random (Coates, Ng & Lee 2011, "An analysis
 of single-layer networks in unsupervised feature learning"; Coates & Ng 2011, "The importance of encoding
-versus training with sparse coding and vector quantization"). Here the patches are those of procedural images:
-the filters depend on no private image, nor on any real one.
+versus training with sparse coding and vector quantization"). With patches of procedural images, the filters
+depend on no private image, nor on any real one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from ... import _require
 from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
-# The number of patches from which the whitening is fitted and filters are drawn. Not measured.
+# The number of patches to which the whitening is fitted and from which filters are drawn. Chosen by hand, not
+# tuned.
 _PATCHES = 100_000
-# The number of responses that are computed at once: 16 megabytes. Of blocks beyond 32 megabytes the C library
-# returns the memory to the system each time, and writing to fresh pages takes longer than all of the
-# arithmetic (measured: 33 ms per image with 2,048 filters).
+# The number of responses that are computed at once: 16 megabytes. The C library returns blocks beyond 32
+# megabytes to the system whenever they are freed, and then writing to fresh pages takes longer than all of
+# the arithmetic (33 ms per image were measured with 2,048 filters).
 _RESPONSES = 1 << 22
 
 
@@ -36,8 +38,8 @@ class PatchRows:
     which it lies below -`threshold`, are averaged over each of `grid` x `grid` regions of the image. With
     `mirror`, the responses of the mirror image are added, so that an image and its mirror image have the same
     row. The mean row of `procedural` procedural images is subtracted, and rows are scaled to norm 1. With
-    `per_part`, the features of each region are scaled to norm 1 first, so that regions of low contrast have
-    the same weight as others.
+    `per_part`, the features of each region are scaled to norm 1 before, so that regions of low contrast have
+    the same weight as others. A row that is not finite becomes zero.
 
     Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
                rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
@@ -80,12 +82,11 @@ class PatchRows:
         generator = torch.Generator().manual_seed(seed + 3)
         images, _ = classes.images(procedural, generator)
         self._fit_filters(images, float(penalty), generator)
-        self._mean = torch.zeros(self.size)
         self._mean = self._pooled(images).mean(0)
 
     @property
     def size(self) -> int:
-        """Return the number of features of one image."""
+        """Return the number of features of one image (not the argument `size`, the side of a patch)."""
         return 2 * self.filters * self.grid**2
 
     @torch.no_grad()
@@ -104,9 +105,9 @@ class PatchRows:
         return rows
 
     def _fit_filters(self, images: Tensor, penalty: float, generator: torch.Generator) -> None:
-        """Set `_weights` and `_offsets`: their product with a standardized patch, less the offset, is the
-        product of the whitened patch with whitened procedural patches of norm 1, which are the filters. With
-        `mirror`, the mirrored filters follow."""
+        """Set `_weights` and `_offsets`: the product of `_weights` with a standardized patch, less
+        `_offsets`, is the product of the whitened patch with the filters, which are whitened procedural
+        patches scaled to norm 1. With `mirror`, the mirrored filters follow."""
         patches = self._patches(images).transpose(1, 2).flatten(0, 1)
         patches = patches[torch.randperm(len(patches), generator=generator)[:_PATCHES]]
         mean = patches.mean(0)
@@ -126,8 +127,9 @@ class PatchRows:
         weights = drawn / drawn.norm(dim=1, keepdim=True) @ whitening
         offsets = weights @ mean
         if self.mirror:
-            square = weights.view(-1, self.shape[0], self._size, self._size)
-            weights = torch.cat([weights, square.flip(-1).flatten(1)])
+            as_patches = weights.view(-1, self.shape[0], self._size, self._size)
+            weights = torch.cat([weights, as_patches.flip(-1).flatten(1)])
+            # A mirrored filter responds to a patch as the filter does to the mirrored patch, offset included.
             offsets = torch.cat([offsets, offsets])
         self._weights, self._offsets = weights, offsets[:, None]
 
@@ -159,8 +161,9 @@ class PatchRows:
 
 
 def _averages(length: int, parts: int) -> Tensor:
-    """Return the matrix (length, parts) that averages a line of `length` positions over parts of equal
-    length, which overlap by one position where `parts` does not divide `length`."""
+    """Return the matrix (length, parts) that averages a line of `length` positions over `parts` parts, as
+    torch's adaptive average pooling does: neighboring parts share a position where the boundary between them,
+    a multiple of length / parts, is not a whole number."""
     matrix = torch.zeros(length, parts)
     for part in range(parts):
         start, end = part * length // parts, -(-(part + 1) * length // parts)

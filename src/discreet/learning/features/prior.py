@@ -1,5 +1,6 @@
 """The procedural prior: scattering coefficients and the features of a network that is trained on procedural
-images, mapped to whitened principal components, which are fitted to procedural images too.
+images (images of random processes), mapped to whitened principal components, which are fitted to procedural
+images too.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class ProceduralPrior:
 
     The features are scattering coefficients, each channel standardized over the image's own positions, and
     the features of a `ProceduralNetwork` with `width` and `steps`. Both are scaled to the same total variance
-    on procedural images. Their principal components are computed on `procedural` such images, and divided by
-    their standard deviations to the `power` (`Whitening`). With a `cache`, a folder, the network is trained
-    once and its file kept there.
+    on procedural images. Their principal components are computed on `procedural` such images (on
+    `components` + 1 at least), and each is divided by its standard deviation to the power `power`
+    (`Whitening`). With a `cache`, a folder, the network is trained once and its file kept there.
 
     Guarantee: the row of an image depends on that image alone, up to the rounding of floats. So computing
                rows costs no privacy, and neighboring sets of images give neighboring sets of rows.
@@ -58,6 +59,7 @@ class ProceduralPrior:
         )
         self.shape, self.scattering = self.network.shape, Scattering(shape[1:])
         generator = torch.Generator().manual_seed(seed + 2)
+        # n images span at most n - 1 directions around their mean.
         number = max(procedural, components + 1)
         parts = [
             self._parts(self.network.procedural.images(min(500, number - start), generator)[0])

@@ -1,11 +1,11 @@
-"""Private whitening: noisy second moments of feature rows are released for a price, and the map that makes
-them about equal in all directions.
+"""Private whitening: noisy second moments of feature rows are released for a price, and turned into the
+linear map that makes the moments about equal in all directions.
 
-How well a linear model is trained by noisy gradients depends on the condition of its features: directions
-with little variance are learned last, and the noise is the same in all directions. A part of the budget is
-spent on releasing the second moments once. Gradients are then computed in whitened coordinates, where a few
-dozen steps achieve more than hundreds of steps without whitening (Mehta et al. 2022, arXiv:2211.13403,
-precondition with the private feature covariance in the same way).
+How well a linear model is trained by noisy gradients depends on the condition number of its features'
+moments: directions with little variance are learned last, and the noise is the same in all directions. A part
+of the budget is spent on releasing the second moments once. Gradients are then computed in whitened
+coordinates, where a few dozen steps achieve more than hundreds of steps without whitening (Mehta et al. 2022,
+arXiv:2211.13403, precondition with the private feature covariance in the same way).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _LEAST_RHO = 1e-100
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PaidWhitening:
-    """Whitens rows: multiplies them by `matrix`, which is V (v + penalty)^(-1/2) for the eigenvectors V and
-    eigenvalues v of the released moments, up to a factor that makes the root mean square of their norms
-    about 1. Rows longer than 1 are scaled down to norm 1 before the multiplication, and results longer than 1
-    after it."""
+    """Whitens rows: multiplies them by `matrix`, which is V diag((v + penalty)^(-1/2)) for the eigenvectors
+    V and eigenvalues v of the released moments, times a factor that makes the root mean square of the
+    whitened rows' norms about 1. Rows longer than 1 are scaled down to norm 1 before the multiplication, and
+    results longer than 1 after it."""
 
     matrix: Tensor = field(repr=False)
 
@@ -140,7 +140,8 @@ class PrivateWhitening:
         return float(self.noise.standard_deviation) / CELLS**2
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the error of every entry, in rows, rounding aside."""
+        """Return a bound that the noise on all entries keeps with probability `confidence`, in rows. The
+        truncation of coordinates is not counted."""
         entries = self.width * (self.width + 1) // 2
         return float(self.noise.error(confidence, entries=entries)) / CELLS**2
 
@@ -173,8 +174,9 @@ class PrivateWhitening:
         """Return the matrix of `PaidWhitening`, from the noisy moments and public numbers."""
         size = self.public.declared_size("whitening")
         # The spectral norm of a symmetric d x d matrix of independent noise is about 2 * deviation * sqrt(d).
-        spread = 2 * self.deviation * math.sqrt(self.width)
-        penalty = max(spread if self.penalty is None else float(self.penalty), 1e-9)
+        noise_norm = 2 * self.deviation * math.sqrt(self.width)
+        # 1e-9 here and 1e-12 below only prevent a division by zero.
+        penalty = max(noise_norm if self.penalty is None else float(self.penalty), 1e-9)
         values, vectors = np.linalg.eigh(moments)
         values = np.maximum(values, 0.0)
         scales = (values + penalty) ** -0.5

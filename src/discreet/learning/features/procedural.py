@@ -6,8 +6,9 @@ random shades and textures. A network that tells such classes apart has learned 
 things are deformed, and has seen no private image, nor any real one. The idea is that of Baradad et al. 2021,
 arXiv:2106.05963 (networks learn from noise), used for private learning by Tang et al. 2023, arXiv:2306.06076.
 
-The numbers in the code (deviations of positions, angles and shades) were not measured one by one. Any change
-of them, or of the order of random draws, changes all images and the features that are fitted to them.
+The numbers in the code (deviations of positions, angles and shades) were chosen by hand, not tuned one by
+one. Any change of them, or of the order of random draws, changes all images and the features that are fitted
+to them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class ProceduralClasses:
 
     `shape` is (channels, height, width), with one channel or three. The same `seed` gives the same classes.
     `_facts` holds random numbers of each class by name: "control" (points of curves) and "strokes" (which
-    strokes a character has); "parts" (which parts an object has), "center", "half" (half axes), "angle",
-    "mirrored", "square", "shades" and "stripes" (angle, frequency and depth) of each part.
+    strokes a character has); "parts" (which parts an object has), and of each part "center", "half" (half
+    axes), "angle", "mirrored", "square" (a superellipse, not an ellipse), "shades" and "stripes" (angle,
+    frequency and depth).
 
     Guarantee: classes and images depend on the arguments alone: no data are read.
     """
@@ -58,8 +60,8 @@ class ProceduralClasses:
         _require.integer(n=n, at_least=1)
         labels = torch.randint(self.classes, (n,), generator=generator)
         out = torch.empty(n, *self.shape)
-        scribbles = labels % 2 == 0
-        for chosen, draw in ((scribbles, self._characters), (~scribbles, self._objects)):
+        are_characters = labels % 2 == 0
+        for chosen, draw in ((are_characters, self._characters), (~are_characters, self._objects)):
             if chosen.any():
                 out[chosen] = draw(labels[chosen], generator)
         return out, labels
@@ -72,6 +74,7 @@ class ProceduralClasses:
         weights = torch.stack(
             [(1 - steps) ** 3, 3 * steps * (1 - steps) ** 2, 3 * steps**2 * (1 - steps), steps**3]
         )
+        # n images, s strokes, k control points, p points of the curve, c coordinates
         points = torch.einsum("kp,nskc->nspc", weights, control)
         points = torch.where(self._facts["strokes"][labels][:, :, None, None], points, _OUTSIDE).flatten(1, 2)
         grid = self._grid(len(labels), generator).flatten(1, 2)
@@ -90,19 +93,21 @@ class ProceduralClasses:
         n = len(labels)
         grid = self._grid(n, generator)[:, None]
         center = facts["center"] + 0.05 * torch.randn(n, _PARTS, 2, generator=generator)
-        half = facts["half"] * torch.exp(0.12 * torch.randn(n, _PARTS, 2, generator=generator))
+        half_axes = facts["half"] * torch.exp(0.12 * torch.randn(n, _PARTS, 2, generator=generator))
         angle = facts["angle"] + 0.12 * torch.randn(n, _PARTS, generator=generator)
         x, y = grid[..., 0], grid[..., 1]
         # A mirrored part appears on the left and on the right.
         x = torch.where(facts["mirrored"][:, :, None, None], x.abs(), x)
         x, y = x - center[..., 0, None, None], y - center[..., 1, None, None]
         cos, sin = torch.cos(angle)[..., None, None], torch.sin(angle)[..., None, None]
-        u = (x * cos + y * sin) / half[..., 0, None, None]
-        v = (y * cos - x * sin) / half[..., 1, None, None]
+        u = (x * cos + y * sin) / half_axes[..., 0, None, None]
+        v = (y * cos - x * sin) / half_axes[..., 1, None, None]
         round_, square = u**2 + v**2, u**4 + v**4
-        inside = torch.where(facts["square"][:, :, None, None], square.sqrt(), round_)
-        cover = torch.sigmoid((1 - inside) * 6) * facts["parts"][:, :, None, None]
+        # at most 1 inside the part
+        squared_radius = torch.where(facts["square"][:, :, None, None], square.sqrt(), round_)
+        cover = torch.sigmoid((1 - squared_radius) * 6) * facts["parts"][:, :, None, None]
         stripe_angle = facts["stripes"][..., 0, None, None]
+        # 6.3 is about 2 pi: a random phase.
         wave = torch.sin(
             facts["stripes"][..., 1, None, None] * (u * torch.cos(stripe_angle) + v * torch.sin(stripe_angle))
             + 6.3 * _uniform((n, _PARTS, 1, 1), generator)
@@ -114,6 +119,7 @@ class ProceduralClasses:
         for part in range(_PARTS):
             paint = shades[:, part, :, None, None] * (1 + depth * wave)[:, part, None]
             out = out + cover[:, part, None] * (paint - out)
+        # Grain is added to painted pixels, not to a black background.
         grain = 0.06 * _uniform((n, 1, 1, 1), generator) * torch.randn(out.shape, generator=generator)
         return (out + grain * (out > 0.05)).clamp(0, 1)
 
@@ -127,6 +133,7 @@ class ProceduralClasses:
         cos, sin = torch.cos(angle), torch.sin(angle)
         shear = 0.2 * torch.randn(n, generator=generator)
         size = torch.exp(0.15 * torch.randn(n, 2, generator=generator))
+        # The rows of the map's matrices: diag(size) times a rotation times a shear.
         first = torch.stack([cos * size[:, 0], (shear * cos - sin) * size[:, 0]], 1)
         second = torch.stack([sin * size[:, 1], (shear * sin + cos) * size[:, 1]], 1)
         pixels = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)
@@ -153,7 +160,8 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
     """Return the random numbers of all classes (`ProceduralClasses._facts`): for each class the curves of a
-    character and the parts of an object, of which one is used. The order of draws must not change."""
+    character and the parts of an object, though a class is only one of the two. The order of draws must not
+    change."""
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -164,9 +172,9 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
         # Half of the strokes start where the stroke before ended.
         joined = uniform(classes) < 0.5
         control[joined, stroke, 0] = control[joined, stroke - 1, 3]
-    count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
-    control = _fit_to_frame(control, torch.arange(_STROKES)[None] < count)
-    parts = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
+    stroke_count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
+    control = _fit_to_frame(control, torch.arange(_STROKES)[None] < stroke_count)
+    part_count = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
     # The first parts are larger.
     half_axes = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
     mirrored = uniform(classes, _PARTS) < 0.6
@@ -182,8 +190,8 @@ def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
     )
     return {
         "control": control,
-        "strokes": torch.arange(_STROKES)[None] < count,
-        "parts": torch.arange(_PARTS)[None] < parts,
+        "strokes": torch.arange(_STROKES)[None] < stroke_count,
+        "parts": torch.arange(_PARTS)[None] < part_count,
         "center": center,
         "half": half_axes * uniform(classes, _PARTS, 2, low=0.35, high=1.2),
         "angle": uniform(classes, _PARTS, low=-0.5, high=0.5),

@@ -30,13 +30,12 @@ _AT_ONCE = 16
 
 
 class Scattering(nn.Module):
-    """Computes the scattering coefficients of order 0, 1 and 2 of images, averaged over 2^J pixels.
+    """Computes the scattering coefficients of images up to `order` (1 or 2), averaged over about 2^J pixels.
 
-    `J` is the number of scales of the wavelets, `L` the number of their angles, and `order` (1 or 2) the
-    largest order. Images (..., H, W) become coefficients (..., channels, H / 2^J, W / 2^J) with 1 + J L +
-    L^2 J (J - 1) / 2 channels for order 2: 81 for J = 2 and L = 8. The order of channels is that of kymatio's
-    `Scattering2D(J, shape, L)`: order 0; order 1 by scale and angle; order 2 by the first wavelet and then
-    the second.
+    `J` is the number of scales of the wavelets and `L` the number of their angles. Images (..., H, W) become
+    coefficients (..., channels, H / 2^J, W / 2^J) with 1 + J L + L^2 J (J - 1) / 2 channels for order 2: 81
+    for J = 2 and L = 8. Channels are sorted as those of kymatio's `Scattering2D(J, shape, L)`: order 0;
+    order 1 by scale and angle; order 2 by the first wavelet and then the second.
 
     Guarantee: the coefficients of an image depend on that image alone, up to the rounding of floats. So
                computing them costs no privacy, and neighboring sets of images give neighboring sets of rows.
@@ -59,9 +58,9 @@ class Scattering(nn.Module):
             bank = np.stack([_wavelet(height, width, j, angle, L) for angle in range(L)])
             for level in range(j if order == 2 else 0, -1, -1):
                 self.register_buffer(f"psi{j}_{level}", _as_buffer(_cropped(bank, level)), persistent=False)
-            for axis, size in (("rows", height), ("columns", width)):
-                subsampled = _averages(size, J, j, self.shape[axis == "columns"])
-                self.register_buffer(f"{axis}{j}", _as_buffer(subsampled), persistent=False)
+            for axis, size, length in zip(("rows", "columns"), self.padded, self.shape, strict=True):
+                averages = _averages(size, J, j, length)
+                self.register_buffer(f"{axis}{j}", _as_buffer(averages), persistent=False)
 
     @property
     def channels(self) -> int:
@@ -89,9 +88,9 @@ class Scattering(nn.Module):
 
     def _coefficients(self, images: Tensor) -> Tensor:
         """Return the coefficients of all orders, (n, channels, height / 2^J, width / 2^J)."""
-        flat = self._pad(images)
-        spectrum = torch.fft.fft2(flat)
-        zeroth, first, second = [self._average(flat, 0)], [], []
+        padded = self._pad(images)
+        spectrum = torch.fft.fft2(padded)
+        zeroth, first, second = [self._average(padded, 0)], [], []
         for j in range(self.J):
             moduli = self._moduli(spectrum, j, 0)
             first.append(self._average(moduli, j))
@@ -237,8 +236,10 @@ def _averages(size: int, J: int, j: int, length: int) -> Array:
     x = np.arange(-2 * size, 3 * size)
     kernel = np.exp(-(x**2) / (2 * sigma**2)).reshape(5, size).sum(0)
     spectrum = np.real(np.fft.fft(kernel / np.sqrt(2 * _PI_OF_KYMATIO * sigma**2)))
+    # `_cropped` takes filters of two axes: the spectrum is repeated to a square, of which one row is used.
     subsampled = np.real(np.fft.ifft(_cropped(spectrum[None, :].repeat(size, 0), j)[0]))
     length_subsampled = len(subsampled)
+    # From 1, because the padding on each side has 2^J pixels: position 0 lies in it.
     positions = np.arange(1, 1 + length // 2**J) * 2 ** (J - j)
     return np.asarray(subsampled[(positions[:, None] - np.arange(length_subsampled)) % length_subsampled])
 

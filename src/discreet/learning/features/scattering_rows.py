@@ -16,7 +16,7 @@ from .scattering import Scattering
 
 class ScatteringRows:
     """Computes one row for each image: its scattering coefficients after group normalization, scaled to norm
-    1 (zero for a blank image).
+    1 (zero for a blank image, or where coefficients are not finite).
 
     Each group of `group` consecutive channels is standardized over the image's own positions (Tramer & Boneh
     2021, arXiv:2011.11660, have groups of three for Fashion-MNIST). With `mirror`, the coefficients of the
@@ -79,9 +79,9 @@ class ScatteringRows:
 def _mirrored_channels(J: int, L: int) -> list[int]:
     """Return, for each channel, the number of the channel whose wavelets are its own, mirrored left to right.
 
-    Angle number a stands for the angle (L - 1 - L // 2 - a) pi / L; mirroring negates it, which gives the
-    angle of another number, modulo pi. A channel is named by its path: () for order 0, (j, a) with scale j
-    for order 1, and a pair of these for order 2.
+    Angle number a stands for the angle (L - 1 - L // 2 - a) pi / L; mirroring negates it, which gives, modulo
+    pi, the angle with number 2 (L - 1 - L // 2) - a modulo L. A channel is named by its path: () for order 0,
+    (j, a) with scale j for order 1, and a pair of these for order 2.
     """
 
     def mirrored_angle(angle: int) -> int:

@@ -1,4 +1,4 @@
-"""Whitening by public features: principal components, each scaled by a power of its standard deviation, so
+"""Whitening by public features: principal components, each divided by a power of its standard deviation, so
 that linear models train in fewer steps."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Whitening:
     features, such as those of procedural images: the rows' principal components, each divided by its standard
     deviation to a power.
 
-    Rows of norm 1 make clipping harmless, because the norm of the gradient of a softmax layer's weights is at
-    most sqrt(2) times that of its input.
+    With rows of norm 1, clipping to sqrt(2) changes no gradient of a softmax layer's weights: with
+    cross-entropy as the loss, its norm is at most sqrt(2) times that of the layer's input.
 
     Guarantee: the result depends on its row alone, and has a norm of at most 1 whatever the row holds, both
                up to the rounding of floats.
@@ -37,17 +37,17 @@ class Whitening:
     @classmethod
     def fit(cls, features: Any, *, components: int, power: float = 0.75) -> Whitening:
         """Return the map to `components` principal components of public features, which have one row for each
-        image. Each component is divided by its standard deviation to the `power`: 0 keeps the variances, 1
-        makes them equal."""
+        image. Each component is divided by its standard deviation to the power `power`: 0 keeps the
+        variances, 1 makes them equal."""
         rows = torch.as_tensor(features, dtype=torch.float32)
         if rows.dim() != 2 or len(rows) < 2 or not torch.isfinite(rows).all():
             raise InvalidInput("whitening is fitted to finite public features, two rows or more.")
         _require.integer(components=components, at_least=1)
         _require.probability(power=power)
-        if components > min(len(rows) - 1, rows.shape[1]):
-            raise _require.fail(
-                "components", components, f"at most {min(len(rows) - 1, rows.shape[1])}, of {len(rows)} rows"
-            )
+        limit = min(len(rows) - 1, rows.shape[1])
+        if components > limit:
+            wanted = f"at most {limit}: fewer than the rows, and no more than the features"
+            raise _require.fail("components", components, wanted)
         mean = rows.mean(0)
         variances, directions = principal(rows - mean, components)
         if (rank := int((variances > _LEAST_VARIANCE * variances[0]).sum())) < components:

@@ -1,9 +1,9 @@
-"""A student of images that learns from unlabelled ones by consistency: FixMatch (Sohn et al. 2020,
-arXiv:2001.07685).
+"""A student of PATE for images, which also learns from unlabelled ones, by consistency: FixMatch (Sohn et al.
+2020, arXiv:2001.07685).
 
 Where the network is sure of the class of a slightly moved image, it is trained to predict the same class for
-a strongly distorted copy. All inputs are public and all labels released, so this is post-processing, and
-free.
+a strongly distorted copy. All inputs are public, and all labels were released by the teachers' aggregate, so
+this is post-processing, and free.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module
     image, and a linear layer. `width`, a multiple of 8, is the number of channels of the first
     convolution."""
 
-    def block(before: int, after: int) -> list[nn.Module]:
-        return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
+    def block(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()]
 
     return nn.Sequential(
         *block(channels, width), nn.MaxPool2d(2), *block(width, 2 * width), nn.MaxPool2d(2),
@@ -42,8 +42,9 @@ class FixMatchStudent:
     weights, whose decay is `average`. Distortions are rotations up to `degrees`, changes of size, shears,
     moves and an erased square; no mirror images, because a mirrored digit is no digit.
 
-    Each step takes a batch of `labelled` images with labels and of `unlabelled` of all images, whose labels
-    are not used; `progress(step, steps)` is called after it. `lr` is the learning rate of Adam.
+    Each of `steps` steps takes `labelled` images that have labels, and `unlabelled` of all images, whose
+    labels, if they have any, are not used; `progress(step, steps)` is called after it. `lr` is the learning
+    rate of Adam.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ def distort(
     angle = uniform(0.0 if weak else math.radians(degrees))
     scale, shear = 1 + uniform(0.0 if weak else 0.2), uniform(0.0 if weak else 0.2)
     cos, sin = torch.cos(angle), torch.sin(angle)
+    # The grid's coordinates reach from -1 to 1, so that a pixel is 2 / width wide.
     x_row = torch.stack([cos * scale, (shear * cos - sin) * scale, uniform(2 * pixels / width)], 1)
     y_row = torch.stack([sin * scale, (shear * sin + cos) * scale, uniform(2 * pixels / height)], 1)
     grid = nn.functional.affine_grid(torch.stack([x_row, y_row], 1), list(images.shape), align_corners=False)

@@ -1,5 +1,9 @@
 """The labeller of PATE as a mechanism: the whole price is charged at the start, when teachers are trained on
-private data; then they vote on public inputs until the quota of questions is used up."""
+private data; then they vote on public inputs until the quota of questions is used up.
+
+Between questions the teachers, which are secret, are kept in the vault, the curator's encrypted store, where
+a charge has a drawer of its own (`curator.vault`). The rest of the state is a dict, which is stored as
+well."""
 
 from __future__ import annotations
 
@@ -25,8 +29,9 @@ from ..data import Tabular, examples_of, shapes_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
-# The name under which the vault keeps the teachers: it must not change. And the most bytes of one blob there.
+# The name under which the vault keeps the teachers: it must not change.
 BLOB = "teachers"
+# The most bytes of one blob of the vault (`curator.vault.LARGEST`).
 _MAX_BLOB_BYTES = 1 << 30
 
 
@@ -78,9 +83,10 @@ class PrivateTeachers:
     `learner` is the steward's trusted code: an object with `fit(x, y)` and `predict(x)`, of which every
     teacher is a copy. `columns` says which columns of a table are features and target; a source of examples
     needs none. `classes` and the `shape` of one input are public. `size` is the number of bytes that the
-    vault keeps for one teacher. With `sanitize` the data-dependent cost can be published once, at `delta`.
-    `asked` is the epsilon and delta that the caller asked for. `workers` is the number of processes that
-    train teachers, and `progress` is called with the number of trained teachers and of all.
+    vault keeps for one teacher. With `sanitize` the data-dependent cost (a bound that is smaller where
+    teachers agree) can be published once, with noise, at `delta`. `asked` is the epsilon and delta that the
+    caller asked for. `workers` is the number of processes that train teachers, and `progress` is called with
+    the number of trained teachers and of all.
 
     Guarantee: that of the aggregator, and of `sanitize`, under add_remove, replace and zero_out alike, for a
                unit of any number of rows; whatever inputs are asked, even if they depend on earlier answers.
@@ -256,6 +262,7 @@ class PrivateTeachers:
             return self._cost(state, source, entropy)
         if not isinstance(question, PublicInputs):
             raise _require.fail("question", type(question).__name__, "PublicInputs(x)")
+        # States of older versions have no type: float32 is assumed for them.
         x = self._inputs(question.x, np.dtype(state.get("type", "<f4")))
         predictions = self._predictions(question, len(x))
         self._check_quota(state, len(x))
@@ -347,6 +354,7 @@ class PrivateTeachers:
     def _predictions(self, question: PublicInputs, length: int) -> Any:
         """Return the student's probabilities, one row for each of `length` inputs, or None for each."""
         if question.predictions is None:
+            # Only an interactive aggregator has this threshold on the student's probabilities.
             if hasattr(self.aggregator, "confident"):
                 raise InvalidInput(
                     "an interactive aggregator compares votes with the student's own probabilities: give "
@@ -403,6 +411,7 @@ def fit_made_up(
             teacher = ensemble.fit_copy(learner, x, y)
             predictions = np.asarray(teacher.predict(x))
             model_bytes = pickle.dumps(teacher, protocol=5)
+            # Only to see that it can be pickled, as it is for teachers that are trained in other processes.
             pickle.dumps(learner, protocol=5)
     except Exception as error:
         raise InvalidInput(

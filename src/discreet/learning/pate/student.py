@@ -1,5 +1,5 @@
-"""The student: a model that may be published, learned from the labels that were bought and from public inputs
-without labels.
+"""The student of PATE: a model that may be published, learned from the labels that were bought (released by
+the labeller for a price) and from public inputs without labels.
 
 Everything here is post-processing of released labels, and free. `typical_examples` chooses which inputs to
 ask about, before there are labels: the input nearest to the center of each of many clusters. `spread_labels`
@@ -20,7 +20,7 @@ from ..._errors import InvalidInput, MissingExtra
 Array = NDArray[Any]
 
 
-def _sklearn() -> None:
+def _require_sklearn() -> None:
     """Raise `MissingExtra` where scikit-learn is not installed."""
     try:
         import sklearn  # noqa: F401
@@ -29,15 +29,15 @@ def _sklearn() -> None:
 
 
 def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None) -> Array:
-    """Return the positions of `number` inputs to ask about (with `clusters`, one for each of its clusters):
-    those nearest to the centers of the clusters.
+    """Return the positions of `number` inputs to ask about, the nearest to the center of each cluster.
 
     Clusters are found by k-means on public inputs, without labels. Positions are in the order of the size of
     their clusters, largest first, so that a quota that ends early is spent on inputs that stand for many
-    others. `clusters` is a `KMeans` that was fitted to these inputs before; by default one with `number`
-    clusters is fitted here. Where inputs are equal there may be fewer clusters, and fewer positions.
+    others. `clusters` is a `KMeans` that was fitted to these inputs before, whose clusters are taken whatever
+    `number` is; by default one with `number` clusters is fitted here. Where inputs are equal there may be
+    fewer clusters, and fewer positions.
     """
-    _sklearn()
+    _require_sklearn()
     from sklearn.cluster import KMeans
 
     points = _matrix(x)
@@ -63,9 +63,10 @@ def spread_labels(
     classes) that is 1 where an input has a label of the class and 0 elsewhere, and S the symmetric graph's
     adjacency matrix W, normalized to D^(-1/2) W D^(-1/2) with the degrees D. Scores F begin as Y, and become
     alpha S F + (1 - alpha) Y, `steps` times. Then the column of each class is scaled to add up to its number
-    of labels (class mass normalization; Zhu, Ghahramani & Lafferty 2003), and each row to add up to 1.
+    of labels (class mass normalization; Zhu, Ghahramani & Lafferty 2003), and each row to add up to 1; inputs
+    that no label reached have the same score for all classes.
     """
-    _sklearn()
+    _require_sklearn()
     from scipy import sparse
     from sklearn.neighbors import kneighbors_graph
 
@@ -110,7 +111,7 @@ class Student:
 
     def prepare(self, x: Any) -> Array:
         """Compute the principal components of public inputs, and return these inputs reduced to them."""
-        _sklearn()
+        _require_sklearn()
         from sklearn.decomposition import PCA
 
         points = _matrix(x)
@@ -126,7 +127,7 @@ class Student:
     def fit(self, x: Any, labels: Any) -> Student:
         """Fit to public inputs; `labels` has a class number for each input, or -1 (or None) for an input
         without a label. Principal components are computed here unless `prepare` was called before."""
-        _sklearn()
+        _require_sklearn()
         from sklearn.svm import SVC
 
         points = self.prepare(x) if self._reduction is None else self.reduce_inputs(x)

@@ -3,7 +3,8 @@ into one blob for the vault, and asked for its votes.
 
 A teacher can fail: by an exception, examples of one class only, a model that is too large, or an answer that
 is no class. This changes the votes of that teacher and nothing else: no other teacher, no message, no
-progress. So one unit moves one vote.
+progress. So one unit (a row, or a person with all rows) moves the votes of the teachers that it is dealt to,
+usually one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ... import sampling
@@ -40,8 +42,8 @@ _LENGTH_BYTES = 8
 def deal(
     units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy, *, overlap: int = 1
 ) -> Ints:
-    """Return the `overlap` distinct teachers of each unit, one row for each unit: by a keyed hash of the
-    unit's name, or by a fresh draw where units have no names.
+    """Return the `overlap` distinct teachers of each of `units` units, one row for each unit: by a keyed hash
+    of the unit's name, or by a fresh draw where units have no names (`names` is None).
 
     Guarantee: for two neighbors, the two random deals can be coupled such that every unit they share has the
                same teachers in both, and a unit that replaces another has the teachers of that other.
@@ -229,22 +231,24 @@ def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
 
 
 def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
-    """Return a teacher's vote for each row: `default` where it has no model, fails, or names no class."""
-    blank = np.full(len(x), default, np.int64)
+    """Return a teacher's vote for each row: `default` where there is no model, it fails, or it names no
+    class."""
+    defaults = np.full(len(x), default, np.int64)
     if not model:
-        return blank
+        return defaults
     with quiet(), seeded(0):
         try:
             # Unpickling runs code. It is safe because the vault has checked that the blob was sealed by this
             # process, or by one with the ledger's key.
             predictions = np.asarray(pickle.loads(model).predict(x.copy()))
             if predictions.shape != (len(x),):
-                return blank
+                return defaults
             numbers = predictions.astype(np.float64)
             valid = np.isin(numbers, np.arange(classes))
-            return np.where(valid, np.where(valid, numbers, 0).astype(np.int64), blank)
+            # The inner `where` keeps NaN and the like from the conversion to integers.
+            return np.where(valid, np.where(valid, numbers, 0).astype(np.int64), defaults)
         except (Exception, SystemExit):
-            return blank
+            return defaults
 
 
 @contextlib.contextmanager
@@ -263,8 +267,6 @@ def quiet() -> Iterator[None]:
 def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators for one teacher, and restore them afterwards: the randomness of one teacher
     must not depend on how much another has used."""
-    import torch
-
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
