@@ -131,7 +131,11 @@ _HANDLERS.pop(None, None)
 
 @_handles(Tensor.add_, Tensor.__iadd__)
 def _add_in_place(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """Add, where one of the two is shared; in place only if `one` is not."""
+    """Add, where one of the two is shared; in place only if `one` is not.
+
+    `one += other` assigns the result. A model that calls `one.add_(other)` on a shared tensor and drops the
+    result loses the sum: then its gradients are not torch's, and `single_examples` refuses it.
+    """
     if alpha != 1:
         raise NotBatchFirst(_UNUSUAL)
     if isinstance(one, Shared):
@@ -229,6 +233,7 @@ def _attend(
     """Run attention with a shared mask or bias of positions, as T5 has it; all else must not be shared."""
     if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
         raise NotBatchFirst(f"the model attends to {_SUBJECT}.")
+    # Returns the mask itself, with its dimensions lined up with those of `query`.
     mask = _combine_with_plain(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
