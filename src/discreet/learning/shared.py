@@ -92,14 +92,14 @@ def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each
     """Return function(plain, each), where `each` [B, *shape] is a shared tensor as it is stored.
 
     The result is an ordinary batch if `plain` is one, and a shared tensor if `plain` is a constant: a number,
-    a tensor with fewer dimensions than `shape` or with a first dimension of 1, or one with as many dimensions
-    where `shape` does not begin with 1. Sizes that coincide could make a batch look like a constant; the
-    engine runs the model at two batch sizes to notice that (`ClippingEngine.decide`). Where `plain` has more
-    dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
+    a tensor with no dimensions, with fewer than `shape` or with a first dimension of 1, or one with as many
+    dimensions where `shape` does not begin with 1. Sizes that coincide could make a batch look like a
+    constant; the engine runs the model at two batch sizes to notice that (`ClippingEngine.decide`). Where
+    `plain` has more dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
     """
     # The number of dimensions that the model's code sees.
     batch, dims = len(each), each.dim() - 1
-    if not isinstance(plain, Tensor) or plain.dim() < dims:
+    if not isinstance(plain, Tensor) or plain.dim() < max(dims, 1):
         return shared(function(plain, each))
     if plain.dim() and plain.shape[0] == 1 < batch:
         # It has one row for all examples: a constant, too.
