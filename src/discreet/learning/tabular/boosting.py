@@ -209,11 +209,11 @@ class AdditiveBoosting(TableLearner):
     def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> AdditiveModel:
         codes = bin_codes(x, self.design, self.public, PARTS)
         groups, counts = self._groups(codes, entropy)
-        coarse = np.stack([g[codes[:, i]] for i, g in enumerate(groups)], axis=1) if len(codes) else codes
+        group_codes = np.stack([g[codes[:, i]] for i, g in enumerate(groups)], axis=1)
         shapes = []
         for number in range(self.models):
             labels = targets if self.models == 1 else (targets == number).astype(np.float64)
-            functions = self._boost(coarse, labels, counts, entropy)
+            functions = self._boost(group_codes, labels, counts, entropy)
             shapes.append(tuple(tuple(f[g].tolist()) for f, g in zip(functions, groups, strict=True)))
         return AdditiveModel(
             design=self.design,
