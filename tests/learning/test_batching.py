@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from discreet import NotPrivate, Unsupported
 from discreet.learning import ClippingEngine, batching
 from discreet.learning.safety import made_up, probe
+from discreet.learning.shared import Shared, each_of, shared
 
 from .zoo import loss, naive
 
@@ -207,6 +208,12 @@ def test_a_result_without_a_batch_is_that_of_each_example_alone(name: str) -> No
             got = engine.clipped_sum(x[:size], y[:size], clip=clip)
             torch.testing.assert_close(got, clipped[:size].sum(0), rtol=1e-4, atol=1e-4)
             assert moved(engine, x[:size], y[:size], clip) <= clip * (1 + 1e-3)
+
+
+def test_a_parameter_and_a_constant_without_dimensions_stay_one_for_each_example() -> None:
+    result = shared(torch.full((5,), 3.0)) * torch.tensor(2.0)
+    assert isinstance(result, Shared)
+    assert each_of(result).tolist() == [6.0] * 5
 
 
 def test_an_average_over_the_batch_is_no_constant() -> None:

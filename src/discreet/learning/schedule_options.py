@@ -1,4 +1,5 @@
-"""A schedule from the options of a trainer: `sampling`, `batch` or `rate`, `epochs` or `steps`."""
+"""Builds the sampling schedule of a run (`schedules`) from a trainer's options: `sampling`, `batch` or
+`rate`, `epochs` or `steps`."""
 
 from __future__ import annotations
 
@@ -36,37 +37,40 @@ def build_schedule(
     """Return a schedule from a trainer's options; a `kind` that is a schedule already is returned as it is.
 
     `size` is the declared number of examples, None if there is none. The sampling rate is `rate`, or `batch`
-    (the expected size of a batch) over `size`; the length is `steps`, or `epochs` passes. `limit` is the
-    largest batch of truncated Poisson sampling, by default from `target`, the (epsilon, delta) that the
-    trainer is calibrated to. `strategy` correlates the noise of a cyclic schedule.
+    (the expected size of a batch) divided by `size`; the length is `steps`, or `epochs` passes. `limit` is
+    the largest batch of truncated Poisson sampling; by default `_limit` computes it from `target`, the
+    (epsilon, delta) that the trainer is calibrated to. `strategy` correlates the noise of a cyclic schedule.
     """
     if isinstance(kind, Schedule):
         options = {"rate": rate, "batch": batch, "steps": steps, "epochs": epochs, "limit": limit}
-        given = [name for name, value in (options | {"strategy": strategy}).items() if value is not None]
-        if given:
+        ignored = [name for name, value in (options | {"strategy": strategy}).items() if value is not None]
+        if ignored:
             raise InvalidInput(
-                f"{given[0]}= belongs to the schedule, sampling={type(kind).__name__}(...), and would be "
+                f"{ignored[0]}= belongs to the schedule, sampling={type(kind).__name__}(...), and would be "
                 "ignored. Nothing was read or trained. Leave it out."
             )
         return kind
     _check_options(kind, steps, epochs, limit, strategy)
-    exact, divisor = _rate(size, rate, batch)
+    exact_rate, divisor = _rate(size, rate, batch)
     if kind in ("balls_in_bins", "cyclic"):
-        return _pass_schedule(kind, exact, divisor, steps, epochs, strategy)
+        return _pass_schedule(kind, exact_rate, divisor, steps, epochs, strategy)
     if epochs is not None:
         _require.positive(epochs=epochs)
-    total_steps = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact))
+    total_steps = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact_rate))
     if kind == "poisson":
-        return Poisson(rate=exact, steps=total_steps, divisor=divisor)
+        return Poisson(rate=exact_rate, steps=total_steps, divisor=divisor)
     if size is None or (kind == "without_replacement" and batch is None):
         raise InvalidInput(
-            f"{kind} sampling needs batch=, and Public(size=...), which is public then. Nothing was "
-            f"read or trained."
+            f"{kind} sampling needs batch=, and the exact number of examples, Public(size=...), which is "
+            "public then. Nothing was read or trained."
         )
     if kind == "without_replacement":
         return WithoutReplacement(sample=batch, size=size, steps=total_steps)
     return TruncatedPoisson(
-        rate=exact, size=size, limit=_limit(limit, size, exact, total_steps, target), steps=total_steps
+        rate=exact_rate,
+        size=size,
+        limit=_limit(limit, size, exact_rate, total_steps, target),
+        steps=total_steps,
     )
 
 
@@ -90,7 +94,8 @@ def _check_options(kind: Any, steps: Any, epochs: Any, limit: Any, strategy: Any
 def _limit(
     limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]
 ) -> int:
-    """Return the batch limit, by default the smallest that costs at most a hundredth of delta (a choice)."""
+    """Return the batch limit, by default the smallest that costs at most a hundredth of delta (chosen by
+    hand, not tuned)."""
     if limit is not None:
         return limit
     epsilon, delta = target
@@ -105,7 +110,7 @@ def _limit(
 def _pass_schedule(
     kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any
 ) -> Schedule:
-    """Return a schedule of whole passes, each of 1 / `rate` steps: balls in bins, or cyclic.
+    """Return a schedule of whole passes, each of 1 / `rate` steps (rounded): balls in bins, or cyclic.
 
     `divisor` is the expected batch size.
     """
@@ -151,11 +156,11 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
         )
     if batch is not None:
         _require.positive(batch=batch)
-        exact = _require.exact(batch, "batch") / size
-        if exact > 1:
+        exact_rate = _require.exact(batch, "batch") / size
+        if exact_rate > 1:
             raise _require.fail(
                 "batch", batch, f"at most n, the declared number of examples, which is {size}"
             )
-        return exact, float(batch)
-    exact = _require.exact(rate, "rate")
-    return exact, float(exact * size)
+        return exact_rate, float(batch)
+    exact_rate = _require.exact(rate, "rate")
+    return exact_rate, float(exact_rate * size)

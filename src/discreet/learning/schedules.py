@@ -1,5 +1,5 @@
 """Sampling schedules (Poisson, balls in bins, without replacement, cyclic): which examples take part in which
-step, by the very random draws that the proof of the price assumes, and the price.
+step, drawn exactly as the privacy proof assumes, and the price: the accounting event of the whole run.
 
 Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by which
 number the sum of gradients is divided: a public one, never the size of the batch that was drawn. There is no
@@ -46,14 +46,16 @@ class Schedule:
         """Return the price of the whole run.
 
         `noise_multiplier` is the standard deviation of the independent noise divided by the clip and by
-        `growth`; with a `grid`, that of exact noise divided by the grid's sensitivity.
+        `growth`. With a `grid` (each summand is rounded to it, and the noise is exact: `discrete`), it is the
+        noise's deviation divided by the grid's sensitivity.
         """
         raise NotImplementedError
 
     @property
     def growth(self) -> float:
-        """Return the deviation of the independent noise divided by noise_multiplier * clip; above 1 in a
-        schedule whose price counts that one example takes part in several steps.
+        """Return the deviation of the independent noise divided by noise_multiplier * clip.
+
+        It is 1 but for `Cyclic`, which prices all steps of an example as one Gaussian.
         """
         return 1.0
 
@@ -102,8 +104,8 @@ class Poisson(Schedule):
     Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier),
                rate), `steps` times.
     Proof:     one coin of probability exactly `rate` for each example and step (`sampling.poisson_subsets`);
-               one example moves the clipped sum by at most clip, under add_remove and zero_out; the noise is
-               noise_multiplier * clip.
+               one example moves the clipped sum by at most clip, under add_remove and zero_out; the noise has
+               the deviation noise_multiplier * clip.
     """
 
     rate: Fraction
@@ -165,7 +167,7 @@ class WithoutReplacement(Schedule):
     For the relation `replace`, under which the size is public.
 
     Guarantee: each step is SampledWithoutReplacement(Gaussian(noise_multiplier / 2)): replacing one example
-               moves the clipped sum by up to 2 clip, and the noise is noise_multiplier * clip.
+               moves the clipped sum by up to 2 clip, and the noise has the deviation noise_multiplier * clip.
     Proof:     Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647, Theorem 9).
     """
 
@@ -254,7 +256,7 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
         # `delta`; the schedule's event counts what it costs.
         return (1 + math.exp(min(epsilon, 700.0))) * steps * overflow(size, rate, limit) <= delta
 
-    # Binary search: `high` always fits, as no batch is above `size`, and `low` never does.
+    # Binary search: `high` always fits, as no batch is above `size`; `low` does not, or is 0 (no limit is 0).
     low, high = 0, size
     while high - low > 1:
         middle = (low + high) // 2
@@ -265,8 +267,8 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
 @described("learning.Cyclic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cyclic(Schedule):
-    """Gives every example one of `bins` steps, drawn once, in which it takes part in each of `epochs` passes.
-    There is no amplification by sampling.
+    """Assigns every example once, at random, to one of the `bins` steps of a pass; in each of `epochs` passes
+    it takes part in that step. There is no amplification by sampling.
 
     Noise may be correlated over time by a `strategy` (`correlated`): then later steps subtract a part of a
     step's noise. One bin is full-batch descent.
@@ -307,7 +309,7 @@ class Cyclic(Schedule):
 
     @property
     def participation(self) -> acc.Participation:
-        """Return in which steps one example may take part, in the words of the price."""
+        """Return in which steps one example may take part, as the accounting event describes it."""
         if self.epochs == 1:
             return acc.SingleEpoch()
         if self.strategy.bands <= self.bins:

@@ -29,7 +29,8 @@ _INSTEAD = (
 
 
 def check(trainer: Trainer) -> None:
-    """Check all options but the schedule, the clip and the privacy, which are checked where they are made."""
+    """Check all options but the schedule, the clip and the privacy, which are checked where they are made,
+    and the optimizer and its learning rate (`check_optimizer`)."""
     if trainer.average is not None:
         _require.open_probability(average=trainer.average)
         trainer._set("average", float(trainer.average))
@@ -61,7 +62,8 @@ def _check_together(trainer: Trainer) -> None:
     if declared is not None and size is not None and declared != size:
         raise InvalidInput(
             f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
-            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=."
+            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=, "
+            "or make the schedule for the declared size."
         )
     has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
@@ -82,8 +84,8 @@ def _check_together(trainer: Trainer) -> None:
 
 
 def _factors(trainer: Trainer) -> list[float]:
-    """Return the first and the last factor of the learning rate. A function that fails because it has too few
-    factors fails at the last."""
+    """Return the factors of the learning rate in the first and in the last step: a function that has factors
+    for too few steps fails at the last."""
     factor, steps = trainer.learning_rate, trainer.schedule.steps
     if factor is None:
         return [1.0]
@@ -131,8 +133,9 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     """Check the optimizer: `SGD`, `Adam`, or a function that builds one of torch's for the parameters that it
     is given.
 
-    It takes a step on copies of the parameters, with zero gradients, for each factor that `_factors` returns.
-    `SGD` and `Adam` depend on the type of the parameters only, so that their copies are empty.
+    The optimizer takes a step on copies of the parameters, with zero gradients, for each factor that
+    `_factors` returns. Whether a step of `SGD` or `Adam` fails depends on the type of the parameters only, so
+    their copies are empty.
     """
     optimizer: Any = trainer.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):

@@ -92,14 +92,14 @@ def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each
     """Return function(plain, each), where `each` [B, *shape] is a shared tensor as it is stored.
 
     The result is an ordinary batch if `plain` is one, and a shared tensor if `plain` is a constant: a number,
-    a tensor with fewer dimensions than `shape` or with a first dimension of 1, or one with as many dimensions
-    where `shape` does not begin with 1. Sizes that coincide could make a batch look like a constant; the
-    engine runs the model at two batch sizes to notice that (`ClippingEngine.decide`). Where `plain` has more
-    dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
+    a tensor with no dimensions, with fewer than `shape` or with a first dimension of 1, or one with as many
+    dimensions where `shape` does not begin with 1. Sizes that coincide could make a batch look like a
+    constant; the engine runs the model at two batch sizes to notice that (`ClippingEngine.decide`). Where
+    `plain` has more dimensions than `shape`, ones are inserted behind B, as broadcasting would do it.
     """
     # The number of dimensions that the model's code sees.
     batch, dims = len(each), each.dim() - 1
-    if not isinstance(plain, Tensor) or plain.dim() < dims:
+    if not isinstance(plain, Tensor) or plain.dim() < max(dims, 1):
         return shared(function(plain, each))
     if plain.dim() and plain.shape[0] == 1 < batch:
         # It has one row for all examples: a constant, too.
@@ -131,7 +131,11 @@ _HANDLERS.pop(None, None)
 
 @_handles(Tensor.add_, Tensor.__iadd__)
 def _add_in_place(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """Add, where one of the two is shared; in place only if `one` is not."""
+    """Add, where one of the two is shared; in place only if `one` is not.
+
+    `one += other` assigns the result. A model that calls `one.add_(other)` on a shared tensor and drops the
+    result loses the sum: then its gradients are not torch's, and `single_examples` refuses it.
+    """
     if alpha != 1:
         raise NotBatchFirst(_UNUSUAL)
     if isinstance(one, Shared):
@@ -229,6 +233,7 @@ def _attend(
     """Run attention with a shared mask or bias of positions, as T5 has it; all else must not be shared."""
     if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
         raise NotBatchFirst(f"the model attends to {_SUBJECT}.")
+    # Returns the mask itself, with its dimensions lined up with those of `query`.
     mask = _combine_with_plain(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 

@@ -1,4 +1,4 @@
-"""Gradients of examples in a batch, compared with those of the same examples alone by torch itself.
+"""Compares the engine's gradients of examples in a batch with torch's own gradients of each example alone.
 
 Gradients are compared as sums over examples with random weights, drawn anew each time: two sums are equal if
 all gradients are, and with probability one only then. So no gradient of a single example is stored, each of
@@ -32,17 +32,17 @@ TOLERANCE = 1e-4
 # The same if the model computes in half precision inside: bfloat16 has eight bits, and some layers lose more.
 HALF_TOLERANCE = 2.0**-4
 # How often gradients are compared before they count as different, and by which share of themselves the
-# model's parameters are perturbed in between (both are choices, not tuned).
+# model's parameters are perturbed in between (both chosen by hand, not tuned).
 TRIES, PERTURBATION = 3, 2.0**-10
-# The largest batch that is compared, so that training starts soon (a choice, not measured). Code that mixes
-# examples only in larger batches is not found (docs/promise.md).
+# The largest batch that is compared, so that training starts soon (chosen by hand, not tuned). Code that
+# mixes examples only in larger batches is not found (docs/promise.md).
 LARGEST = 512
 # By this share a squared norm that is computed here may be above its bound, because the float32 sums that it
 # is computed from were rounded.
 ROUNDING = 1e-5
 # A larger batch that is compared with single examples. It is even, while SMALL_BATCH and the usual number of
 # made-up examples (five) are odd: so code that pairs examples only at even sizes is run. The number was
-# chosen without a measurement.
+# chosen by hand, not tuned.
 LARGER_BATCH = 12
 MADE_UP_EXAMPLES = "If those are not valid for this model, give your own with synthetic=(inputs, targets)."
 OWN_EXAMPLES = "They are those of synthetic=: give values that are valid for this model."
@@ -56,7 +56,8 @@ STATE = (
 
 @dataclass
 class Measured:
-    """Holds the per-example gradients of a batch as taps, from which weighted sums are built."""
+    """Holds the per-example gradients of a batch as taps (`taps`: the inputs and output gradients of layers),
+    from which weighted sums are built."""
 
     engine: ClippingEngine
     gradients: Gradients
@@ -150,9 +151,9 @@ def check_alone(
 
     `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
 
-    Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, this decides
-    whether it is on or off: once in a hundred times for a small transformer. With slightly other parameters
-    this difference goes away, and one that comes from mixing stays.
+    Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, the order
+    decides whether it is on or off: once in a hundred times for a small transformer. With slightly perturbed
+    parameters such a difference goes away, and one that comes from mixing stays.
     """
     if not differs(engine, inputs, targets, batch):
         return
@@ -239,7 +240,8 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     """Return whether an example's gradient depends on the batch that it is in; raise NotPrivate if a gradient
     is longer than its measured bound.
 
-    The examples run alone, one after the other; in between, those so far are compared with a batch of them.
+    The examples run alone, one after the other. After the first, after SMALL_BATCH and after all of them, the
+    sum of their gradients is compared with that of a batch of the same examples.
     """
     count = len(tree_leaves(targets)[0])
     weights = random_weights(count, engine.dtype)
@@ -263,7 +265,8 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
                 if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
                     return True
                 del fewer
-    # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold one batch.
+    # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold only
+    # one batch.
     heap.give_back()
     measured_batch = measure(engine, inputs, targets)
     if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 
-# Rows that are run together where exact noise needs each gradient by itself: so few gradients stay in the
-# processor's caches. No measurement on record.
+# How many rows are run together where exact noise needs each gradient by itself: few, so that their gradients
+# stay in the processor's caches. Chosen by hand, not tuned.
 ROWS_AT_ONCE = 8
 
 
@@ -47,6 +47,7 @@ class Summands:
         self, trainer: Trainer, engine: ClippingEngine, examples: ExampleSource, entropy: Entropy
     ) -> None:
         self._trainer, self._engine, self._examples, self._entropy = trainer, engine, examples, entropy
+        # The clipping rule of the current step.
         self.rule: Clipping = trainer.clip  # type: ignore[assignment]
         if isinstance(self.rule, Adaptive):
             self._adaptive: Adaptive | None = self.rule
@@ -61,6 +62,7 @@ class Summands:
         self._rows: Tensor | None = None
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._one_row_each = trainer.augment is None and examples.people is None
+        # With federated averaging (`local=`), summands are the clients' updates instead of gradients.
         self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
         self._noise = self._noise_source()
 
@@ -80,7 +82,7 @@ class Summands:
         )
 
     def noise(self, vector: Tensor) -> None:
-        """Overwrite the vector with this step's noise. Exact noise is added in `close`: then with zeros."""
+        """Overwrite the vector with this step's noise, or with zeros if noise is exact: `close` adds that."""
         if self._grid_sum is not None:
             vector.zero_()
             return
@@ -89,8 +91,10 @@ class Summands:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """Add the clipped summands of these units to `sums`, the buffers of the vector by parameter, one
-        microbatch at a time, in full precision whatever autocast is on around training.
+        """Add the clipped summands of these units to `sums`, one microbatch at a time.
+
+        `sums` holds the part of the vector that belongs to each parameter, by the parameter's id. An
+        autocast that is on around training is off meanwhile (`full_precision`).
         """
         with full_precision():
             self._add(members, sums)

@@ -1,4 +1,4 @@
-"""The bins of features, for trees and boosting, from declared facts alone.
+"""Divides features into bins, for trees and boosting, by the facts that `Public` declares alone.
 
 A number's bins are `parts` equal parts of its bounds, numbered upwards. A truth value has the bins 0 (false),
 1 (missing) and 2 (true). A category has one bin per declared value, in their order, and a last one for a

@@ -34,8 +34,8 @@ from .model import (
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# Bins of equal width that a number's bounds are cut into, before bins with few rows are merged. Not measured.
-# Model files hold one score for each, so that files written before a change could not be loaded after it.
+# How many bins of equal width a number's bounds are cut into, before bins with few rows are merged. Chosen by
+# hand, not tuned. Model files hold one score for each, so files written before a change could not be loaded.
 PARTS = 256
 
 
@@ -128,20 +128,21 @@ class AdditiveBoosting(TableLearner):
     First every feature's histogram is released, for the share `bin_share` of rho. Adjacent bins of a number
     are merged into about `bins` groups that hold enough rows. Then, in each of `rounds` rounds and for every
     feature, its groups are divided into at most `leaves` leaves at random, independently of the data. The
-    noisy sum of the residuals of each leaf, over its noisy count and times `learning_rate`, is added to the
-    feature's function. With more than two classes one such model is fitted for each class against the rest.
-    The default `learning_rate` is larger and `rounds` fewer than the paper's (0.01 and 300): the noise in the
-    scores depends on their product alone, and 0.1 x 100 scored better than 0.03 x 100 on one split of Adult.
+    noisy sum of the residuals of each leaf, divided by its noisy count and times `learning_rate`, is added to
+    the feature's function. With more than two classes one such model is fitted for each class against the
+    rest. The default `learning_rate` is larger and `rounds` fewer than the paper's (0.01 and 300): the noise
+    in the scores depends on their product alone, and 0.1 x 100 scored better than 0.03 x 100 on one split of
+    Adult.
 
     Guarantee: `event`: one vector of counts, and rounds x features x models vectors of sums, each with
                exact discrete Gaussian noise; rho-zCDP in all.
     Proof:     a row is in one bin of each feature, so that it moves as many counts as there are features by 1
                each. In each step it is in one leaf, and moves that leaf's sum by its residual, which is in
-               [-1, 1] and rounded to a multiple of 1 / CELLS before it is summed: at most CELLS units.
-               Residuals are a function of the
-               row and of what was released before; leaves are drawn independently of the data. zCDP adds up
-               over all releases. A replaced row moves two leaves, or one by twice as much: the squared l2
-               sensitivity is at most 4 CELLS² of a sum, and 4 per feature of the counts.
+               [-1, 1] and rounded to a multiple of 1 / CELLS before it is summed: at most CELLS of these
+               multiples. Residuals are a function of the row and of what was released before; leaves are
+               drawn independently of the data. zCDP adds up over all releases. A replaced row moves two
+               leaves, or one by twice as much: the squared l2 sensitivity of the sums is at most 4 CELLS²,
+               and that of the counts 4 per feature.
     Assumes:   numpy's and scipy's elementwise functions give a number the same value wherever it stands in an
                array.
     Accuracy:  the noise moves every sum of residuals of a leaf by at most `error` with the stated
@@ -208,11 +209,11 @@ class AdditiveBoosting(TableLearner):
     def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> AdditiveModel:
         codes = bin_codes(x, self.design, self.public, PARTS)
         groups, counts = self._groups(codes, entropy)
-        coarse = np.stack([g[codes[:, i]] for i, g in enumerate(groups)], axis=1) if len(codes) else codes
+        group_codes = np.stack([g[codes[:, i]] for i, g in enumerate(groups)], axis=1)
         shapes = []
         for number in range(self.models):
             labels = targets if self.models == 1 else (targets == number).astype(np.float64)
-            functions = self._boost(coarse, labels, counts, entropy)
+            functions = self._boost(group_codes, labels, counts, entropy)
             shapes.append(tuple(tuple(f[g].tolist()) for f, g in zip(functions, groups, strict=True)))
         return AdditiveModel(
             design=self.design,
@@ -248,7 +249,7 @@ class AdditiveBoosting(TableLearner):
         scores = np.zeros(len(codes))
         numeric = numeric_features(self.design, self.public)
         columns = [np.ascontiguousarray(codes[:, i], dtype=np.int64) for i in range(len(counts))]
-        for leaves in self._cuts(counts, numeric, entropy):
+        for leaves in self._random_leaves(counts, numeric, entropy):
             for i, leaf in enumerate(leaves):
                 sums = self._sums(columns[i], leaf, scores, targets)
                 noisy: Any = self.noises[1](sums, entropy=entropy)
@@ -268,7 +269,9 @@ class AdditiveBoosting(TableLearner):
         sums = np.bincount(leaf[column], weights=residuals, minlength=self.leaves)
         return np.asarray(sums, dtype=np.int64)
 
-    def _cuts(self, counts: list[Array], numeric: list[bool], entropy: Entropy) -> Iterator[list[Any]]:
+    def _random_leaves(
+        self, counts: list[Array], numeric: list[bool], entropy: Entropy
+    ) -> Iterator[list[Any]]:
         """Yield, for each round, one array per feature: the leaf of each of its groups.
 
         A number's leaves are intervals between random cuts; groups of any other feature, which have no order,

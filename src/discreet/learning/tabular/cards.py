@@ -21,7 +21,7 @@ from ..._errors import DiscreetError, InvalidInput, Unsupported
 from ..._public import REPLACE
 from ...accounting import Event
 
-# Written into every file; a file with another text is refused.
+# Written into every file as its "format"; a file with another one is refused.
 FORMAT = "discreet.tabular/1"
 
 
@@ -180,6 +180,7 @@ def _generalization(event: Event) -> str:
     except Unsupported:
         return "no pair (epsilon, delta) of its own; ask accounting.epsilon(event, delta=...)."
     factor = 1 if event.neighbors is REPLACE else 2
+    # 700 keeps `exp` from overflowing; such a bound is far above 1 anyway
     bound = (
         math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
     )
@@ -188,6 +189,6 @@ def _generalization(event: Event) -> str:
     # rounded up, as it is said to be an upper bound
     shown = Context(prec=3, rounding=ROUND_CEILING).create_decimal(bound)
     return (
-        f"a loss in [0, 1] is expected to be at most {shown:g} larger on new rows than on those it was "
-        f"trained on."
+        f"a loss in [0, 1] is expected to be at most {shown:g} larger on new rows than on those the "
+        f"model was trained on."
     )

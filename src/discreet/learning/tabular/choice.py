@@ -1,4 +1,4 @@
-"""The choice between objective, output and gradient perturbation, from public facts alone, and why."""
+"""Chooses between objective, output and gradient perturbation, from public facts alone, and says why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def linear_mechanism(
     intercept: bool = True,
     **options: Any,
 ) -> tuple[LinearERM, str]:
-    """Return the priced learner, and the reason for its choice as a sentence.
+    """Return the learner of a linear model, and the reason for its choice as a sentence.
 
     `method` is a key of `METHODS` or "auto"; `clip` as in `Design`; `options` are fields of the learner.
 
@@ -61,6 +61,6 @@ def least_excess(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
     figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     return choice, (
         f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} declared "
-        f"rows, {facts.width} coordinates, row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta "
+        f"rows, {facts.width} coordinates, row norm {facts.row_l2:.3g}, epsilon {choice.epsilon:g} and delta "
         f"{choice.delta:g}."
     )

@@ -23,13 +23,13 @@ from .model import columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# The typical size of a coordinate of a centroid, over the width of the domain: the constant that Su et al.
-# 2016, Section 4, call rho (it has nothing to do with the rho of zCDP).
+# The typical size of a coordinate of a centroid, relative to the width of the domain: the constant that Su et
+# al. 2016, Section 4, call rho (it has nothing to do with the rho of zCDP).
 _CENTROID_SIZE = 0.225
-# Rows whose distances are computed at once, which bounds memory. Not measured.
+# How many rows' distances are computed at once, which bounds memory. Chosen by hand, not tuned.
 _ROWS = 1 << 14
-# How many times finer the grid of centers is than the grid of rows (`CELLS`). Not measured; the proof of
-# `_nearest` holds up to 64.
+# How many times finer the grid of centers is than the grid of rows (`CELLS`). Chosen by hand, not
+# tuned; the proof of `_nearest` holds up to 64.
 _FINER = 64
 
 
@@ -90,7 +90,8 @@ class Lloyd(TableLearner):
     """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
 
-    `rounds` is by default the paper's: epsilon over the least epsilon of a useful round, but between 2 and 7.
+    `rounds` is by default the paper's: epsilon divided by the least epsilon of a useful round, but between 2
+    and 7.
     A row adds its coordinates to the sums of its cluster, and `weight` to the count. Where a coordinate is at
     most 1, the paper's weight is cbrt(4 d 0.225²), with d the number of features.
 
@@ -112,7 +113,7 @@ class Lloyd(TableLearner):
         _require.integer(clusters=self.clusters, at_least=1)
         if self.rounds is not None:
             _require.integer(rounds=self.rounds, at_least=1)
-        # bounds time and memory; not measured
+        # bounds time and memory; chosen by hand, not tuned
         if self.clusters > 10_000:
             raise _require.fail("clusters", self.clusters, "at most 10000")
         self.noise  # noqa: B018 - price it now
@@ -166,8 +167,8 @@ class Lloyd(TableLearner):
         )
 
     def _update_centers(self, noisy: Array, centers: Array) -> Array:
-        """Return the new centers from noisy counts and sums; a center whose noisy count is at most one
-        standard deviation of its noise stays where it is."""
+        """Return the new centers from noisy counts and sums; a center whose noisy count is at most 1, or
+        at most one standard deviation of its noise, stays where it is."""
         counts = noisy[:, 0] / self.weight
         exceeds_noise = counts > max(1.0, self.noise.standard_deviation / self.weight)
         # means of numbers and booleans are in [-1, 1], those of indicators in [0, 1]
@@ -180,25 +181,26 @@ class Lloyd(TableLearner):
         """Return centers that are far from each other, independently of the data (sphere packing, Section 4.1
         of the paper).
 
-        Bisection searches the largest radius for which `_pack_spheres` succeeds. Its 12 steps are not
-        measured.
+        Bisection, in 12 steps (chosen by hand, not tuned), searches the largest distance for which
+        `_pack_spheres` succeeds.
         """
+        # up to the diagonal of [-1, 1]^d, for d features
         low, high = 0.0, math.sqrt(4.0 * len(self.design.features))
         centers = self._points(self.clusters, entropy)
         for _ in range(12):
-            radius = (low + high) / 2
-            packing = self._pack_spheres(radius, entropy)
-            low, high = (low, radius) if packing is None else (radius, high)
+            distance = (low + high) / 2
+            packing = self._pack_spheres(distance, entropy)
+            low, high = (low, distance) if packing is None else (distance, high)
             centers = centers if packing is None else packing
         return centers
 
-    def _pack_spheres(self, radius: float, entropy: Entropy) -> Array | None:
-        """Return centers at least `radius` from each other, taken one by one from random points; None if
+    def _pack_spheres(self, distance: float, entropy: Entropy) -> Array | None:
+        """Return centers at least `distance` from each other, taken one by one from random points; None if
         there are too few such points."""
         centers = np.zeros((0, self.design.width(self.public)))
-        # 20 points are tried per cluster (not measured); with more, larger radii succeed.
+        # 20 points are tried per cluster (chosen by hand, not tuned); with more, larger distances succeed.
         for point in self._points(20 * self.clusters, entropy):
-            if not len(centers) or float(_squared_distances(centers, point[None, :]).min()) >= radius**2:
+            if not len(centers) or float(_squared_distances(centers, point[None, :]).min()) >= distance**2:
                 centers = np.concatenate([centers, point[None, :]])
             if len(centers) == self.clusters:
                 return centers

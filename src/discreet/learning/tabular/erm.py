@@ -35,25 +35,28 @@ from .softmax import SoftmaxProblem, rounding_of_probabilities
 from .solver import Problem, minimize, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
-# The length of the gradient at which the solver stops, over G; rounding may hide as much again.
+# The length of the gradient at which the solver stops, as a multiple of G; rounding may hide as much again.
 _TOLERANCE = 2.0**-20
-# The length of the gradient that rounding may hide per declared row, over G: it grows with the number of rows
-# (`Problem.rounding`).
+# The length of the gradient that rounding may hide, per declared row and as a multiple of G: it grows with
+# the number of rows (`Problem.rounding`).
 _PER_ROW = 2.0**-37
 # The solver can certify its result for tables of up to this many times the declared number of rows.
 _MAX_TIMES = 2
-# Below this, noise in cells of the grid would not fit 64 bits.
+# The least epsilon that is accepted. Weights or gradients are rounded to a grid; below this epsilon the exact
+# noise, counted in cells of the grid, would not fit 64-bit integers.
 LEAST_EPSILON = 1e-6
-# Above this, the rho of Gaussian noise overflows.
+# The largest epsilon that is accepted. Above it, the rho of Gaussian noise overflows.
 LARGEST_EPSILON = 1e300
-# The largest l1 penalty, over G / sqrt(width). A larger one makes all weights 0 in any table of fewer rows,
-# and its rounding would be above the solver's tolerance (`proximal`).
+# The largest l1 penalty, as a multiple of G / sqrt(width). A larger one makes all weights but the intercept's
+# 0 in any table of fewer than 2^28 / sqrt(width) rows, and its rounding would be above the solver's tolerance
+# (`proximal`).
 LARGEST_L1 = 2.0**28
 # The least and the largest lambda that is accepted: beyond them, squares of weights overflow or underflow.
 REGULARIZATIONS = 1e-100, 1e100
 # The largest class weight that is accepted: squares of gradients and noise must not overflow.
 LARGEST_CLASS_WEIGHT = 1e9
-# The least lambda that is chosen by default, over one row's curvature; a huge epsilon would lead to 0.
+# The least lambda that is chosen by default, as a multiple of one row's curvature; without it a huge epsilon
+# would lead to 0.
 LEAST_STRENGTH = 2.0**-30
 
 
@@ -62,8 +65,9 @@ class Facts:
     """Holds the public numbers of a problem, which prices and noise scales are computed from.
 
     `width` is the number of weights of a model, `models` the number of models that are fitted one by one,
-    `l1` and `l2` bound the norms of a row, `lipschitz` and `smoothness` the first and the second derivative
-    of a row's loss in its score, class weight included, and `size` is the declared number of units.
+    `row_l1` and `row_l2` bound the norms of a row, `lipschitz` and `smoothness` the first and the second
+    derivative of a row's loss in its score, class weight included, and `size` is the declared number of
+    units.
     """
 
     width: int
@@ -71,8 +75,8 @@ class Facts:
     # how many rows' summands differ between neighbors: 1 under add_remove; a replaced row is one removed and
     # one added
     changes: int
-    l1: float
-    l2: float
+    row_l1: float
+    row_l2: float
     lipschitz: float
     smoothness: float
     size: int
@@ -86,22 +90,23 @@ class Facts:
         For a softmax the gradient in the scores is p - e_y (`Softmax`), with |p - e_y|_1 <= 2, which is
         sqrt(2) times its `lipschitz`.
         """
-        return self.lipschitz * self.l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
+        return self.lipschitz * self.row_l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
 
     @property
     def gradient_l2(self) -> float:
         """Return G, a bound on the l2 norm of one row's gradient."""
-        return self.lipschitz * self.l2
+        return self.lipschitz * self.row_l2
 
     @property
     def curvature(self) -> float:
         """Return a bound on the largest eigenvalue of one row's Hessian."""
-        return self.smoothness * self.l2**2
+        return self.smoothness * self.row_l2**2
 
     @property
     def sides(self) -> int:
-        """Return the number of normal variables whose maximum bounds the privacy loss of one row: one for
-        each class other than the row's own (`ObjectivePerturbation`).
+        """Return the number of normal variables whose maximum bounds the privacy loss of one row under
+        Gaussian noise, for a loss of classes: one for each class of a softmax other than the row's own, one
+        for any other. For a loss of numbers `ObjectivePerturbation` takes 2, as its slope has both signs.
         """
         return max(1, self.joint - 1)
 
@@ -120,8 +125,8 @@ class Facts:
         """
         return self.curvature if self.joint == 1 else self.curvature * 2 / self.joint
 
-    def determinant(self, strength: float) -> float:
-        """Return a bound on the change by one row of the logarithm of the determinant of J's Hessian, at
+    def log_determinant(self, strength: float) -> float:
+        """Return a bound on the change, by one row, of the logarithm of the determinant of J's Hessian at
         lambda = `strength`."""
         return self.rank * math.log1p(self.eigenvalue / strength)
 
@@ -145,8 +150,8 @@ class LinearERM(ABC):
 
     With more than two classes, and any loss but a softmax, one model is fitted for each class against the
     rest; every row is in all of them, and the price is the sum. `class_weights`: one weight for each declared
-    class, which multiplies the loss of its rows, and the sensitivity. `rows`: the number of units, declared
-    here where the public facts have none. `l1` is the weight of the l1 penalty; it makes the minimizer of J
+    class, which multiplies the loss of its rows, and the sensitivity. `rows`: the declared number of units,
+    by default `public.size`. `l1` is the weight of the l1 penalty; it makes the minimizer of J
     sparse, but not the noisy weights that are released.
     """
 
@@ -163,7 +168,9 @@ class LinearERM(ABC):
     def __post_init__(self) -> None:
         check_price(self.epsilon, self.delta)
         if not isinstance(self.loss, Loss):
-            raise _require.fail("loss", self.loss, "Logistic(), HuberHinge(), Huber() or Squared()")
+            raise _require.fail(
+                "loss", self.loss, "Logistic(), HuberHinge(), Softmax(), Huber() or Squared()"
+            )
         _require.finite(l1=self.l1)
         _require.non_negative(l1=self.l1)
         if self.regularization is not None:
@@ -243,8 +250,8 @@ class LinearERM(ABC):
             models=1 if len(self.classes) <= 2 or joint > 1 else len(self.classes),
             joint=joint,
             changes=1 if self.public.neighbors is ADD_REMOVE else 2,
-            l1=l1,
-            l2=l2,
+            row_l1=l1,
+            row_l2=l2,
             lipschitz=self.loss.lipschitz * heaviest,
             smoothness=self.loss.smoothness * heaviest,
             size=self.public.declared_size("private empirical risk minimization")
@@ -298,7 +305,7 @@ class LinearERM(ABC):
                 loss=self.loss,
                 linear=np.zeros(self.facts.width),
                 strength=self.strength,
-                row_norm=self.facts.l2,
+                row_norm=self.facts.row_l2,
                 lipschitz=self.facts.lipschitz,
             )
             for y in labels
@@ -328,8 +335,8 @@ class LinearERM(ABC):
         """Return the tolerance for lambda = `strength`, large enough that the solver can certify its result.
 
         Guarantee: at the minimizer of any table of at most `_MAX_TIMES` times the declared number of rows,
-                   the bound `Problem.rounding` is at most the tolerance minus G 2^-20, which the solver
-                   needs.
+                   the bound `Problem.rounding` is at most the tolerance minus G 2^-20, the length at which
+                   the solver stops.
         Proof:     let w minimize J + <b, .>, b the linear part. Its objective is at most that of weights 0,
                    and losses are not negative, so that lambda |w|² / 2 <= |b| |w| + the losses at 0. This
                    bounds |w|, with which the bound on rounding grows.
@@ -339,10 +346,10 @@ class LinearERM(ABC):
         length = (noise + math.sqrt(noise**2 + 2 * strength * rows * self._loss_at_zero) + least) / strength
         heaviest = max(self.class_weights, default=1.0)
         slope = rounding_of_slopes(
-            facts.width // facts.joint, length, facts.l2, facts.lipschitz, facts.smoothness
+            facts.width // facts.joint, length, facts.row_l2, facts.lipschitz, facts.smoothness
         ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_probabilities(facts.joint))
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
-        rounding = rounding_of_gradient(rows, facts.l2, slope, penalty)
+        rounding = rounding_of_gradient(rows, facts.row_l2, slope, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
 
     @property
@@ -355,8 +362,11 @@ class LinearERM(ABC):
         return heaviest * float(self.loss.value(np.zeros(2), np.array([-1.0, 1.0])).max())
 
     def _solve(self, problem: Problem) -> Array:
-        """Return a point whose gradient is certified to be at most `tolerance` long, which privacy rests on.
-        Where the fast solver ends without a certificate, the damped one, which is slower, starts anew."""
+        """Return a point whose gradient is at most `tolerance` long, which privacy rests on.
+
+        Where the fast solver ends without a certificate, the damped one, which is slower, starts anew. Its
+        own certificate is not asked for: that it has one is an assumption of the learners' guarantees.
+        """
         tolerance = self.tolerance
         if self.l1 > 0:
             point, certified = minimize_sparse(problem, self.penalties, tolerance)

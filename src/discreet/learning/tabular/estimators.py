@@ -56,6 +56,7 @@ def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.floa
         )
     except ValueError as error:
         words = _VALUES.sub("", str(error)).rstrip(": .\n")
+    # Raised outside of `except`, so that the message with the values is not attached as its context.
     raise InvalidInput(f"X must be numbers, one row per example. {words}. Nothing was trained.")
 
 
@@ -163,7 +164,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """Fits arrays with declared classes, and predicts from the scores of a model: the base class of
     classifiers."""
 
-    # the declared classes while arrays are fitted, whose table holds their numbers; None otherwise
+    # The declared classes while arrays are fitted: the table made of the arrays holds the classes' numbers
+    # instead. None otherwise.
     _labels: list[Any] | None = None
     # whether the model has probabilities of classes
     _has_probabilities = True
@@ -248,10 +250,10 @@ class Linear(TableEstimator):
             "loss": self._loss(),
             "l1": self.l1,
         }
-        weights = self._weights(public, target)
+        weights = self._class_weights(public, target)
         if weights:
             options["class_weights"] = weights
-        if self._joint(public, target):
+        if self._is_joint(public, target):
             options["loss"] = Softmax()
         learner, self.why_ = linear_mechanism(
             public, target=target, features=features, method=self.method, clip=self._clip,
@@ -259,11 +261,11 @@ class Linear(TableEstimator):
         )  # fmt: skip
         return learner
 
-    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+    def _class_weights(self, public: Public, target: str) -> tuple[float, ...]:
         """Return the weights of classes; none where all are 1."""
         return ()
 
-    def _joint(self, public: Public, target: str) -> bool:
+    def _is_joint(self, public: Public, target: str) -> bool:
         """Return whether one softmax over all classes is fitted, and not one model per class."""
         return False
 
@@ -322,13 +324,13 @@ class LogisticRegression(Classifier, Linear):
     def _loss(self) -> Loss:
         return Logistic()
 
-    def _joint(self, public: Public, target: str) -> bool:
+    def _is_joint(self, public: Public, target: str) -> bool:
         _require.one_of(("softmax", "ovr"), multi_class=self.multi_class)
         fact = public.fact(target)
         classes = len(fact.values) if isinstance(fact, Categories) else 2
         return isinstance(self._loss(), Logistic) and self.multi_class == "softmax" and classes > 2
 
-    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+    def _class_weights(self, public: Public, target: str) -> tuple[float, ...]:
         """Return the declared weights of classes; none without `class_weight`."""
         fact = public.fact(target)
         declared_classes = (
@@ -354,7 +356,7 @@ class LogisticRegression(Classifier, Linear):
 
 class LinearSVC(LogisticRegression):
     """Fits a linear support vector machine with the smoothed (Huber) hinge loss privately; options as
-    `LogisticRegression`.
+    `LogisticRegression`, but more than two classes always have one model each (`multi_class` is ignored).
 
     Guarantee: `event_`. Proof: `mechanism_`'s class.
     """
@@ -393,12 +395,12 @@ def sorted_classes(classes: Any) -> list[Any]:
     different values that can be compared."""
     try:
         labels: list[Any] = np.array(sorted(classes)).tolist()
-        different = len(set(labels)) == len(labels) and all(label == label for label in labels)
+        are_distinct = len(set(labels)) == len(labels) and all(label == label for label in labels)
     except (TypeError, ValueError):
         raise _require.fail(
             "classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']"
         ) from None
-    if len(labels) < 2 or not different:
+    if len(labels) < 2 or not are_distinct:
         raise InvalidInput(
             f"at least two classes must be declared, each once, got {labels}. Nothing was trained."
         )
@@ -423,6 +425,7 @@ def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
+    # outside of `except`, as in `validate_rows`
     raise InvalidInput("y must be numbers. Nothing was trained.")
 
 

@@ -23,10 +23,10 @@ from .proximal import soft_threshold
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# The grid's cell is G over this and the square root of the width, so that rounding adds at most 1/512 to the
-# sensitivity.
+# The grid's cell is at most G divided by this and by the square root of the width, so that rounding adds at
+# most 1/512 of G to the sensitivity of a row.
 _CELLS = 256
-# Rows whose gradients are held at once, which bounds memory. Not measured.
+# How many rows' gradients are held at once, which bounds memory. Chosen by hand, not tuned.
 _ROWS = 1 << 14
 
 
@@ -50,8 +50,9 @@ class GradientPerturbation(LinearERM):
     Accuracy:  let w* be the minimizer of J, T the number of averaged iterates, w_0 the iterate before them
                and s the standard deviation of the noise per coordinate. Without an l1 penalty, and for a step
                size of at most 1 / (largest curvature of J), J(mean) - J(w*) is at most
-               |w_0 - w*|² / (2 step T) + step width s² / 2 in expectation (stochastic gradient descent for
-               convex functions); rounding to the grid is not included.
+               |w_0 - w*|² / (2 step T) + step width s² in expectation: for the step u from w without noise,
+               J(u) - J(w*) <= (|w - w*|² - |u - w*|²) / (2 step), and independent noise raises J(u) and
+               |u - w*|² / (2 step) by at most step width s² / 2 each. Rounding to the grid is not included.
     """
 
     steps: int = 100
@@ -68,8 +69,8 @@ class GradientPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Return the lambda that is used: by default the norm of the noise of the mean of all gradients over
-        the expected norm of weights."""
+        """Return the lambda that is used: by default the norm of the noise of the mean of all gradients,
+        divided by the expected norm of weights."""
         if self.regularization is not None:
             return float(self.regularization)
         deviation = math.sqrt(float(self.noise.variance) / self.steps) * self.cell
@@ -118,17 +119,17 @@ class GradientPerturbation(LinearERM):
         for start in range(0, len(problem.x), chunk):
             rows = np.asarray(problem.x[start : start + chunk], np.float64)
             # a row's gradient is its slope times its coordinates; with a softmax, one such part per class
-            slope = slopes[start : start + chunk].reshape(len(rows), -1, 1) / self.cell
-            total += np.rint(slope * rows[:, None, :]).astype(np.int64).sum(axis=0).ravel()
+            slopes_in_cells = slopes[start : start + chunk].reshape(len(rows), -1, 1) / self.cell
+            total += np.rint(slopes_in_cells * rows[:, None, :]).astype(np.int64).sum(axis=0).ravel()
         return total
 
     @property
     def expected_excess(self) -> float:
         facts = self.facts
-        typical = facts.size * facts.curvature / facts.width
+        typical_curvature = facts.size * facts.curvature / facts.width
         noise_variance = facts.width * float(self.noise.variance) / self.steps * self.cell**2
         optimization_error = facts.expected_norm**2 / (2 * self.step * self.steps)
-        return self._bias + optimization_error + noise_variance / (2 * (self.strength + typical))
+        return self._bias + optimization_error + noise_variance / (2 * (self.strength + typical_curvature))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the released weights from those of the same descent without

@@ -30,7 +30,7 @@ from .rows import Design, Rows
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 # Coordinates are rounded to multiples of 1 / CELLS before they are added, so that sums are exact integers.
-# The value is not measured.
+# Chosen by hand, not tuned; the proof of `clusters._nearest` holds up to this value.
 CELLS = 1 << 10
 
 
@@ -38,7 +38,7 @@ CELLS = 1 << 10
 class TableLearner(ABC):
     """Shares fields, checks and the call among learners that release noisy sums and counts of rows.
 
-    `rows`: the number of units, declared here where the public facts have none.
+    `rows`: the declared number of units, by default `public.size`.
     """
 
     public: Public
@@ -106,6 +106,7 @@ class TableLearner(ABC):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         value = self.fit_rows(*self.design.read(source, entropy), entropy)
+        # `error_in_scores`: the error is that of noisy sums and counts, not of the model.
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
@@ -162,14 +163,14 @@ def exact_noise(
                alone.
     """
     # the factor 1 - 1e-12 leaves room for the rounding of the division and of the sum over `times`
-    pure = IntegerLaplace.for_epsilon(
+    laplace = IntegerLaplace.for_epsilon(
         epsilon / times * (1 - 1e-12), sensitivity=sensitivity, neighbors=public.neighbors
     )
     if delta == 0:
-        return pure
+        return laplace
     rho = zcdp_rho(epsilon, delta) / times * (1 - 1e-12)
     gaussian = IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
-    return pure if pure.mean_squared_error <= gaussian.mean_squared_error else gaussian
+    return laplace if laplace.mean_squared_error <= gaussian.mean_squared_error else gaussian
 
 
 def on_grid(x: Any) -> Integers:

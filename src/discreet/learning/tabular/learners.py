@@ -9,7 +9,8 @@ For arrays, as in `fit(X, y)`, the public facts are arguments of the estimator, 
 and `target_upper`. For a table of a session they are in its schema.
 
 The names of the arguments of `__init__` are promised, because scikit-learn's `get_params` and `clone` use
-them. No measurement is recorded for their defaults (rounds, bins, depth).
+them. Their defaults (bins, leaves, depth) were chosen by hand, not tuned; for `rounds` and `learning_rate`
+see `AdditiveBoosting`.
 """
 
 from __future__ import annotations
@@ -303,7 +304,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
 
 class EmpiricalCovariance(TableEstimator):
     """Estimates the covariance of coordinates scaled to [-1, 1] privately, from noisy second moments:
-    `covariance_` has no negative eigenvalue, `location_` is the mean.
+    `covariance_` has no negative eigenvalue, `location_` is the mean. Rows of more than typical norm count
+    less, as `Design` scales them down.
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """

@@ -21,6 +21,7 @@ class ElasticNet(Regressor, Linear):
                unit. Proof: `mechanism_`'s class.
     """
 
+    # A row that is scaled down would keep its target, which would bias the regression.
     _clip = "never"
 
     def __init__(
@@ -56,6 +57,7 @@ class HuberRegressor(Regressor, Linear):
                unit. Proof: `mechanism_`'s class.
     """
 
+    # as in `ElasticNet`
     _clip = "never"
 
     def __init__(

@@ -19,10 +19,10 @@ Array = npt.NDArray[np.float64]
 _SMALLEST, _LARGEST = 1e-9, 1e9
 
 
-def _require_moderate(**named: Any) -> None:
+def _require_moderate(**parameters: Any) -> None:
     """Require numbers between `_SMALLEST` and `_LARGEST`."""
-    _require.positive(**named)
-    for name, value in named.items():
+    _require.positive(**parameters)
+    for name, value in parameters.items():
         if not _SMALLEST <= value <= _LARGEST:
             raise _require.fail(name, value, f"between {_SMALLEST:g} and {_LARGEST:g}")
 
@@ -30,7 +30,8 @@ def _require_moderate(**named: Any) -> None:
 @runtime_checkable
 class Loss(Protocol):
     """Computes a loss f(score, y), convex in the score: |f'| is at most `lipschitz`, and f'' at most
-    `smoothness`. `slope` is f' and `curvature` f''.
+    `smoothness`. `slope` is f' and `curvature` f''. `Softmax`, of several scores per row, says what they are
+    there.
 
     Privacy rests on these bounds and on convexity.
     """
@@ -159,8 +160,8 @@ class Huber:
         return False
 
     def value(self, score: Array, y: Array) -> Array:
-        size = np.abs(score - y)
-        return np.where(size <= self.threshold, size**2 / 2, self.threshold * (size - self.threshold / 2))
+        error = np.abs(score - y)
+        return np.where(error <= self.threshold, error**2 / 2, self.threshold * (error - self.threshold / 2))
 
     def slope(self, score: Array, y: Array) -> Array:
         return np.clip(score - y, -self.threshold, self.threshold)

@@ -1,5 +1,5 @@
-"""Linear models as they are released: weights on a grid, and the public facts of their columns. They are
-saved as JSON (`cards`).
+"""Linear models as they are released: weights, and the public facts of their columns. They are saved as JSON
+(`cards`).
 
 All here is post-processing, but for one bound: `losses` is within [0, 1] per row, which is the sensitivity
 that a private choice among models rests on (`selection`).
@@ -77,7 +77,7 @@ class LinearModel:
 
     def probabilities(self, X: Any) -> Array:
         """Return the probability of each class: the logistic function of scores, normalized where there are
-        more than two classes."""
+        more than two classes; of several classes with `joint`, the softmax of scores."""
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)

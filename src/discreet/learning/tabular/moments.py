@@ -31,9 +31,9 @@ from .rows import Design
 
 Array = npt.NDArray[np.float64]
 # Coordinates are rounded to multiples of 1 / CELLS before they are multiplied, so that products are whole
-# multiples of 1 / CELLS². The value is not measured.
+# multiples of 1 / CELLS². Chosen by hand, not tuned.
 CELLS = 1 << 10
-# Rows that are multiplied at once: their sums of products, at most _ROWS CELLS² = 2^34, are exact floats.
+# How many rows are multiplied at once: their sums of products, at most _ROWS CELLS² = 2^34, are exact floats.
 _ROWS = 1 << 14
 
 
@@ -79,8 +79,8 @@ class Moments:
             penalty = max(0.0, spectral_norm - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
         _require.non_negative(penalty=penalty)
         values, vectors = np.linalg.eigh(gram)
-        # the true matrix has no negative eigenvalue: where noise made one negative, the divisor is the
-        # penalty
+        # the true matrix has no negative eigenvalue, but noise may have made one negative: no divisor is
+        # below the penalty, nor below the typical size of the noise
         floor = max(penalty, self.deviation * math.sqrt(len(gram)), 1e-12)
         weights = vectors @ ((vectors.T @ cross) / np.maximum(values + penalty, floor))
         return LinearModel(design=self.design, public=self.public, weights=(tuple(weights.tolist()),))
@@ -131,7 +131,7 @@ class SecondMoments:
     Guarantee: `event`: an integer vector with exact noise for its `sensitivity`.
     Proof:     a row's coordinates are rounded to whole cells q; its products q_j q_k are whole numbers and
                sums are exact. The upper triangle of q q' has l1 norm (|q|_1² + |q|_2²) / 2, and l2 norm at
-               most |q|_2²; rounding moves each coordinate by half a cell, so
+               most |q|_2²; rounding moves each coordinate by at most half a cell, so
                |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row is
                one removed and one added, which doubles the sensitivity.
     Accuracy:  noise moves every entry by at most `error` with the stated probability; AdaSSP's excess risk is

@@ -24,7 +24,8 @@ from .model import class_array, columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# The least variance of a coordinate in [-1, 1]: a standard deviation of 1/30 of the width. Not measured.
+# The least variance of a coordinate in [-1, 1]: a standard deviation of 1/30 of the width.
+# Chosen by hand, not tuned.
 _LEAST_VARIANCE = (2 / 30) ** 2
 
 
@@ -124,9 +125,9 @@ class NaiveBayes(Classifying):
                post-processing.
     Proof:     a row counts in the entries of its own class only: 1 for the row, 1 for each category or truth
                value, and for each number |x| + |x² - 1/2| <= 3/2 in l1 and x² + (x² - 1/2)² = x⁴ + 1/4 <= 5/4
-               in squared l2, in units of CELLS; rounding to whole cells adds at most 1/2 to each entry of a
-               number. (With x² in place of x² - 1/2 the squared l2 norm would be x² + x⁴ <= 2.) A replaced
-               row is one removed and one added, which doubles the sensitivity.
+               in squared l2. Entries are multiplied by CELLS; rounding to whole numbers adds at most 1/2 to
+               each entry of a number. (With x² in place of x² - 1/2 the squared l2 norm would be x² + x⁴ <=
+               2.) A replaced row is one removed and one added, which doubles the sensitivity.
     Accuracy:  the noise moves every entry by at most `error`, as a number of rows, with the stated
                probability.
     """
@@ -173,7 +174,8 @@ class NaiveBayes(Classifying):
         return self._model(noisy.astype(np.float64) / CELLS)
 
     def _model(self, noisy: Array) -> NaiveBayesModel:
-        """Return the model of noisy sums, one row per class, in rows; this is post-processing."""
+        """Return the model of noisy sums, one row per class, in which a row of the table counts 1; this is
+        post-processing."""
         layout = self.layout
         numbers, noise_deviation = len(layout.numbers), self.noise.standard_deviation / CELLS
         counts = np.maximum(noisy[:, 0], max(1.0, noise_deviation))
@@ -209,7 +211,8 @@ class NaiveBayes(Classifying):
         return width * len(self.classes)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the noise of all entries, in rows, which holds with this probability."""
+        """Return a bound on the noise of all entries, as a number of rows, which holds with this
+        probability."""
         return float(self.noise.error(confidence, entries=self.numbers)) / CELLS
 
 

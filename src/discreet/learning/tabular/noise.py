@@ -1,10 +1,10 @@
-"""Continuous noise for the inside of a computation, rounded to a stated precision. It is never released, and
-a released value never rests on it alone.
+"""Continuous noise for the inside of a computation, rounded to a stated precision. It is never released: the
+minimizer that is computed with it gets exact discrete noise as well.
 
 Objective perturbation is proved for a continuous noise vector. The functions here return such a vector
 rounded: there is an ideal draw with exactly the stated distribution, and every returned coordinate is within
-a stated precision of it. This distance is counted as part of the solver's tolerance
-(docs/decisions/0020-noise-inside-the-objective.md).
+a stated precision of it. This distance is counted as part of the solver's tolerance, which
+the exact noise covers (docs/decisions/0020-noise-inside-the-objective.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ...sampling import Entropy
 Array = npt.NDArray[np.float64]
 # Laplace draws are multiples of scale / 2**_BITS, a rounding that is far below the solver's tolerance.
 _BITS = 40
-# The precision of a Gaussian draw, over the standard deviation: far above the errors of `gaussian`'s proof.
+# A draw of `gaussian` is within this many standard deviations of an ideal one: the errors in its proof add up
+# to about 2^-38.
 GAUSSIAN_PRECISION = 2.0**-36
 
 
@@ -50,7 +51,7 @@ def gaussian(deviation: float, n: int, entropy: Entropy) -> Array:
 
     Guarantee: each is within `GAUSSIAN_PRECISION * deviation` of an ideal draw, except with a probability of
                at most n 2^-190; the ideal draws are independent and have exactly the Gaussian
-               distribution.
+               distribution. This probability is not charged: callers have a delta of at least 1e-40.
     Proof:     an ideal draw is a sign and the quantile of a tail probability v, uniform on (0, 1/2). v is
                known to 248 bits, and as a float to 1 part in 2^52 unless its first 195 bits are 0. The
                quantile z moves by at most v 2^-52 / phi(z) <= 2^-52 sqrt(pi / 2), with phi the normal

@@ -17,16 +17,16 @@ from ...accounting import ApproximateDP, Event, PureDP
 from ...mechanisms.noise import IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from . import noise as inside
+from . import noise as inner_noise
 from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
 # The share of epsilon for the noise on the output. That noise is proportional to the solver's tolerance, so
-# that even with a small share it is below the noise inside the objective. The value is not measured.
+# that even with a small share it is below the noise inside the objective. Chosen by hand, not tuned.
 _OUTPUT_SHARE = 1 / 256
-# The grid's cell is the distance of two neighbors' points over this and the square root of the width, so that
-# rounding adds at most 1/8 to the sensitivity.
+# The grid's cell is at most the distance of two neighbors' points, divided by this and by the square root of
+# the width, so that rounding adds at most 1/8 to the sensitivity.
 _CELLS = 8
 
 
@@ -37,16 +37,16 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
     With two sides this includes the absolute value of one variable.
 
     Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss, and for a
-           maximum is at most the sum over its variables. With u = 1/m and e = epsilon - u²/2 >= 0 it is
-           sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the upper tail of a standard normal variable. Where
-           e < 0, 1 is returned. 1e-13 covers rounding.
+           maximum is at most the sum over its variables. With u = 1/m and c = epsilon - u²/2 >= 0 it is
+           sides (Q(c/u) - exp(c + u²/2) Q(c/u + u)), Q the upper tail of a standard normal variable. Where
+           c < 0, 1 is returned. 1e-13 covers rounding.
     """
     u = 1 / multiplier
-    e = epsilon - u * u / 2
-    if e < 0:
+    c = epsilon - u * u / 2
+    if c < 0:
         return 1.0
-    log_tail = float(log_ndtr(-e / u))
-    gap = e + u * u / 2 + float(log_ndtr(-e / u - u)) - log_tail
+    log_tail = float(log_ndtr(-c / u))
+    gap = c + u * u / 2 + float(log_ndtr(-c / u - u)) - log_tail
     return min(1.0, sides * math.exp(log_tail) * (-math.expm1(min(0.0, gap)) + 1e-13))
 
 
@@ -81,13 +81,13 @@ class ObjectivePerturbation(LinearERM):
                lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 = noise part + log(1 + curvature /
                lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
                (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from
-               independent randomness. Its gradient for the ideal objective is at most `tolerance` plus the
-               distance of the drawn b from the ideal one, so the point is within this sum over lambda of t,
-               in both tables. The release of the point is a second mechanism, which is given t: its l2
-               sensitivity is twice this distance (`_distance`), and with exact discrete Laplace noise it is
-               epsilon_2-DP, epsilon_m = epsilon_1 + epsilon_2 by basic composition (Iyengar et al. 2019, IEEE
-               S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for two. Several
-               models: basic composition.
+               independent randomness. The point's gradient for the ideal objective is at most `tolerance`
+               plus the distance of the drawn b from the ideal one, so the point is within this sum divided by
+               lambda of t, in both tables. The release of the point is a second mechanism, which is given t:
+               its l2 sensitivity is twice this distance (`_distance`), and with exact discrete Laplace noise
+               it is epsilon_2-DP, epsilon_m = epsilon_1 + epsilon_2 by basic composition (Iyengar et al.
+               2019, IEEE S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for
+               two. Several models: basic composition.
                An l1 penalty (Kifer, Smith & Thakurta 2012, Theorem 2, takes any convex one as a limit of
                smooth ones; for this one directly): let u be the penalty's subgradient, b = -grad J(t) - l1 u.
                On the points t with given signs on a set S and 0 elsewhere, (t_S, u outside S) is a bijection
@@ -103,9 +103,9 @@ class ObjectivePerturbation(LinearERM):
                most the largest of z_j - z_y over j != y, each normal of standard deviation
                sqrt(2) s |x| <= s G: the sum of the deltas of these k - 1 is charged (`Facts.sides`). The
                determinants differ by the factor det(I + M^-1/2 B M^-1/2) with M = H + lambda I and
-               B = A (x) x x'. The eigenvalues of this product are at most those of B over lambda, in order
-               (Weyl), at most k - 1 of B's are not 0, and their sum is at most (1 - 1/k) |x|², so that the
-               factor is at most (1 + |x|² / (k lambda))^(k - 1) (`Facts.determinant`).
+               B = A (x) x x'. The eigenvalues of this product are at most those of B divided by lambda, in
+               order (Weyl), at most k - 1 of B's are not 0, and their sum is at most (1 - 1/k) |x|², so that
+               the factor is at most (1 + |x|² / (k lambda))^(k - 1) (`Facts.log_determinant`).
     Accuracy:  with r the distance of the released weights from the perturbed minimizer, |released - minimizer
                of J| <= |b| / lambda + r, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
     Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
@@ -119,8 +119,8 @@ class ObjectivePerturbation(LinearERM):
             )
             raise InvalidInput(
                 f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the "
-                f"determinant alone costs {self.facts.determinant(self.strength):.3g} per model. Nothing was "
-                f"charged or trained. Take more than {smallest_strength:.4g}."
+                f"determinant alone costs {self.facts.log_determinant(self.strength):.3g} per model. Nothing "
+                f"was charged or trained. Take more than {smallest_strength:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
 
@@ -133,8 +133,8 @@ class ObjectivePerturbation(LinearERM):
     def _model_delta(self) -> float:
         """Return delta_m for one added or removed row.
 
-        For two rows that change one after the other, group privacy turns (e, d)-DP into
-        (2e, (1 + exp(e)) d)-DP.
+        For two rows that change one after the other, group privacy turns (epsilon, delta)-DP into
+        (2 epsilon, (1 + exp(epsilon)) delta)-DP.
         """
         group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
@@ -146,19 +146,20 @@ class ObjectivePerturbation(LinearERM):
 
     def _remaining_epsilon(self, strength: float) -> float:
         """Return the part of epsilon_1 that is left for the noise after the determinant's cost."""
-        return self._objective_epsilon - self.facts.determinant(strength) * (1 + 1e-12)
+        return self._objective_epsilon - self.facts.log_determinant(strength) * (1 + 1e-12)
 
     @cached_property
     def strength(self) -> float:
-        """Return the lambda that is used: by default the expected norm of b over the expected norm of
-        weights, and at least so large that the determinant costs at most half of epsilon_1.
+        """Return the lambda that is used: by default the expected norm of b, divided by the expected norm
+        of weights, and at least so large that the determinant costs at most half of epsilon_1.
         """
         if self.regularization is not None:
             return float(self.regularization)
-        half = self._objective_epsilon / 2 / self.facts.rank
-        for_determinant = self.facts.eigenvalue / math.expm1(min(700.0, half))
+        # half of epsilon_1, shared by the eigenvalues
+        eigenvalue_epsilon = self._objective_epsilon / 2 / self.facts.rank
+        for_determinant = self.facts.eigenvalue / math.expm1(min(700.0, eigenvalue_epsilon))
         smallest = strength = max(for_determinant, LEAST_STRENGTH * self.facts.curvature)
-        # the noise depends on lambda in turn; 30 steps of this fixed-point iteration, not measured
+        # the noise depends on lambda in turn; 30 steps of this fixed-point iteration (by hand, not tuned)
         for _ in range(30):
             strength = max(smallest, self._expected_noise(strength) / self.facts.expected_norm)
         return strength
@@ -171,7 +172,7 @@ class ObjectivePerturbation(LinearERM):
         """Return the least standard deviation that is enough for Gaussian noise, or up to 1e-6 of it more;
         infinity without a delta."""
         epsilon, delta = self._remaining_epsilon(strength), self._model_delta
-        # below this, the probability with which `inside.gaussian` fails would not be negligible
+        # below this, the probability with which `inner_noise.gaussian` fails would not be negligible
         if delta < 1e-40:
             return math.inf
         sides = self.facts.sides if self.loss.classifies else 2
@@ -223,7 +224,9 @@ class ObjectivePerturbation(LinearERM):
         """
         kind, scale = self.noise_distribution
         precision = (
-            inside.laplace_precision(scale) if kind == "laplace" else inside.GAUSSIAN_PRECISION * scale
+            inner_noise.laplace_precision(scale)
+            if kind == "laplace"
+            else inner_noise.GAUSSIAN_PRECISION * scale
         )
         return 2 * (self.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
 
@@ -251,7 +254,7 @@ class ObjectivePerturbation(LinearERM):
 
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
         kind, scale = self.noise_distribution
-        draw = inside.laplace if kind == "laplace" else inside.gaussian
+        draw = inner_noise.laplace if kind == "laplace" else inner_noise.gaussian
         perturbed_problem = replace(problem, linear=draw(scale, self.facts.width, entropy))
         cells = np.rint(self._solve(perturbed_problem) / self.cell).astype(np.int64)
         return self.output_noise(cells, entropy=entropy).astype(np.float64) * self.cell
@@ -259,10 +262,12 @@ class ObjectivePerturbation(LinearERM):
     @property
     def expected_excess(self) -> float:
         """Return an estimate of how far regularization and noise raise J above its minimum; the noise's part
-        is |b|² / (2 (lambda + typical curvature)), the mean over the coordinates.
+        is |b|² / (2 (lambda + typical curvature)), where the typical curvature is the mean over all
+        directions of what the rows add at most.
         """
-        typical = self.facts.size * self.facts.curvature / self.facts.width
-        return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
+        typical_curvature = self.facts.size * self.facts.curvature / self.facts.width
+        squared_noise = self._expected_noise(self.strength) ** 2
+        return self._bias + squared_noise / (2 * (self.strength + typical_curvature))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on |b| / lambda plus the distance of the output from the perturbed minimizer, for

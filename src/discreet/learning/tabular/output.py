@@ -20,8 +20,8 @@ from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# The grid's cell is the distance of two neighbors' points over this and the square root of the number of
-# weights of a model (`Facts.width`), so that rounding adds at most 1/64 to the sensitivity.
+# The grid's cell is at most the distance of two neighbors' points, divided by this and by the square root of
+# the number of weights of a model (`Facts.width`), so that rounding adds at most 1/64 to the sensitivity.
 _CELLS = 64
 
 
@@ -42,10 +42,10 @@ class OutputPerturbation(LinearERM):
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
                arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). An l1 penalty changes
                nothing: with t, t' the minimizers and v the gradient at t' of the summands that differ, 0 and
-               -v are subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>. The
-               solver's point has a gradient of at most `tolerance`, so it is within tolerance / lambda of the
-               minimizer, in both tables. Rounding to the grid moves each coordinate of either by at most half
-               a cell.
+               -v are subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>,
+               which is at most changes G |t - t'|. The solver's point has a gradient of at most `tolerance`,
+               so it is within tolerance / lambda of the minimizer, in both tables. Rounding to the grid moves
+               each coordinate of either by at most half a cell.
     Accuracy:  |released - minimizer| <= `error`; without an l1 penalty and for a table of n rows,
                J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
     Assumes:   the solver certifies that the gradient is at most `tolerance`, which `tolerance_at` makes
@@ -67,9 +67,9 @@ class OutputPerturbation(LinearERM):
             return float(self.regularization)
         facts = self.facts
         typical_curvature = facts.size * facts.curvature / facts.width
-        # the noise's norm is inversely proportional to lambda: this is its squared norm at lambda = 1
-        unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
-        balanced = float((2 * typical_curvature * unit / facts.expected_norm**2) ** (1 / 3))
+        # the noise's norm is inversely proportional to lambda
+        squared_noise_at_one = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
+        balanced = float((2 * typical_curvature * squared_noise_at_one / facts.expected_norm**2) ** (1 / 3))
         return max(balanced, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:

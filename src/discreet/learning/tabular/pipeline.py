@@ -30,7 +30,7 @@ from .erm import LinearERM
 from .learner import TableLearner
 from .moments import SecondMoments
 
-# Quantiles are searched on a grid of so many steps across the declared bounds. Not measured.
+# Quantiles are searched on a grid of so many steps across the declared bounds. Chosen by hand, not tuned.
 _POINTS = 1 << 12
 
 
@@ -79,6 +79,7 @@ class QuantileBounds:
         ]
 
     def _step(self, name: str) -> Fraction:
+        """Return the distance of two points of the grid on which a column's quantiles are searched."""
         bounds = self.public.bounds(name)
         width = _require.exact(bounds.upper, "upper") - _require.exact(bounds.lower, "lower")
         return width / _POINTS
@@ -162,11 +163,12 @@ class Piped:
         check_source(self.public, source)
         public = self.public
         for step in self.steps:
-            bounds = step(source, entropy=entropy).value
+            value = step(source, entropy=entropy).value
             public = narrow_bounds(
-                public, bounds if isinstance(step, QuantileBounds) else _bounds_around_mean(bounds)
+                public, value if isinstance(step, QuantileBounds) else _bounds_around_mean(value)
             )
         learner = replace(self.learner, public=public)
+        # An internal check, which every learner of this package passes.
         if learner.event != self.learner.event:
             raise ValueError("the price of a learner depends on bounds")
         value = learner(NarrowedSource(source, public), entropy=entropy).value

@@ -25,8 +25,8 @@ from .estimators import TableEstimator
 from .pipeline import Piped, QuantileBounds
 from .rows import features_of
 
-# Bisection steps for the factor, between 1 and 2, by which both shares of epsilon can grow within the price.
-# Not measured.
+# The number of bisection steps for the factor, between 1 and 2, by which both shares of epsilon can grow
+# within the price. Chosen by hand, not tuned.
 _HALVINGS = 5
 
 

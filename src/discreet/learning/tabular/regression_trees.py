@@ -79,8 +79,9 @@ class PrivateRegressionTree(GreedyTree):
     Proof:     `GreedyTree`; a row with target y that joins n rows of a side adds n / (n + 1) (y - mean)² to
                their squared error: between 0 and 4, as y and the mean are in [-1, 1]. Targets are rounded to
                multiples of 1 / CELLS. Their sums and sums of squares are exact in floats up to 2^33 rows, and
-               the rounding error of the divisions is below 2^-8 cells of quality. The change of the rounded
-               quality is a whole number, so that such an error does not raise its bound. In its leaf a row
+               the rounding error of the divisions is below 2^-8 of a cell, to which `GreedyTree` rounds
+               qualities. A rounded quality changes by a whole number of cells, so that such an error does not
+               raise the bound on this change. In its leaf a row
                adds at most CELLS to the sum, and CELLS to the count, both in units of 1 / CELLS: 2 CELLS in
                l1.
     Accuracy:  the noise moves all sums and counts of leaves by at most `error` with the stated
@@ -102,6 +103,7 @@ class PrivateRegressionTree(GreedyTree):
 
     @cached_property
     def noise(self) -> IntegerLaplace:
+        # the other half of epsilon is for splits
         return IntegerLaplace.for_epsilon(
             self.epsilon / 2, sensitivity=2 * CELLS * self.changes, neighbors=self.public.neighbors
         )
@@ -116,8 +118,9 @@ class PrivateRegressionTree(GreedyTree):
 
     def _quality(self, sums: Array, total: Array) -> Array:
         sides = (sums, total - sums)
-        squared = sum(n[:, 2] - n[:, 1] ** 2 / np.maximum(n[:, 0], 1) for n in sides)
-        return np.asarray(-squared / CELLS**2)
+        # columns: the number of rows, the sum of targets, and the sum of their squares
+        squared_error = sum(side[:, 2] - side[:, 1] ** 2 / np.maximum(side[:, 0], 1) for side in sides)
+        return np.asarray(-squared_error / CELLS**2)
 
     def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> RegressionTreeModel:
         splits, leaf = self.grow(x, targets, entropy)

@@ -100,7 +100,8 @@ class LinearRegression(Ridge):
 
 class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
     """Fits principal components of coordinates scaled to [-1, 1] privately: eigenvectors of a noisy
-    covariance (Dwork, Talwar, Thakurta & Zhang 2014).
+    covariance (Dwork, Talwar, Thakurta & Zhang 2014). Rows of more than typical norm count less, as `Design`
+    scales them down.
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
@@ -128,7 +129,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        """Return the mechanism that releases second moments of the features; a `target` is none of them."""
+        """Return the mechanism that releases second moments of the features; `target` is left out."""
         names = features_of(public, target, features)
         design = Design(features=names, target=None)
         _require.integer(n_components=self.n_components, at_least=1)

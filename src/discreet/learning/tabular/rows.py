@@ -34,10 +34,11 @@ Rows = npt.NDArray[np.float32]
 # errors of scaling, and of single precision, which is at most 2^-24 of each coordinate.
 _MARGIN = 1 + 2.0**-20
 CLIPS = ("typical", "never")
-# Rows that are converted together: with 50 columns 1.6 MB, so that they fit a second-level cache. Not
-# measured.
+# How many rows are converted together: with 50 columns 1.6 MB, so that they fit a second-level cache. Chosen
+# by hand, not tuned.
 _CHUNK = 1 << 12
-# The largest number of coordinates that memory is reserved for in advance; it grows where a table has more.
+# The largest number of coordinates that memory is reserved for in advance; the array grows where a table has
+# more.
 _RESERVED = 1 << 28
 
 
@@ -74,7 +75,8 @@ class Design:
             )
 
     def check(self, public: Public) -> None:
-        """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as one."""
+        """Refuse features without declared Bounds, Categories or Boolean, and the unit's column as a
+        feature."""
         for name in self.features:
             if not isinstance(public.fact(name), Bounds | Categories | Boolean):
                 raise InvalidInput(
@@ -203,6 +205,7 @@ class Design:
         columns = {name: _as_arrow(columns_by_name[name], name) for name in self.features}
         if len({len(column) for column in columns.values()}) > 1:
             raise InvalidInput("the columns of these rows have different lengths. Nothing was predicted.")
+        # as a table with the declared schema, so that values are converted as those of the training table
         facts = tuple((name, public.fact(name)) for name in self.features)
         source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
         blocks = [np.zeros((0, self.width(public)))]
@@ -317,7 +320,7 @@ def _scale_to_unit(numbers: Array, low: Any, high: Any) -> Array:
     numbers /= 2
     numbers -= low / 2
     # bounds so near to 0 that their quarters are equal make every number NaN; a warning would tell whether
-    # there are any
+    # there are rows
     with np.errstate(invalid="ignore", divide="ignore"):
         numbers /= high / 4 - low / 4
     numbers -= 1

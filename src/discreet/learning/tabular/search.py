@@ -48,7 +48,7 @@ def trial_distribution(name: str, mean: float) -> TrialDistribution:
 def run_rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
     """Return nearly the largest zCDP parameter rho of one run with which the search is (epsilon, delta)-DP.
 
-    `calibrate` searches the least x that is enough, so that x is 1 / rho.
+    `calibrate` searches the least x that is private enough: here x is 1 / rho.
     """
     inverse = accounting.calibrate(
         lambda x: RepeatAndSelect(event=ZCDP(rho=1 / x, neighbors=neighbors), trials=trials),
@@ -148,11 +148,13 @@ class PrivateSearch(TableEstimator):
         total_delta = self._delta_or(delta)
         task: dict[str, Any] = {"public": public, "target": target, "features": features}
         if hasattr(self.estimator, "trainer"):
+            # imported here: it loads torch
             from ..trials import trainer_trials
 
             return trainer_trials(self, total_delta, trials, self._settings, **task)
         if total_delta > 0:
             rho = run_rho(trials, self.epsilon, total_delta, public.neighbors)
+            # candidates are given the epsilon whose Gaussian noise, at this delta, has at most this rho
             run_epsilon = float(accounting.epsilon(ZCDP(rho=rho), delta=total_delta, accountant="zcdp")) * (
                 1 - 1e-6
             )
@@ -199,6 +201,7 @@ class PrivateSearch(TableEstimator):
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
+        # a search over training runs has `columns`, one over learners of tables has a `design`
         columns = getattr(mechanism, "columns", None) or mechanism.design
         self.feature_names_in_ = np.array(columns.features, dtype=object)
         self.n_features_in_, self._arrays = len(columns.features), False

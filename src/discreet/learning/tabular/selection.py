@@ -28,7 +28,7 @@ from .rows import Loaded
 from .trial_distributions import TrialDistribution, cap_of, number_of_trials
 
 # A row's score in [0, 1] is rounded to a multiple of 1 / CELLS, so that sums and their sensitivity are exact.
-# The value is not measured.
+# Chosen by hand, not tuned.
 CELLS = 1 << 10
 
 
@@ -56,7 +56,8 @@ class Selected:
 
 class TrialRun:
     """Runs a search, one trial per step. Its `state` is secret: the number of trials `left`, the number of
-    `rounds` taken, and the `best` trial so far as [score, candidate, packed model]."""
+    `rounds` taken, and the `best` trial so far as [noisy score in units of 1 / CELLS, candidate, packed
+    model]."""
 
     # A training run counts its steps and reports progress (`Curator.run`); here both would be secret.
     steps_taken, progress = 0, None
@@ -153,7 +154,7 @@ class RepeatedTrials(ABC):
 
     @abstractmethod
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
-        """Return noisy score, candidate and model of one run."""
+        """Return the noisy score, in units of 1 / CELLS, the candidate and the model of one run."""
 
     @abstractmethod
     def untrained_model(self, entropy: Entropy) -> Any:
@@ -170,7 +171,7 @@ class RepeatedTrials(ABC):
     @property
     @abstractmethod
     def noise(self) -> Any:
-        """Return the noise of the score, in cells."""
+        """Return the noise of the score, which is in units of 1 / CELLS."""
 
     @property
     def event(self) -> Event:
@@ -288,11 +289,11 @@ class RandomTrials(RepeatedTrials):
     def run_event(self) -> Event:
         events = [candidate.event for candidate in self.candidates]
         if self.score_rho is None:
-            pure = [epsilon_of(event) for event in events]
-            if any(value is None or value == float("inf") for value in pure):
+            epsilons = [epsilon_of(event) for event in events]
+            if any(value is None or value == float("inf") for value in epsilons):
                 raise _require.fail("candidates", "not pure", "pure learners (delta 0), or score_rho")
             assert self.score_epsilon is not None
-            largest = max(self.score_epsilon, *(float(value) for value in pure if value is not None))
+            largest = max(self.score_epsilon, *(float(value) for value in epsilons if value is not None))
             return PureDP(epsilon=largest, neighbors=self.public.neighbors)
         rho = max(self.score_rho, *(rho_of(event) for event in events))
         if rho == float("inf"):
@@ -313,7 +314,8 @@ class RandomTrials(RepeatedTrials):
     def blob_size(self) -> int:
         numbers = max(int(candidate.numbers) for candidate in self.candidates)
         facts = len(json.dumps([_registry.to_json(self.public), _registry.to_json(self.design)]))
-        # a float takes at most 24 characters and its comma; 4096 bytes are for names, score and punctuation
+        # a float takes at most 24 characters, and a comma and a space; 4096 bytes are for names, score and
+        # punctuation
         return 4096 + 2 * facts + 32 * numbers
 
     def load_data(self, source: Source) -> Loaded:

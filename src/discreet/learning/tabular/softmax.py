@@ -13,7 +13,7 @@ from .solver import BLOCK, Problem, exact_scores, rounding_of_gradient, rounding
 
 Array = npt.NDArray[np.float64]
 # Up to so many weights Newton's matrix is exact; for more, a bound on it is used, which needs the matrix of
-# one class only. The value affects time alone, and is not measured.
+# one class only. The value affects time alone. Chosen by hand, not tuned.
 _MAX_EXACT = 700
 
 
@@ -79,7 +79,7 @@ class SoftmaxProblem(Problem):
 
         For more than `_MAX_EXACT` weights it is the upper bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992),
         with k classes, X the matrix of rows and (x) the Kronecker product; the solver corrects its steps by
-        the gradients (`_Directions`).
+        the gradients (`solver._Directions`).
         """
         k, stride, sample = self.classes, self.stride, self.sampled
         d = sample.x.shape[1]
@@ -91,6 +91,7 @@ class SoftmaxProblem(Problem):
             gram = (sample.x * row_weights[:, None]).T @ sample.x
             result = np.kron((np.eye(k) - 1 / k) / 2, gram)
         else:
+            # `Softmax.curvature` returns the probabilities of the classes
             probabilities = self.loss.curvature(scores[::stride], sample.y)
             result = np.zeros((k, d, k, d))
             for a in range(k):
