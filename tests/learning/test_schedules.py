@@ -135,3 +135,16 @@ def test_other_relations_and_missing_limits_are_refused() -> None:
     plan = trainer(limit=30).schedule
     assert from_json(to_json(plan)) == plan
     assert plan.divisor == 20.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "neighbors", "options"),
+    [("truncated_poisson", "zero_out", {"limit": 30}), ("without_replacement", "replace", {})],
+)
+def test_a_rate_that_contradicts_the_batch_is_refused(kind: str, neighbors: str, options: Any) -> None:
+    """The batch, or the rate, was ignored without a word."""
+    public = Public(size=SIZE, neighbors=neighbors)
+    with pytest.raises(InvalidInput, match=f"batch=20 says otherwise.*For {kind} sampling"):
+        trainer(public=public, sampling=kind, rate=0.05, **options)
+    agreeing = trainer(public=public, sampling=kind, rate=Fraction(1, 10), **options)
+    assert agreeing.schedule == trainer(public=public, sampling=kind, **options).schedule

@@ -64,6 +64,12 @@ def build_schedule(
             f"{kind} sampling needs batch=, and the exact number of examples, Public(size=...), which is "
             "public then. Nothing was read or trained."
         )
+    if rate is not None and batch is not None and exact_rate * size != _require.exact(batch, "batch"):
+        # The sample has one size, which would follow from only one of them.
+        raise InvalidInput(
+            f"rate={rate!r} of {size} examples is {float(exact_rate * size):g}, and batch={batch!r} says "
+            f"otherwise. Nothing was read or trained. For {kind} sampling, leave one of them out."
+        )
     if kind == "without_replacement":
         return WithoutReplacement(sample=batch, size=size, steps=total_steps)
     return TruncatedPoisson(
