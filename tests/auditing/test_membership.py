@@ -100,7 +100,7 @@ def test_ties_count_half_and_bad_scores_are_refused():
             auditing.Roc.of(*scores)
     with pytest.raises(InvalidInput, match="3 scores for 2"):
         auditing.Roc.from_labels([1.0, 2.0, 3.0], [True, False])
-    with pytest.raises(InvalidInput, match="two members"):
+    with pytest.raises(InvalidInput, match="two non-members"):
         auditing.Roc.of([1.0], [0.0]).at(0.1)
     assert not auditing.Roc.of([1.0, 2.0], [1.0, 2.0]).at(0.1).above(1e4)
 

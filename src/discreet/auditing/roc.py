@@ -57,7 +57,8 @@ class Roc:
     Proof:     Clopper & Pearson 1934.
     Assumes:   independence, and for `at` that the scores stand in an order that does not depend on them (do
                not sort them). Scores of many examples on *one* model are not quite independent: they describe
-               this model. For a bound on its epsilon that needs no independence, give guesses and coins to
+               this model. For a bound on its epsilon that needs no independence, include each example by
+               the toss of a fair coin, and give the numbers of examples, of guesses and of right guesses to
                `one_run_epsilon`.
     """
 
@@ -136,10 +137,10 @@ class Roc:
         # may be fixed because the scores are in the caller's order: of *sorted* scores a fixed permutation
         # would put the same ranks into the half that measures each time, and no count would be binomial.
         rng = np.random.default_rng(0)
-        members, others = rng.permutation(self.members), rng.permutation(self.others)
-        if min(len(members), len(others)) < 2:
+        members, others = self.members, rng.permutation(self.others)
+        if len(others) < 2:
             raise InvalidInput(
-                "at least two members and two others are needed: one half chooses, the other measures."
+                "at least two non-members are needed: one half chooses the threshold, the other measures."
             )
         choosing = np.sort(others[::2])
         allowed = int(np.floor(fpr * len(choosing)))
@@ -149,8 +150,8 @@ class Roc:
             if allowed < len(choosing)
             else -np.inf
         )
-        # No member's score chose anything; half of them is dropped all the same, as of the others.
-        members, others = members[1::2], others[1::2]
+        # The members' scores choose nothing, so that all of them measure.
+        others = others[1::2]
         hits, false_hits = int((members >= threshold).sum()), int((others >= threshold).sum())
         # Union bound over the four limits.
         level = (1 - confidence) / 4

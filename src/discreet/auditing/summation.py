@@ -79,9 +79,9 @@ def rounding(rows: int = 1024) -> NeighboringColumns:
     and up in the other.
 
     A table has `rows` + 1 rows, `rows` a power of two. Every row is 1 + h - 2^-52, except that the last row
-    of the second table is 1 + h + 2^-52. The sum of the first `rows` is the same; h is chosen so that adding
-    the last row gives exact results on both sides of a midpoint between two doubles. They round to different
-    doubles, one unit in the last place apart: 2^-52 `rows`, where 2^-51 is claimed.
+    of the second table is 1 + h + 2^-52. The sum of the first `rows` is the same; h is chosen so that the
+    two sums, before they are rounded, lie on either side of a midpoint between two doubles. They round to
+    different doubles, one unit in the last place apart: 2^-52 `rows`, where 2^-51 is claimed.
     """
     lower, upper = _straddle(rows)
     first = np.full(rows + 1, lower)
@@ -102,8 +102,8 @@ def _straddle(rows: int) -> tuple[float, float]:
 
 
 def repeated_rounding(pairs: int = 1 << 16) -> NeighboringColumns:
-    """Return 32-bit floats: while the running sum is just below a power of two, every pair of rows adds 0 to
-    it; at the power of two or above, each pair adds 2u.
+    """Return 32-bit floats: while the running sum is just below a power of two, a pair of rows adds nothing
+    to it; at the power of two or above, each pair adds two units in the last place.
 
     The difference of the two sums grows with the number of rows.
 

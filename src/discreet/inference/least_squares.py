@@ -76,8 +76,8 @@ def measured(
 
     Rows with variance zero are public facts and hold exactly. Cells that the answers do not determine are
     refused, and the error names them; with `unidentified="minimum_norm"` the solution of least length is
-    returned, and the variances of these cells are infinite. Questions that the answers determine keep finite
-    variances.
+    returned, and the variances of these cells are infinite. Linear combinations of
+    cells that the answers do determine (`Estimate.variance_of`) keep finite variances.
 
     >>> cells = measured([[1, 0], [0, 1], [1, 1]], [10.0, 20.0, 33.0], 1.0)
     >>> cells.values.round(9).tolist(), cells.variance_of([[1, 1]]).round(3).tolist()
@@ -130,8 +130,9 @@ def _dense(matrix: Any) -> Floats:
 def _unit_rows(matrix: Any, right_side: Floats, name: str) -> tuple[Any, Floats, Floats]:
     """Return the matrix with rows of length one, the right-hand side divided alike, and the rows' lengths.
 
-    This makes the tolerance for zero singular values independent of units. Rows of zeros get the length 1. If
-    `name`, the argument that the matrix is, is "constraints", a row of zeros must have the total zero.
+    This makes the tolerance for zero singular values independent of units. Rows of zeros get the length 1.
+    `name` is the argument's name in errors; if it is "constraints", a row of zeros whose total is not zero is
+    refused.
     """
     # Each row is first divided by its largest entry: the squares of entries beyond 1e154 are infinite, and
     # below 1e-162 they are zero.
@@ -314,8 +315,8 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     """Solve the problem of `_measured_directly` by LSMR, for matrices too large to factor."""
     if (v == 0).any():
         raise InvalidInput(
-            f"variances of zero need the direct method, which a matrix of shape {A.shape} is too "
-            f"large for by default. {NOTHING_COMPUTED} "
+            f"variances of zero need the direct method, and a matrix of shape {A.shape} is solved by the "
+            f"iterative one here. {NOTHING_COMPUTED} "
             f"Ask for method='direct', or enter the fact by substituting it."
         )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)

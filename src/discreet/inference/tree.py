@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Return the number of levels."""
+        """Return the number of levels: one more than the depth of the deepest node."""
         return len(self.starts) - 1
 
     @property
@@ -122,7 +122,7 @@ class Tree:
             yield self.family(depth)
 
     def family(self, depth: int) -> Families:
-        """Return the inner nodes of the level `depth` with their children."""
+        """Return all families of one level: the inner nodes of depth `depth` with their children."""
         level = self.level(depth)
         counts = self._counts[level]
         inner = np.flatnonzero(counts)
@@ -145,8 +145,8 @@ class Tree:
         """
         x = np.array(leaves, dtype=np.float64)[self.order]
         for depth in reversed(range(self.depth - 1)):
-            family = self.family(depth)
-            x[family.parents] = np.add.reduceat(x[family.children], family.first)
+            families = self.family(depth)
+            x[families.parents] = np.add.reduceat(x[families.children], families.first)
         return self.caller_order(x)
 
     def require_sums(self, values: Floats) -> None:

@@ -47,7 +47,9 @@ def explain(
     schema: Path = SCHEMA,
     ledger: Path = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added."),
     analyst: str = typer.Option(STEWARD, "--as", "--analyst", help="Explain what this analyst may see."),
-    neighbors: str = typer.Option("add_remove", "--neighbors", help="The relation of a given epsilon."),
+    neighbors: str = typer.Option(
+        "add_remove", "--neighbors", help="Of a given epsilon: add_remove, replace or zero_out."
+    ),
     html: Path = typer.Option(None, "--html", help="Also write the explanation as an HTML page."),
     label: Path = typer.Option(None, "--label", help="Also write a one-page privacy label: .html or .pdf."),
     force: bool = outputs.FORCE,
@@ -142,6 +144,7 @@ def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
         event = from_json(facts["event"] if "event" in facts and "type" not in facts else facts)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, DiscreetError):
         raise error from None
+    # models of `learning.tabular` have their kind under "notes", the others at the top
     notes: Any = facts.get("notes") or facts
     kind = notes.get("kind") if isinstance(notes, dict) else None
     return event, [("Released", f"a model, {visible(str(kind))}")] if kind else []

@@ -22,7 +22,8 @@ FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
 )
 RUN = typer.Option(False, "--run", help="Run the plan. Each piece is charged before it is answered.")
-# "together" is the argument of that name of `planning.plan`.
+# "together" (true by default): whether counting queries may be answered as one workload where that is
+# predicted to have a smaller error (`planning.plan`).
 _PLAN_KEYS = {"data", "epsilon", "together", "work"}
 
 

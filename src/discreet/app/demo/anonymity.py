@@ -126,6 +126,7 @@ def _films(stage: Stage) -> list[tuple[int, float, float]]:
     ratings = auditing.made_up_ratings(seed=3)
     # a hundred people who are attacked
     users = range(0, 400, 4)
+    # The attacker knows ratings of the same table, with errors that `linked` adds.
     matches = [(films, *auditing.linked(ratings, ratings, users, items=films)) for films in FILMS]
     stage.say(
         f"{ratings.users:,} people's film ratings under numbers instead of names (made up, with the "

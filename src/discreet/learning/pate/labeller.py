@@ -2,8 +2,8 @@
 private data; then they vote on public inputs until the quota of questions is used up.
 
 Between questions the teachers, which are secret, are kept in the vault, the curator's encrypted store, where
-a charge has a drawer of its own (`curator.vault`). The rest of the state is a dict, which is stored as
-well."""
+a charge has a drawer of its own (`curator.vault`). The rest of the state is a dict, which the curator stores
+encrypted: its history holds exact votes, as text whose length does not depend on them."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class PrivateTeachers:
     teacher is a copy. `columns` says which columns of a table are features and target; a source of examples
     needs none. `classes` and the `shape` of one input are public. `size` is the number of bytes that the
     vault keeps for one teacher. With `sanitize` the data-dependent cost (a bound that is smaller where
-    teachers agree) can be published once, with noise, at `delta`. `asked` is the epsilon and delta that the
-    caller asked for. `workers` is the number of processes that train teachers, and `progress` is called with
-    the number of trained teachers and of all.
+    teachers agree) can be published once, with noise, at `delta`. `asked`, the epsilon and delta that the
+    caller asked for, is a note: nothing is computed with it. `workers` is the number of processes that train
+    teachers, and `progress` is called with the number of trained teachers and of all.
 
     Guarantee: that of the aggregator, and of `sanitize`, under add_remove, replace and zero_out alike, for a
                unit of any number of rows; whatever inputs are asked, even if they depend on earlier answers.
@@ -179,7 +179,8 @@ class PrivateTeachers:
 
     def error(self, confidence: float = 0.95) -> int:
         """Return a lead in votes: where one class leads by this many, it is the answer with probability
-        `confidence`. (For aggregators that release the exact winner or refuse: the question is answered.)"""
+        `confidence`. With aggregators that either release the exact winner or refuse (`stable_votes`), the
+        question is answered with this probability."""
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))
 
@@ -217,7 +218,7 @@ class PrivateTeachers:
 
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
         """Train the teachers and put them into the drawer of the vault; without a drawer they are part of the
-        state, which is then secret."""
+        state."""
         check_source(self.public, source, examples=True)
         parts = self._partition(source, entropy)
         seeds = [entropy.integer(63) for _ in range(self.teachers)]
@@ -280,7 +281,8 @@ class PrivateTeachers:
             try:
                 state, vote = self.aggregator.label(state, row, entropy=entropy, prediction=prediction)
             except Halted:
-                # Whether the quota ends here is a function of answers that were released.
+                # Some aggregators also limit the number of answers or of refusals, and may halt within a
+                # batch. Where they do is a function of answers that were released.
                 break
             answers.append(vote)
             if self.sanitize is not None:

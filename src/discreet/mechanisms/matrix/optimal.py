@@ -1,9 +1,11 @@
 """Optimizers of strategies for matrix mechanisms: fixed-point iteration for Gaussian noise, p-identity
 matrices for Laplace noise. Only the error depends on their result: privacy rests on the sensitivity, which
-callers compute.
+callers compute. A stored strategy is its workload and its settings, and is built here again: what these
+functions return for given arguments must not change.
 
-Both need only the Gram matrix G = Wᵀ W of a workload W. The error of a strategy A with X = Aᵀ A, whose
-columns have norm at most 1, is trace(G X⁻¹) in units of the noise variance.
+Both need only the Gram matrix G = Wᵀ W of a workload W. A strategy is a matrix A whose columns have norm at
+most 1, in l2 for Gaussian and in l1 for Laplace noise. With X = Aᵀ A, its error is trace(G X⁻¹), in units of
+the noise variance.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
         # The error of X costs as much again, so it is computed when the lower bound has nearly converged, and
         # in every tenth round.
         if bound - previous_bound <= gap * bound or iteration % 10 == 9:
+            # The candidate X, scaled to a diagonal of 1, is factor factorᵀ, and its inverse is
+            # scaled diag(1 / singular) scaledᵀ.
             scaled = vectors * np.sqrt(diagonal)[:, None]
             error = float((np.einsum("ij,ij->j", scaled, G @ scaled) / singular).sum())
             if error < best:
@@ -142,7 +146,7 @@ def least_squares_error(gram: Floats, X: Floats) -> float:
     except linalg.LinAlgError:
         pass
     values, vectors = linalg.eigh(X)
-    # Below, eigenvalues are rounding errors of zero: directions that the strategy does not measure.
+    # Smaller eigenvalues are rounding errors of zero: directions that the strategy does not measure.
     measured = values > 1e-10 * max(values.max(), 1e-300)
     # |W v|² for each eigenvector v
     energies = np.einsum("ij,ij->j", vectors, gram @ vectors)

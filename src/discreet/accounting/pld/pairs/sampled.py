@@ -1,8 +1,10 @@
-"""The pair of a Poisson-sampled Gaussian; rate 1 is the plain Gaussian.
+"""The dominating pair (P, Q) of a Poisson-sampled Gaussian (`cells.DominatingPair`); rate 1 is the plain
+Gaussian.
 
 Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)):
 removing a unit is dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that
-mixture. Here s is the noise multiplier `sigma` and q the sampling rate.
+mixture. The first distribution of each pair is P, the second Q; s is the noise multiplier `sigma` and q the
+sampling rate. A cell is an interval of losses, and its ref is the loss c at which P - e^c Q is computed.
 
 In the code x is an outcome; n0 and n1 are the masses of a cell under N(0, s²) and N(1, s²), e0 and e1 bounds
 on their errors; U is the unit roundoff 2^-53.
@@ -25,7 +27,7 @@ _NODES = 400
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
     """Is the pair of a Poisson-sampled Gaussian; `removing` says which of the two directions; with rate 1
-    they agree."""
+    they agree. Losses are continuous: they lie on no lattice and are not finitely many."""
 
     sigma: float
     rate: float
@@ -51,7 +53,12 @@ class SampledGaussian:
 
     def _where(self, loss: Array) -> tuple[Array, Array]:
         """Return the x whose `_loss` is `loss` (minus infinity below the range of losses), and a bound on the
-        rounding error of x, expressed as an error of the loss."""
+        rounding error of x, expressed as an error of the loss.
+
+        Proof: d loss / d log is `share`. The summands of the bound, in this order, are the rounding of x, of
+               `log` and of the argument of log1p, that of q and of `loss`, and that of `ratio`, whose
+               relative error is at most 3 U: share |ratio| / (1 + ratio) = |1 - e^-loss|.
+        """
         if self.rate == 1:
             x = self.sigma**2 * loss + 0.5
             return x, 8 * U * (np.abs(np.where(np.isfinite(loss), loss, 0.0)) + 0.5 / self.sigma**2)
@@ -69,8 +76,9 @@ class SampledGaussian:
                 big, 1.0, np.maximum(np.expm1(np.where(big, 0.0, loss)) + q, 0.0) * np.exp(-loss)
             )
             x = self.sigma**2 * log + 0.5
-            moved = share * (np.abs(x) / self.sigma**2 + np.abs(log) + 1) + q + np.abs(loss)
-        return x, 8 * U * np.where(np.isfinite(moved), moved, 0.0)
+            loss_error = share * (np.abs(x) / self.sigma**2 + np.abs(log) + 1) + q + np.abs(loss)
+            loss_error += np.where(ratio > -1, np.abs(np.expm1(-loss)), 0.0)
+        return x, 8 * U * np.where(np.isfinite(loss_error), loss_error, 0.0)
 
     @property
     def discrete(self) -> bool:
@@ -96,18 +104,21 @@ class SampledGaussian:
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
         with np.errstate(over="ignore"):
-            x, moved = self._where(edges if self.removing else -edges[::-1])
+            x, edge_errors = self._where(edges if self.removing else -edges[::-1])
         n0, e0 = between(x / self.sigma)
         n1, e1 = between((x - 1) / self.sigma)
-        loss_error = np.maximum(moved[:-1], moved[1:])
+        loss_error = np.maximum(edge_errors[:-1], edge_errors[1:])
         if not self.removing:
             n0, e0, n1, e1, loss_error = n0[::-1], e0[::-1], n1[::-1], e1[::-1], loss_error[::-1]
         return self._cells(n0, e0, n1, e1, loss_error, refs)
 
     def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, loss_error: Array, refs: Array) -> LossCells:
         """Return the cells, with P - e^c Q (c the ref of a cell) computed without cancellation: the mixture
-        differs from N(0, s²) by q (n1 - n0) only. A cell's edges are off by at most `loss_error` in loss,
-        which counts as that much of its mass."""
+        differs from N(0, s²) by q (n1 - n0) only.
+
+        The losses of the computed cell lie between the edges up to `loss_error`. A hockey-stick divergence
+        changes by at most the change of a loss times its P-mass, so that times the mass is added to the
+        error."""
         q = self.rate
         shift, shift_error = q * (n1 - n0), q * (e0 + e1)
         if self.removing:
