@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import tables
 from discreet._errors import InvalidInput
+from discreet.app import requests
 from discreet.app.cli import app
 from discreet.query import Query
 from discreet.tables import EngineError
@@ -213,6 +215,36 @@ def test_the_shell_takes_a_pattern(folder, monkeypatch):
     asked = run(app, ["query", pattern, QUESTIONS[0], "--epsilon", "1", "--rows", "3", "--groups", "2"])
     assert asked.exit_code == 0, asked.output
     assert "ward" in asked.output
+
+
+def test_a_wildcard_in_the_name_of_a_folder_is_in_no_name(tmp_path, monkeypatch):
+    """The table of "data/*/x.csv" was called "*", and its ledger "data/*.ledger"."""
+    monkeypatch.chdir(tmp_path)
+    for pattern, name in (
+        ("data/*/x.csv", tmp_path / "data"),
+        ("data/**/x.csv", tmp_path / "data"),
+        ("data/day-*/x.csv", Path("data/day")),
+        ("*/x.csv", tmp_path),
+        ("data/*.csv", Path("data")),
+        ("data/one/v-*.csv", Path("data/one")),
+    ):
+        assert tables.stand_in(pattern) == name, pattern
+
+
+def test_a_ledger_at_the_older_place_of_a_pattern_goes_on(tmp_path, monkeypatch):
+    """Otherwise opening the same pattern again would be a fresh budget."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/one").mkdir(parents=True)
+    (tmp_path / "data/one/x.csv").write_text("id,age,ward\n1,2,A\n")
+    pattern, facts = "data/*/x.csv", {"schema": SCHEMA, "unit": dp.rows(), "version": "1"}
+    older = dp.open(pattern, **facts, table="*", ledger="data/*.ledger", budget=dp.Budget(epsilon=1))
+    older.sql('SELECT COUNT(*) AS n FROM "*"', epsilon=0.75)
+    opened = dp.open(pattern, **facts)
+    assert opened.ledger.path == Path("data/*.ledger")
+    assert opened.spent == 0.75
+    assert opened.public.table == "*"
+    assert requests.beside(pattern, ".ledger") == Path("data/*.ledger")
+    assert requests.beside(pattern, ".schema.toml") == Path("data/*.schema.toml")
 
 
 def test_copies_and_ledgers_beside_the_files_are_no_rows(tmp_path):
