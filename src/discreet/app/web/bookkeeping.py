@@ -77,7 +77,9 @@ def check(desk: Desk, request: Request) -> Result:
 
 def spending(desk: Desk, request: Request) -> Result:
     """Return the time, the analyst and the epsilon of every charge, and one account of the dataset and of
-    each analyst with a budget of their own: the only one, or with a budget per period the first.
+    each analyst with a budget of their own: the only one, or with a budget per period the first. "together"
+    is the account of the dataset that limits all of its charges together; None where only single periods have
+    a limit.
 
     The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho: amounts
     of the accounts are in the unit that they name.
@@ -89,12 +91,21 @@ def spending(desk: Desk, request: Request) -> Result:
         event = entry.body.get("event")
         epsilon = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
         charges.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": epsilon})
-    accounts = []
-    for owned in books.owners(session.ledger):
-        account = owned.all()[0]
-        limit, unit = float(account.rule.total), account.rule.unit
-        accounts.append({"of": account.of, "used": account.used, "limit": limit, "unit": unit})
-    return {"charges": charges, "accounts": accounts}
+    owners = books.owners(session.ledger)
+    # The account of all periods together is the last one, where there is one.
+    per = owners[0].budget.per
+    has_limit = per is None or per.limit is not None
+    return {
+        "charges": charges,
+        "accounts": [_account_line(owned.all()[0]) for owned in owners],
+        "together": _account_line(owners[0].all()[-1]) if has_limit else None,
+    }
+
+
+def _account_line(account: Any) -> Result:
+    """Return an account as JSON; its amounts are in the unit that it names."""
+    limit, unit = float(account.rule.total), account.rule.unit
+    return {"of": account.of, "used": account.used, "limit": limit, "unit": unit}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
