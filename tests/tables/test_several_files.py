@@ -253,10 +253,37 @@ def test_copies_and_ledgers_beside_the_files_are_no_rows(tmp_path):
         (tmp_path / name).write_text(rows)
     with gzip.open(tmp_path / "2.csv.gz", "wt") as file:
         file.write(rows)
+    with pa.CompressedOutputStream(tmp_path / "3.csv.zst", "zstd") as file:
+        file.write(rows.encode())
     engine = tables.connect(tmp_path, facts())
-    assert exact(engine, "SELECT COUNT(*) AS n FROM visits") == [[4.0]]
+    assert exact(engine, "SELECT COUNT(*) AS n FROM visits") == [[6.0]]
     with pytest.raises(InvalidInput, match="nor all CSV"):
         tables.connect(f"{tmp_path}/1.csv*", facts())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
+def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
+    """A file .csv.zst counted as CSV, and was then refused as text that is not UTF-8."""
+    path, rows = tmp_path / f"visits{ending}", b'\xef\xbb\xbfid;age;ward\n1;2,5;"A\nB"\n2;3;B\n3;4;\xff\n'
+    kind = {".csv.gz": "gzip", ".csv.zst": "zstd"}.get(ending)
+    with open(path, "wb") if kind is None else pa.CompressedOutputStream(path, kind) as file:
+        file.write(rows)
+    assert tables.look.delimiter_of(path) == ";"
+    assert tables.look.look(path, ";")[0] == {"id": "number", "age": "number", "ward": "text"}
+    schema = tmp_path / "s.toml"
+    schema.write_text(
+        'table = "visits"\n[unit]\ncolumn = "id"\nrows = 1\n[format]\ndelimiter = ";"\ndecimal = ","\n'
+        '[columns.age]\ntype = "number"\nlower = 0\nupper = 10\n'
+    )
+    public = tables.load(schema)
+    engine = tables.connect(tables.formatted(path, schema, public), public)
+    query = Query(sql="SELECT COUNT(*) AS n, SUM(age) AS s FROM visits", public=public, epsilon=1)
+    assert query._without_noise(engine, 5) == [[2.0, 5.5]]
+    assert tables.not_utf8(path) == tables.fit.coarse(1, 5)
+    if kind is not None:
+        path.write_bytes(path.read_bytes()[:-10])
+        with pytest.raises(InvalidInput, match="cannot be read as text in UTF-8. Nothing was opened"):
+            tables.connect(path, facts())
 
 
 def test_two_links_to_one_file_are_a_file_named_twice(tmp_path):

@@ -51,7 +51,7 @@ def _ledger_of(path: Path) -> Path:
     if ledger_path.is_file():
         return ledger_path
     # The endings of data files: the ledger should lie beside the file, and does not.
-    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
+    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb", ".db", ".ddb"):
         if not Path(name).exists():
             raise InvalidInput(
                 f"there is no file {name!r}, and no ledger {str(ledger_path)!r}. Nothing was read."

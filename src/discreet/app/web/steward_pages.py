@@ -29,7 +29,7 @@ router = APIRouter()
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
-_DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
+_DATA = (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb")
 # The most files that the form lists. It is a convention, not measured, as are the limits of 200 lines on the
 # other lists of this module.
 _LISTED = 200
