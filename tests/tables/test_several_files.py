@@ -304,6 +304,16 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
         dp.open(
             "", schema={"a": dp.Bounds(0, 1)}, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
         )
+    for opens in (
+        lambda: dp.open(tables.Database("", "t"), schema=facts(), ledger=":memory:"),
+        lambda: dp.open("", schema=facts(), engine="spark", ledger=":memory:"),
+        lambda: tables.draft(""),
+        lambda: tables.draft("people.csv", related=[""]),
+        lambda: requests.data_of(""),
+        lambda: requests.beside("::t", ".ledger"),
+    ):
+        with pytest.raises(InvalidInput, match="the name of the file is empty. Nothing was opened"):
+            opens()
     opened = dp.open(
         ".", schema={"a": dp.Bounds(0, 1)}, table="people", unit=dp.rows(),
         budget=dp.Budget(epsilon=1), ledger=":memory:",

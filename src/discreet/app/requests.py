@@ -20,6 +20,7 @@ from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.periods import UNLIMITED
 from ..query import Answer
+from ..tables.files import refuse_empty
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -31,6 +32,7 @@ def beside(data: str, suffix: str) -> Path:
     before the first one does (`tables.stand_in`).
     """
     path, _, table = data.partition("::")
+    refuse_empty(path)
     # a database on a server: a file in the current folder, named after the table
     if tables.is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
@@ -45,6 +47,7 @@ def data_of(data: str) -> Any:
     if tables.is_address(data):
         return data
     path, _, table = data.partition("::")
+    refuse_empty(path)
     return tables.Database(path, table) if table else Path(path)
 
 

@@ -88,9 +88,7 @@ def several(data: Any) -> Files | None:
         return _check_files([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
-    if data == "":
-        # To the system it is the current folder, which nobody meant.
-        raise InvalidInput("the name of the file is empty. Nothing was opened.")
+    refuse_empty(data)
     path = Path(data)
     if os.path.isdir(path):
         inside = [p for p in _walk(path) if os.path.isfile(p) and kind_of_file(p)]
@@ -99,6 +97,13 @@ def several(data: Any) -> Files | None:
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
         return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
+
+
+def refuse_empty(data: Any) -> None:
+    """Refuse the empty text as the path of data: to the system it is the current folder, which nobody meant.
+    To be called before a text becomes a `Path`, in which the two cannot be told apart."""
+    if isinstance(data, str) and data == "":
+        raise InvalidInput("the name of the file is empty. Nothing was opened.")
 
 
 def _walk(folder: Path) -> list[Path]:
