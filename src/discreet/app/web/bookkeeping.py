@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,18 @@ from .numbering import Numbers
 from .sessions import Desk, Options, Request, Result, numbers
 
 
+def page(name: str, lines: list[Any], options: Options) -> Result:
+    """Return the last lines of a list under `name`, as many as the option "last" says; with the option
+    "first", so many from that line on, counted from 0, and its number: by them a client reads all lines of a
+    list that grows meanwhile."""
+    last, first = options["last"], options.get("first")
+    return {name: lines[-last:]} if first is None else {name: lines[first : first + last], "first": first}
+
+
 def ledger(desk: Desk, request: Request) -> Result:
-    """Return the last entries of the ledger, as many as the option "last" says: of all entries to steward and
-    auditor, of their own charges and the answers served to them to an analyst."""
+    """Return a page of the ledger (`page`): of all entries to steward and auditor, of their own charges and
+    the answers served to them to an analyst."""
     options = request["options"]
-    last = options["last"]
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
         visible_entries = entries.own_entries(session.ledger, request["analyst"])
@@ -40,14 +48,19 @@ def ledger(desk: Desk, request: Request) -> Result:
         charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
         delta = session.budget.delta
         own_numbers = desk.numbers(request["dataset"], request["analyst"])
-        return {"entries": [_analyst_line(e, delta, own_numbers) for e in charges[-last:]]}
+        facts = page("entries", charges, options)
+        return facts | {"entries": [_analyst_line(e, delta, own_numbers) for e in facts["entries"]]}
     books_ledger = desk.session(request["dataset"], STEWARD).ledger
     delta = books.policy_of(books_ledger).budget.delta
-    last_entries = list(books_ledger.entries(after=max(0, books_ledger.anchor.seq - last)))
+    # Entries are numbered from 1 on, without gaps.
+    last, first = options["last"], options.get("first")
+    start = max(0, books_ledger.anchor.seq - last) if first is None else first
     lines = [
-        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in last_entries
+        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)}
+        for e in islice(books_ledger.entries(after=start), None if first is None else last)
     ]
-    return {"entries": lines, "anchor": str(books_ledger.anchor)}
+    shown = {"entries": lines, "anchor": str(books_ledger.anchor)}
+    return shown if first is None else shown | {"first": first}
 
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
@@ -193,11 +206,12 @@ def _with_text(value: Any, text: str) -> Any:
 def releases(desk: Desk, request: Request) -> Result:
     """Return the latest stored releases that the caller may see (`visible_releases`), or with the option
     "number" one of them with its value."""
-    number, last = request["options"].get("number"), request["options"]["last"]
+    number = request["options"].get("number")
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
-        latest = visible_releases(desk, request)[-last:]
-        return {"releases": [_release_line(*release, delta, with_value=False) for release in latest]}
+        facts = page("releases", visible_releases(desk, request), request["options"])
+        shown: list[tuple[int, Any, Any]] = facts["releases"]
+        return facts | {"releases": [_release_line(*release, delta, with_value=False) for release in shown]}
     for release in visible_releases(desk, request):
         if release[0] == number:
             return _release_line(*release, delta, with_value=True)
