@@ -182,7 +182,7 @@ def _section(facts: Result) -> Section:
     picture = None
     if described is not None:
         series = tuple(
-            Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
+            Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"], line["color"])
             for line in described["series"]
         )
         picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})
