@@ -215,6 +215,9 @@ def test_the_shell_takes_a_pattern(folder, monkeypatch):
     asked = run(app, ["query", pattern, QUESTIONS[0], "--epsilon", "1", "--rows", "3", "--groups", "2"])
     assert asked.exit_code == 0, asked.output
     assert "ward" in asked.output
+    assert (
+        run(app, ["ledger", "show", pattern]).output == run(app, ["ledger", "show", "visits.ledger"]).output
+    )
 
 
 def test_a_wildcard_in_the_name_of_a_folder_is_in_no_name(tmp_path, monkeypatch):
@@ -282,7 +285,7 @@ def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
     assert tables.not_utf8(path) == tables.fit.coarse(1, 5)
     if kind is not None:
         path.write_bytes(path.read_bytes()[:-10])
-        with pytest.raises(InvalidInput, match="cannot be read as text in UTF-8. Nothing was opened"):
+        with pytest.raises(InvalidInput, match=r"cannot be read as text in UTF-8\. Nothing was opened"):
             tables.connect(path, facts())
 
 
@@ -312,7 +315,7 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
         lambda: requests.data_of(""),
         lambda: requests.beside("::t", ".ledger"),
     ):
-        with pytest.raises(InvalidInput, match="the name of the file is empty. Nothing was opened"):
+        with pytest.raises(InvalidInput, match=r"the name of the file is empty\. Nothing was opened"):
             opens()
     opened = dp.open(
         ".", schema={"a": dp.Bounds(0, 1)}, table="people", unit=dp.rows(),
