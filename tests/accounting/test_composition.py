@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported
-from discreet.accounting import composition, conversion, gdp, normal, totals
+from discreet.accounting import composition, conversion, gdp, normal, pure, totals
 
 from ..loops import for_each
 
@@ -76,6 +76,15 @@ def test_totals_refuse_what_has_no_fixed_pair() -> None:
         totals.basic(acc.Gaussian(noise_multiplier=1.0))
     assert totals.basic(acc.NonPrivate()) == (math.inf, 1.0)
     assert totals.zcdp(acc.NonPrivate()) == (math.inf, 1.0)
+
+
+def test_a_sum_of_epsilons_beyond_the_range_of_floats_is_infinite_whatever_follows() -> None:
+    huge, small = acc.PureDP(epsilon=1e308).repeated(10), acc.PureDP(epsilon=1)
+    for event in (huge, acc.compose([huge, small]), acc.compose([small, huge])):
+        assert pure.epsilon_of(event) is None
+        assert totals.basic(event) == totals.Cost(math.inf, 0.0)
+        assert acc.epsilon(event, delta=0) == math.inf
+        assert composition.basic(event, 1e-5) == math.inf
 
 
 def test_group_privacy_grows_delta_as_the_sum_of_powers() -> None:

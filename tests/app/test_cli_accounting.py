@@ -17,6 +17,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, MissingExtra
 from discreet.app import cli, plots
 from discreet.app.cli.accounting import _factor, _six_digits
+from discreet.app.cli.forms import EventOptions, event
 from discreet.app.demo import composition
 from discreet.app.demo.stage import Stage
 
@@ -269,6 +270,13 @@ def test_bad_input_exits_with_2_and_one_message(
     assert said.out == ""
     assert said.err.startswith("discreet: ")
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("rate", ["0", "-0.5", "2"])
+def test_epochs_at_a_rate_that_makes_no_epoch_are_refused(rate: str) -> None:
+    """Rate 0 divided by zero, which ended in a message about a fault of the program."""
+    with pytest.raises(InvalidInput, match=f"above 0 and at most 1, got {rate}"):
+        event("dpsgd", EventOptions(rate=Fraction(rate), epochs=Fraction(1), noise_multiplier=Fraction(1)))
 
 
 def test_a_bad_description_is_refused(tmp_path: Path) -> None:

@@ -197,7 +197,10 @@ def test_the_private_table_is_no_public_set_and_outputs_differ(data: str) -> Non
     """The exact loss on the private table would be printed, and a page written over a model that was paid for."""
     common = ["train", data, "--target", "ill", "--epochs", "1"]
     Path("link.parquet").symlink_to(data)
+    Path("folder").mkdir()
+    Path("folder/people.parquet").symlink_to(Path(data).resolve())
     for more, kind in (
+        (["--public", "folder"], PrivateFact),
         (["--public", data], PrivateFact),
         (["--public", "link.parquet"], PrivateFact),
         (["--out", "m.html", "--page", "m.html", "--force"], InvalidInput),

@@ -195,6 +195,26 @@ def test_bad_arguments_are_refused_before_anything_runs():
             auditing.audit(never, 1, 0, **more)
     with pytest.raises(InvalidInput, match="a function of the data"):
         auditing.audit(3, 1, 0, claim=1)
+    # The delta beside such a claim was ignored.
+    for claim in (1, (1, 1e-6), accounting.Laplace(noise_multiplier=1), auditing.Claim(epsilon=1, delta=0)):
+        with pytest.raises(InvalidInput, match="has a delta of its own"):
+            auditing.audit(never, 1, 0, claim=claim, delta=1e-5)
+
+
+def test_the_shell_hears_a_delta_without_an_epsilon(tmp_path, monkeypatch):
+    (tmp_path / "ours.py").write_text(
+        "import discreet as dp\nfrom discreet import mechanisms\n"
+        "public = dp.Public(schema={'age': dp.Bounds(0, 8)})\n"
+        "pure = mechanisms.noisy_sum(public, 'age', epsilon=1)\n"
+        "curve = mechanisms.gaussian(public, mechanisms.Sum('age'), rho=0.5)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    options = ["--on", '{"age": [8]}', "--neighbor", '{"age": []}', "--runs", "40", "--json"]
+    result = CliRunner().invoke(app, ["audit", "ours:curve", "--delta", "1e-3", *options])
+    assert json.loads(result.output)["claim"]["delta"] == 1e-3
+    refused = CliRunner().invoke(app, ["audit", "ours:pure", "--delta", "1e-3", *options]).exception
+    assert isinstance(refused, InvalidInput)
+    assert "a delta of its own, 0, and delta=0.001 was given" in str(refused)
 
 
 def test_the_shell_audits_a_function_of_a_module(tmp_path, monkeypatch):

@@ -30,7 +30,11 @@ from discreet.mechanisms import (
     SumOfSquares,
     Trusted,
     implied_sensitivity,
+    noisy_histogram,
 )
+from discreet.mechanisms.matrix import Attribute, Cells
+from discreet.streaming import DyadicCounts
+from discreet.synthetic import Domain, DomainColumn
 from discreet.tables import Memory
 
 from ..loops import for_each
@@ -205,6 +209,22 @@ def test_rounding_in_floats_never_leaves_the_grid_of_the_bounds(values: list[flo
     low, high = Sum("x", step).range(public)
     total = int(Sum("x", step)(Memory({"x": np.array(values, float)}, public)))
     assert low * len(values) <= total <= high * len(values)
+
+
+def test_bins_that_all_lie_outside_of_the_declared_bounds_are_refused_before_the_charge() -> None:
+    """Values are clipped to their bounds, so that no row was ever in one: noise was paid for."""
+    public = Public(schema={"x": Bounds(0, 1)})
+    for outside in ((5, 6), (-2, -0.5)):
+        for build in (
+            lambda edges: noisy_histogram(public, "x", epsilon=1, edges=edges),
+            lambda edges: Cells.of(Attribute(column="x", edges=edges)).domain(public),
+            lambda edges: DyadicCounts(column="x", edges=edges).sensitivity(public),
+            lambda edges: Domain(columns=(DomainColumn(column="x", edges=edges),)).codings(public),
+        ):
+            with pytest.raises(InvalidInput, match="at least one overlaps the declared bounds of 'x'"):
+                build(outside)
+    for touching in ((-1, 0), (1, 2), (0.5, 7, 8)):
+        assert Histogram(column="x", edges=touching).length(public) == len(touching) - 1
 
 
 def test_what_is_missing_adds_nothing_or_counts_as_the_lower_bound() -> None:

@@ -299,6 +299,22 @@ def test_averages_of_very_small_numbers_have_a_deviation_and_squares_are_refused
     assert people.spent == pytest.approx(4)
 
 
+@pytest.mark.parametrize("upper", [1e-300, 1e-310, 5e-324])
+@pytest.mark.parametrize("output", ["AVG(x)", "2 * AVG(x)"])
+def test_an_average_next_to_zero_is_never_shown_as_exact(upper, output):
+    """Rounded to the grid, the values lay beyond their bounds, and the interval was cut down to a point; the
+    deviation of 5e-324 / n underflowed."""
+    public = dp.Public(schema={"x": dp.Bounds(0, upper)}, table="t")
+    query = Query(sql=f"SELECT {output} AS v FROM t", public=public, epsilon=50)
+    engine = connect({"x": np.full(10_000, upper)}, public)
+    answer = query(engine, entropy=SeededEntropy(1)).value
+    [low, high] = answer.interval(0.95)["v"][0]
+    factor = 2 if "2" in output else 1
+    assert low < factor * upper <= high
+    assert answer.error(0.95)["v"][0] > 0
+    assert answer.deviations[0][0] > 0
+
+
 @pytest.mark.parametrize("text", ["not JSON", "[]", "[" * 100_000, None])
 def test_a_text_that_is_no_answer_is_refused(text):
     with pytest.raises(InvalidInput, match="not the description of an answer"):

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import pytest
 
+import discreet as dp
 from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Text, Unit, accounting
 from discreet._registry import from_json, to_json
 from discreet.accounting import ApproximateDP, DiscreteGaussian, DiscreteLaplace, NonPrivate
@@ -62,6 +63,21 @@ def test_by_rho_the_whole_query_costs_rho():
         rho, extra = accounting.zcdp(query(sql, rho=0.1).event)
         assert extra == 0
         assert 0.0999 <= rho <= 0.1 * (1 + 1e-9)
+
+
+def test_laplace_noise_at_a_price_in_rho_is_refused():
+    """It was Gaussian noise, without a word."""
+    session = dp.open(SOURCE, budget=dp.Budget(rho=1, delta=1e-6), ledger=":memory:")
+    several = "SELECT COUNT(*) AS n, COUNT_IF(age < 40) AS young FROM rand_hie"
+    for act in (
+        lambda: query(rho=0.5, noise="laplace"),
+        lambda: session.sql(BY_HEALTH, rho=0.5, noise="laplace"),
+        lambda: session.preview(several, rho=0.5, noise="laplace"),
+    ):
+        with pytest.raises(InvalidInput, match=r"a price in rho is for Gaussian noise.*Nothing was read or"):
+            act()
+    assert session.spent == 0
+    assert query(rho=0.5, noise="gaussian")._allocation == query(rho=0.5)._allocation
 
 
 def test_rho_for_is_the_inverse_from_below():

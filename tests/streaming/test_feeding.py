@@ -90,6 +90,19 @@ def test_doubled_rows_count_twice_as_rows_and_once_as_an_id(tmp_path: Path) -> N
     assert grown(tmp_path / "ids", [crowd(0, 20) * 2], **BY_ID) == [20]
 
 
+@pytest.mark.parametrize("clock", [TEXT, "SELECT COUNT(*) AS n FROM visits"])
+def test_an_empty_name_is_refused_and_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    people = opened(csv(tmp_path / "visits.csv", crowd(0, 3)), tmp_path / "l", dp.rows())
+    stream = people.stream(clock, epsilon=4000, horizon=4)
+    with pytest.raises(InvalidInput, match="the name of the file is empty"):
+        stream.feed("")
+    assert stream.steps == 0
+    assert stream.feed("visits.csv").value == 3
+
+
 def test_an_older_version_of_the_table_counts_nothing_new_for_the_next_tick(tmp_path: Path) -> None:
     old, new = crowd(0, 20), [*crowd(0, 20), *crowd(1, 7)]
     assert grown(tmp_path, [new, old, new], **BY_ROW) == [20, 20, 20]

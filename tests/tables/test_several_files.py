@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import tables
 from discreet._errors import InvalidInput
+from discreet.app import requests
 from discreet.app.cli import app
 from discreet.query import Query
 from discreet.tables import EngineError
@@ -213,6 +215,39 @@ def test_the_shell_takes_a_pattern(folder, monkeypatch):
     asked = run(app, ["query", pattern, QUESTIONS[0], "--epsilon", "1", "--rows", "3", "--groups", "2"])
     assert asked.exit_code == 0, asked.output
     assert "ward" in asked.output
+    assert (
+        run(app, ["ledger", "show", pattern]).output == run(app, ["ledger", "show", "visits.ledger"]).output
+    )
+
+
+def test_a_wildcard_in_the_name_of_a_folder_is_in_no_name(tmp_path, monkeypatch):
+    """The table of "data/*/x.csv" was called "*", and its ledger "data/*.ledger"."""
+    monkeypatch.chdir(tmp_path)
+    for pattern, name in (
+        ("data/*/x.csv", tmp_path / "data"),
+        ("data/**/x.csv", tmp_path / "data"),
+        ("data/day-*/x.csv", Path("data/day")),
+        ("*/x.csv", tmp_path),
+        ("data/*.csv", Path("data")),
+        ("data/one/v-*.csv", Path("data/one")),
+    ):
+        assert tables.stand_in(pattern) == name, pattern
+
+
+def test_a_ledger_at_the_older_place_of_a_pattern_goes_on(tmp_path, monkeypatch):
+    """Otherwise opening the same pattern again would be a fresh budget."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/one").mkdir(parents=True)
+    (tmp_path / "data/one/x.csv").write_text("id,age,ward\n1,2,A\n")
+    pattern, facts = "data/*/x.csv", {"schema": SCHEMA, "unit": dp.rows(), "version": "1"}
+    older = dp.open(pattern, **facts, table="*", ledger="data/*.ledger", budget=dp.Budget(epsilon=1))
+    older.sql('SELECT COUNT(*) AS n FROM "*"', epsilon=0.75)
+    opened = dp.open(pattern, **facts)
+    assert opened.ledger.path == Path("data/*.ledger")
+    assert opened.spent == 0.75
+    assert opened.public.table == "*"
+    assert requests.beside(pattern, ".ledger") == Path("data/*.ledger")
+    assert requests.beside(pattern, ".schema.toml") == Path("data/*.schema.toml")
 
 
 def test_copies_and_ledgers_beside_the_files_are_no_rows(tmp_path):
@@ -221,10 +256,37 @@ def test_copies_and_ledgers_beside_the_files_are_no_rows(tmp_path):
         (tmp_path / name).write_text(rows)
     with gzip.open(tmp_path / "2.csv.gz", "wt") as file:
         file.write(rows)
+    with pa.CompressedOutputStream(tmp_path / "3.csv.zst", "zstd") as file:
+        file.write(rows.encode())
     engine = tables.connect(tmp_path, facts())
-    assert exact(engine, "SELECT COUNT(*) AS n FROM visits") == [[4.0]]
+    assert exact(engine, "SELECT COUNT(*) AS n FROM visits") == [[6.0]]
     with pytest.raises(InvalidInput, match="nor all CSV"):
         tables.connect(f"{tmp_path}/1.csv*", facts())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
+def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
+    """A file .csv.zst counted as CSV, and was then refused as text that is not UTF-8."""
+    path, rows = tmp_path / f"visits{ending}", b'\xef\xbb\xbfid;age;ward\n1;2,5;"A\nB"\n2;3;B\n3;4;\xff\n'
+    kind = {".csv.gz": "gzip", ".csv.zst": "zstd"}.get(ending)
+    with open(path, "wb") if kind is None else pa.CompressedOutputStream(path, kind) as file:
+        file.write(rows)
+    assert tables.look.delimiter_of(path) == ";"
+    assert tables.look.look(path, ";")[0] == {"id": "number", "age": "number", "ward": "text"}
+    schema = tmp_path / "s.toml"
+    schema.write_text(
+        'table = "visits"\n[unit]\ncolumn = "id"\nrows = 1\n[format]\ndelimiter = ";"\ndecimal = ","\n'
+        '[columns.age]\ntype = "number"\nlower = 0\nupper = 10\n'
+    )
+    public = tables.load(schema)
+    engine = tables.connect(tables.formatted(path, schema, public), public)
+    query = Query(sql="SELECT COUNT(*) AS n, SUM(age) AS s FROM visits", public=public, epsilon=1)
+    assert query._without_noise(engine, 5) == [[2.0, 5.5]]
+    assert tables.not_utf8(path) == tables.fit.coarse(1, 5)
+    if kind is not None:
+        path.write_bytes(path.read_bytes()[:-10])
+        with pytest.raises(InvalidInput, match=r"cannot be read as text in UTF-8\. Nothing was opened"):
+            tables.connect(path, facts())
 
 
 def test_two_links_to_one_file_are_a_file_named_twice(tmp_path):
@@ -245,6 +307,16 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
         dp.open(
             "", schema={"a": dp.Bounds(0, 1)}, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
         )
+    for opens in (
+        lambda: dp.open(tables.Database("", "t"), schema=facts(), ledger=":memory:"),
+        lambda: dp.open("", schema=facts(), engine="spark", ledger=":memory:"),
+        lambda: tables.draft(""),
+        lambda: tables.draft("people.csv", related=[""]),
+        lambda: requests.data_of(""),
+        lambda: requests.beside("::t", ".ledger"),
+    ):
+        with pytest.raises(InvalidInput, match=r"the name of the file is empty\. Nothing was opened"):
+            opens()
     opened = dp.open(
         ".", schema={"a": dp.Bounds(0, 1)}, table="people", unit=dp.rows(),
         budget=dp.Budget(epsilon=1), ledger=":memory:",

@@ -56,6 +56,17 @@ def test_exact_numbers_stay_exact(people):
 def test_workloads_mechanisms_watches_and_cut_offs(people):
     both = [COUNT, "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'"]
     assert "2 answers together" in str(people.preview(both, epsilon=0.25))
+    errors = [people.preview(both, epsilon=0.25, confidence=c).query.errors[-1] for c in (0.5, 0.99)]
+    assert errors[0] < errors[1]
+    for ignored in (
+        {"noise": "laplace"},
+        {"groups": 2},
+        {"weights": {"n": 2}},
+        {"other": True},
+        {"within": 5},
+    ):
+        with pytest.raises(InvalidInput, match=r"previewed as a workload.*Leave the others out"):
+            people.preview(both, epsilon=0.25, **ignored)
     whole, part = people.workload(both, epsilon=0.25)
     assert len(whole) == 4
     assert len(part) == 1

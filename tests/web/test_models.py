@@ -68,6 +68,39 @@ def test_every_estimator_that_can_be_sent_is_the_same_on_the_other_side(name):
     assert describe_estimator(estimator_of(described)) == described
 
 
+def test_estimators_inside_lists_and_maps_are_the_same_on_the_other_side():
+    """They were sent as descriptions, and stayed maps."""
+    from discreet.learning import LogisticRegression, PrivateSearch
+
+    inner = PrivateSearch(LogisticRegression(), {"regularization": [1, 10]}, epsilon=1)
+    space = {"estimator": [LogisticRegression(fit_intercept=False), LogisticRegression()]}
+    described = json.loads(json.dumps(describe_estimator(PrivateSearch(inner, space, epsilon=2))))
+    again = estimator_of(described)
+    assert [type(one) for one in again.space["estimator"]] == [LogisticRegression] * 2
+    assert again.space["estimator"][0].fit_intercept is False
+    assert describe_estimator(again) == described
+
+
+def test_a_description_that_is_nested_too_deep_is_refused_as_such():
+    """It was refused with the list of estimators, of which it was one."""
+    nested = {"estimator": "LogisticRegression"}
+    for _ in range(4):
+        nested = {
+            "estimator": "PrivateSearch",
+            "parameters": {"estimator": nested, "space": {}, "epsilon": 1},
+        }
+    with pytest.raises(
+        dp.InvalidInput, match=r"nested in at most 3 others.*LogisticRegression is nested in 4"
+    ):
+        estimator_of(nested)
+    assert estimator_of(nested["parameters"]["estimator"])
+    lists = []
+    for _ in range(100):
+        lists = [lists]
+    with pytest.raises(dp.InvalidInput, match=r"lower is nested more than 64 deep\. Nothing was charged"):
+        estimator_of({"estimator": "KMeans", "parameters": {"lower": lists}})
+
+
 @pytest.mark.parametrize("parameter", PYTHON)
 def test_no_parameter_that_takes_python_is_read_from_the_wire(parameter):
     with pytest.raises(dp.InvalidInput, match="takes Python"):

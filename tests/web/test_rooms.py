@@ -7,6 +7,7 @@ import io
 import json
 import math
 import time
+from dataclasses import replace
 
 import httpx
 import pyarrow as pa
@@ -18,6 +19,7 @@ from discreet import adaptive, query
 from discreet.app.client import ServerError
 from discreet.app.remote import RemoteSession
 from discreet.app.web.planning import _floats, _to_json, explanation_json, explanation_of
+from discreet.explaining.picture import Picture, Series
 from discreet.query.plain import plain_select
 from discreet.session import Session
 
@@ -271,6 +273,15 @@ def test_numbers_that_json_cannot_represent_come_back_as_they_were():
     sent = json.loads(json.dumps(_to_json(numbers), allow_nan=False))
     assert sent[1] is None
     assert str(_floats(sent)) == str(numbers)
+
+
+def test_a_picture_comes_back_in_its_own_colors():
+    explanation = dp.explain(1.0)
+    series = Series("a", (0.0, 1.0), (1.0, math.inf), dashed=True, color=3)
+    picture = Picture(title="t", x_label="x", y_label="y", series=(series,), labels=("l",), y_top=2.0)
+    section = replace(explanation.sections[0], picture=picture)
+    colored = replace(explanation, sections=(section, *explanation.sections[1:]))
+    assert explanation_of(json.loads(json.dumps(explanation_json(colored)))) == colored
 
 
 def test_explanations_over_http_are_those_of_a_local_session(ann, server):

@@ -138,3 +138,16 @@ def test_a_ledger_under_two_names_has_one_horizon(tmp_path):
     assert desk.horizon(ann, held["a"]) == desk.horizon(ann, held["b"]) < now - 25
     assert desk.horizon(ann, held["c"]) > now - 25
     store.close()
+
+
+@pytest.mark.parametrize("name", ["workers", "burst", "logins", "request_bytes", "upload_bytes", "port"])
+@pytest.mark.parametrize("value", [-1, 1.5, True, "8"])
+def test_settings_that_would_lock_everybody_out_are_refused(tmp_path, name, value):
+    """With logins=0 nobody could log in; with request_bytes=0 no question could be sent."""
+    with pytest.raises(InvalidInput, match=f"^{name} must be an integer .*Nothing was started"):
+        Settings(state=tmp_path, **{name: value})
+    if name == "port":
+        assert Settings(state=tmp_path, port=0).port == 0
+    else:
+        with pytest.raises(InvalidInput, match="of at least 1, got 0"):
+            Settings(state=tmp_path, **{name: 0})

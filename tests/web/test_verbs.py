@@ -6,14 +6,16 @@ import math
 import subprocess
 import sys
 import time
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import discreet as dp
 from discreet import Budget, InvalidInput
-from discreet._public import Bounds, Categories, Public, Unit
+from discreet._public import Bounds, Categories, Dates, Public, Unit
 from discreet.app import requests
 from discreet.app.web import (
     analysis_pages,
@@ -107,6 +109,26 @@ def test_a_sum_of_epsilons_is_not_drawn_under_a_limit_in_rho():
     in_rho = steward_pages._spending_chart(charges, {"unit": "rho", "limit": 0.5})
     assert 'class="line"' in in_rho
     assert "limit" not in in_rho
+
+
+@pytest.mark.parametrize(("total", "limit"), [("unlimited", None), (Budget(epsilon=3), 3.0)])
+def test_the_charges_of_all_periods_are_not_drawn_under_the_limit_of_one(total, limit, monkeypatch):
+    """Two months at 0.9 of 1 each looked like a budget that was overspent."""
+    budget = Budget(epsilon=1, per=Period(column="day", every="month", total=total))
+    data = {"who": [1, 1], "day": [date(2026, 1, 5), date(2026, 2, 5)]}
+    schema = {"day": Dates("2026-01-01", "2026-12-31")}
+    session = dp.open(data, schema=schema, unit="who", budget=budget, ledger=":memory:")
+    for month in ("2026-01", "2026-02"):
+        session.during(month).sql("SELECT COUNT(*) AS n FROM data", epsilon=0.9, rows=1)
+    desk = SimpleNamespace(session=lambda dataset, analyst: session)
+    facts = bookkeeping.spending(desk, {"dataset": {}})
+    drawn = []
+    monkeypatch.setattr(steward_pages.charts, "steps", lambda *arguments: drawn.append(arguments) or "")
+    steward_pages._spending_chart(facts["charges"], facts["together"])
+    [(points, _, drawn_limit, title)] = drawn
+    assert [price for _, price in points] == [pytest.approx(0.9), pytest.approx(0.9)]
+    assert drawn_limit == (limit if limit is None else pytest.approx(limit))
+    assert ("limit" in title) == (limit is not None)
 
 
 class Pipe:

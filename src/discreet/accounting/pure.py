@@ -120,4 +120,7 @@ def epsilon_of(event: Event) -> float | None:
         if math.isinf(part_epsilon):
             return None
         total = _round.up(_require.exact(total, "epsilon") + times * _require.exact(part_epsilon, "epsilon"))
+        # The sum is beyond the range of floats.
+        if math.isinf(total):
+            return None
     return total

@@ -71,7 +71,9 @@ def basic(event: Event) -> Cost:
         part_epsilon = pure.epsilon_of(part)
         if part_epsilon is None:
             raise refuse(part, "basic", "it is not (epsilon, delta)-DP for one fixed pair")
-        total = _round.up(_exact(total) + times * _exact(part_epsilon))
+        # Infinite from where the sum is beyond the range of floats.
+        if not math.isinf(total):
+            total = _round.up(_exact(total) + times * _exact(part_epsilon))
     return Cost(total, form.delta)
 
 

@@ -58,16 +58,17 @@ class RemoteSession(RemoteReader):
         other: bool = False,
     ) -> QueryPreview:
         """Return the price and the error that a question would have, or several counting questions answered
-        together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta` and
-        `rows`: `within` is refused for them, and the other options are not read."""
+        together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta`,
+        `rows` and `confidence`."""
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
-            if within is not None:
+            if within is not None or noise != "auto" or groups is not None or weights or other:
                 raise InvalidInput(
                     "a list of questions is previewed as a workload, which has the options epsilon, delta, "
-                    "rho and rows. Nothing was charged. Leave within= out."
+                    "rho and rows. Nothing was charged. Leave the others out."
                 )
-            return preview_of(self.call("POST", "/workload/preview", queries=list(text), **sent(terms)))
+            terms |= {"queries": list(_require.listed(text=text)), "confidence": confidence}
+            return preview_of(self.call("POST", "/workload/preview", **sent(terms)))
         terms |= {"within": within, "confidence": confidence, "noise": noise, "groups": groups}
         terms |= {"weights": dict(weights) or None, "other": other}
         return preview_of(self.call("POST", "/preview", sql=text, **sent(terms)))

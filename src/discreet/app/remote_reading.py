@@ -22,6 +22,20 @@ if TYPE_CHECKING:
 # Decoders of a server's reply; where one fails, the error says that the server is at fault.
 from_description, value_of = reads_reply(_registry.from_json), reads_reply(values.decode)
 number_of = reads_reply(float)
+# How many lines of a list are asked for at a time: the most that a server sends.
+_PAGE = 1000
+
+
+@reads_reply
+def page_of(facts: Mapping[str, Any], name: str, first: int) -> list[dict[str, Any]]:
+    """Return the lines of one page of a list; refuse a reply that does not begin at line `first`, as that of
+    a server that does not know pages, which would be asked for ever."""
+    if facts["first"] != first:
+        raise ValueError("another page than was asked for")
+    lines: list[dict[str, Any]] = facts[name]
+    if not isinstance(lines, list) or len(lines) > _PAGE:
+        raise TypeError("no list of lines")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,15 @@ class RemoteReader(NearestNames):
         if method == "GET":
             return self.server.call("GET", full_path)
         return self.server.call(method, full_path, self._body(body))
+
+    def _all(self, path: str, name: str) -> list[dict[str, Any]]:
+        """Return all lines of a list that the server sends in pages."""
+        lines: list[dict[str, Any]] = []
+        while True:
+            facts = self.call("GET", f"{path}?last={_PAGE}&first={len(lines)}")
+            lines += page_of(facts, name, len(lines))
+            if len(facts[name]) < _PAGE:
+                return lines
 
     def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that are not None, with the periods of this session."""
@@ -81,9 +104,8 @@ class RemoteReader(NearestNames):
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """The last 1000 entries that the token's holder may see."""
-        entries: list[dict[str, Any]] = self.call("GET", "/ledger?last=1000")["entries"]
-        return entries
+        """All entries that the token's holder may see."""
+        return self._all("/ledger", "entries")
 
     @property
     def analyst(self) -> str:
@@ -98,9 +120,8 @@ class RemoteReader(NearestNames):
         return dummy(self.public, rows, seed)
 
     def copies(self) -> list[dict[str, Any]]:
-        """Return the last 1000 synthetic copies of the token's holder."""
-        copies: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
-        return copies
+        """Return all synthetic copies of the token's holder."""
+        return self._all("/copies", "copies")
 
     def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
         """Return a synthetic copy that was made before, by the number of its release; without `rows` and
@@ -110,9 +131,8 @@ class RemoteReader(NearestNames):
         return copy_of(facts, rows, int(number) if seed is None else seed)
 
     def releases(self) -> list[dict[str, Any]]:
-        """Return the last 1000 stored releases of the token's holder."""
-        releases: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
-        return releases
+        """Return all stored releases of the token's holder."""
+        return self._all("/releases", "releases")
 
     def release(self, number: int) -> Any:
         """Return the value of a stored release, by its number in `releases()`."""

@@ -20,6 +20,7 @@ from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.periods import UNLIMITED
 from ..query import Answer
+from ..tables.files import refuse_empty
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -32,6 +33,7 @@ def beside(data: str, suffix: str) -> Path:
     (`tables.stand_in`).
     """
     path, _, table = data.partition("::")
+    refuse_empty(path)
     # data in a database on a server: the path is in the current folder, named after the table
     if tables.is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
@@ -46,6 +48,7 @@ def data_of(data: str) -> Any:
     if tables.is_address(data):
         return data
     path, _, table = data.partition("::")
+    refuse_empty(path)
     return tables.Database(path, table) if table else Path(path)
 
 

@@ -63,9 +63,10 @@ def audit(
     `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event,
     unless one is given). `claim` is an epsilon, a pair (epsilon, delta), or an accounting event. Of an event
     that has a pair by basic composition (Laplace noise, also repeated) that pair is tested; of another
-    (Gaussian noise) its whole trade-off curve, and `delta` is where it states its epsilon. A run that raises
-    is an output too: what is raised, and what it says. The two tables take turns, so that what drifts drifts
-    for both; `progress` is called after each turn with the number of turns.
+    (Gaussian noise) its whole trade-off curve, and `delta` is where it states its epsilon; beside a claim
+    with another delta of its own, `delta` is refused. A run that raises is an output too: what is raised, and
+    what it says. The two tables take turns, so that what drifts drifts for both; `progress` is called after
+    each turn with the number of turns.
 
     Guarantee: with probability at most 1 - confidence, the reported epsilon is above the true one of `run`
                for these neighbors, at the delta of the claim, or a true claim is refuted.

@@ -85,6 +85,7 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
                 "Nothing was run."
             )
     if isinstance(claim, Claim):
+        _require_agreement(delta, claim.delta)
         return claim
     if isinstance(claim, Event):
         return _claim_of_event(claim, delta)
@@ -93,6 +94,7 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     )
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=claimed_delta)
+    _require_agreement(delta, claimed_delta)
     if claimed_delta == 1:
         raise InvalidInput(
             "a delta of 1 claims nothing: every mechanism has it, and no audit refutes it. Nothing was run."
@@ -110,4 +112,15 @@ def _claim_of_event(event: Event, delta: float | None) -> Claim:
         return Claim(
             epsilon=accounting.epsilon(event, delta=claim_delta), delta=claim_delta, event=event, pair=False
         )
+    _require_agreement(delta, event_delta)
     return Claim(epsilon=epsilon, delta=event_delta, event=event)
+
+
+def _require_agreement(delta: float | None, claimed_delta: float) -> None:
+    """Refuse a `delta` that differs from that of a claim with a fixed pair, which is what is tested."""
+    if delta is not None and delta != claimed_delta:
+        raise InvalidInput(
+            f"what is claimed has a delta of its own, {float(claimed_delta):g}, and delta={delta!r} was "
+            f"given beside it. Nothing was run. Leave that out, or claim a pair: claim=(epsilon, delta), in "
+            f"the shell --epsilon and --delta."
+        )

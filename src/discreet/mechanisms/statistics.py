@@ -256,7 +256,17 @@ class Histogram(_Defaults):
             raise InvalidInput(
                 f"column {self.column!r} is a number: give the ends of its bins, such as edges=(0, 18, 65)."
             )
-        return len(public.categories(self.column).values) if self.edges is None else len(self.edges) - 1
+        if self.edges is None:
+            return len(public.categories(self.column).values)
+        bounds = public.bounds(self.column)
+        if self.edges[-1] < bounds.lower or self.edges[0] > bounds.upper:
+            raise _require.fail(
+                "edges",
+                self.edges,
+                f"bins of which at least one overlaps the declared bounds of {self.column!r}, "
+                f"{bounds.lower} to {bounds.upper}",
+            )
+        return len(self.edges) - 1
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from .measures import Recipes
+from .measures import Recipes, rounding_of_mean
 from .nodes import OutputReference
 from .plan import Plan
 
@@ -57,7 +57,9 @@ class MeanColumn:
             Fraction(bottom, smallest if bottom < 0 else largest),
             Fraction(top, smallest if top > 0 else largest),
         )
-        low, high = (float(end * self.step + self.shift) for end in ends)
+        rounding = rounding_of_mean(self.step)
+        low = float(ends[0] * self.step + self.shift - rounding)
+        high = float(ends[1] * self.step + self.shift + rounding)
         return min(max(low, self.low), self.high), max(min(high, self.high), self.low)
 
 

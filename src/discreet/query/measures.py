@@ -27,6 +27,9 @@ from .plan import Plan
 STEPS = 1 << 20
 # The exponent of the smallest step: the reciprocal of 2**-1000 is still a float.
 FINEST = -1000
+# The smallest step. For ranges next to zero it may be as long as the range, or longer, and rounding to it
+# matters.
+FINEST_STEP = Fraction(2) ** FINEST
 # aggregates with two arguments
 PAIRED = ("covar_pop", "covar_samp", "corr")
 # The most rows, and the most groups, that one unit may contribute: the engine holds lists of this length for
@@ -159,6 +162,12 @@ def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
         # not frexp(magnitude / STEPS), which may underflow to 0, whose exponent is 0
         step = Fraction(2) ** max(math.frexp(magnitude)[1] - (STEPS.bit_length() - 1), FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
+
+
+def rounding_of_mean(resolution: Fraction) -> Fraction:
+    """Return by how much rounding to the grid may move an average, for a sum in parts of `resolution`: 0
+    unless the grid has the smallest step, as it is far less than the noise then (see `STEPS`)."""
+    return FINEST_STEP if resolution <= FINEST_STEP else Fraction(0)
 
 
 def candidates(domain: ValueDomain) -> tuple[Fraction, Fraction, int]:

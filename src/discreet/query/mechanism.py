@@ -67,9 +67,9 @@ class Query:
 
     `epsilon` with `delta`, or `rho`: the price of the complete answer. `rows`, `groups`: how many rows of one
     unit count in a group, and in how many groups a unit counts; by default as the steward declared.
-    `noise`: laplace, gaussian, or auto for the smaller error. `weights`: how the price is shared between
-    output columns, ((name, weight), ...); equal by default, which makes the errors equal relative to what one
-    unit contributes. `other`: groups that are not shown are added up in one row.
+    `noise`: laplace, gaussian, or auto for the smaller error; with rho, gaussian. `weights`: how the price is
+    shared between output columns, ((name, weight), ...); equal by default, which makes the errors equal
+    relative to what one unit contributes. `other`: groups that are not shown are added up in one row.
 
     Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
     Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,

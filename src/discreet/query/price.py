@@ -39,7 +39,7 @@ Selector = ExponentialMechanism | TopK
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTarget:
     """Says what may be spent, epsilon with delta or zCDP's rho, and on which noise: "laplace", "gaussian", or
-    "auto" for the smaller error. With rho, `noise` is not looked at: it is Gaussian."""
+    "auto" for the smaller error. With rho it is Gaussian, and "laplace" is refused."""
 
     epsilon: Fraction | None = None
     delta: float = 0.0
@@ -208,6 +208,11 @@ def _require_target(shape: PricedShape, target: PriceTarget) -> None:
         raise _require.fail("noise", target.noise, "'auto', 'laplace' or 'gaussian'")
     if (target.epsilon is None) == (target.rho is None):
         raise InvalidInput("give either epsilon (with delta) or rho. Nothing was read or charged.")
+    if target.noise == "laplace" and target.rho is not None:
+        raise InvalidInput(
+            "a price in rho is for Gaussian noise, and noise='laplace' was given beside it. Nothing was read "
+            "or charged. Leave noise out, or give the price as epsilon."
+        )
     if target.noise == "gaussian" and target.rho is None and target.delta == 0:
         raise InvalidInput("Gaussian noise needs a delta above zero. Nothing was read or charged.")
     if not shape.known_keys and (target.delta == 0 or target.rho is not None):

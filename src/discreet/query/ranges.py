@@ -16,7 +16,7 @@ from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .domain import Kind, ValueDomain, constant, number
 from .errors import Refusal
-from .measures import PAIRED, Recipes
+from .measures import PAIRED, Recipes, rounding_of_mean
 from .nodes import Expr, Literal, OutputReference, walk
 from .operators import OPERATORS
 from .plan import Plan
@@ -197,7 +197,9 @@ def _moments(
         Fraction(top) / (smallest if top > 0 else largest),
     )
     if function == "avg":
-        return _number(*(min(max(float(end + shift), low), high) for end in mean))
+        rounding = rounding_of_mean(resolutions[1])
+        ends_of_mean = (mean[0] + shift - rounding, mean[1] + shift + rounding)
+        return _number(*(min(max(float(end), low), high) for end in ends_of_mean))
     # the variance is squares / n - sum² / n²: it is bounded below with the least squares and the largest
     # sum², and above with the largest squares and the least sum²
     squares = [max(Fraction(0), end * resolutions[2]) for end in boxes[2]]

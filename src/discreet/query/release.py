@@ -297,4 +297,7 @@ def _standard_deviation(values: Any) -> Any:
         largest = np.abs(distances).max(axis=0, initial=0.0)
         unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
         deviation = unit * np.sqrt(((distances / unit) ** 2).sum(axis=0) / (count - 1))
+        # Where all draws agree, their differences are below the spacing of floats, or a limit hides them: a
+        # number with noise is never shown as exact.
+        deviation = np.maximum(deviation, np.nextafter(0.0, 1.0))
     return np.where(count > len(values) / 2, deviation, np.nan)

@@ -31,6 +31,7 @@ from ..tables import (
     version_of,
 )
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
+from ..tables.files import refuse_empty
 from ..tables.spill import TRIAL_PREFIX, PrivateFolder
 from .changes import warn_of_changes
 from .session import Session
@@ -294,6 +295,7 @@ def _public(
 def _existing_path(data: Any) -> Path | None:
     """Return the path of the data, None where it has none; refuse a path that does not exist, and a network
     address other than PostgreSQL's."""
+    refuse_empty(data.path if isinstance(data, Database) else data)
     path = _path(data)
     if not is_address(data) and isinstance(data, str) and "://" in data:
         raise InvalidInput(

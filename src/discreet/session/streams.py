@@ -29,6 +29,7 @@ from ..query.streams import stream_statistic
 from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
 from ..tables import EngineError, Memory, Source, connect, connect_postgres, is_address
 from ..tables.engines.spark_files import is_frame
+from ..tables.files import refuse_empty
 
 if TYPE_CHECKING:
     from .base import SessionBase
@@ -166,6 +167,7 @@ class Stream(_require.NearestNames):
             raise _require.fail("rows", type(rows).__name__, "data, a path, or tables.Database(path, table)")
         if hasattr(rows, "keys") and not hasattr(rows, "columns"):
             return Memory(rows, public)
+        refuse_empty(rows)
         source: Source = connect(Path(rows) if isinstance(rows, str) else rows, public)
         return source
 

@@ -195,12 +195,7 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
             raise _require.fail(
                 f"the bins of {name!r}", bins, "two or more ascending edges, or a number of bins"
             )
-        if edges[-1] <= low or edges[0] > high:
-            raise _require.fail(
-                f"the bins of {name!r}",
-                bins,
-                f"bins of which at least one overlaps the declared bounds of {name!r}",
-            )
+        _require_overlap(name, fact, edges, bins)
         return edges
     if bins is not None:
         _require.integer(bins=bins, at_least=1)
@@ -218,6 +213,17 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
         return (*range(int(low), int(high) + 1, step), int(high) + 1)
     # Where the bounds are only a few floats apart, edges coincide, and there are fewer bins.
     return tuple(float(edge) for edge in np.unique(np.linspace(float(low), float(high), count + 1)))
+
+
+def _require_overlap(name: str, fact: Bounds | Dates, edges: Sequence[Real], bins: Any) -> None:
+    """Refuse edges whose bins all lie outside of a column's declared bounds; `bins` is what was given."""
+    low, high, _ = _range(fact)
+    if edges[-1] <= low or edges[0] > high:
+        raise _require.fail(
+            f"the bins of {name!r}",
+            bins,
+            f"bins of which at least one overlaps the declared bounds of {name!r}",
+        )
 
 
 def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real:
@@ -301,6 +307,8 @@ def _build_coding(public: Public, column: DomainColumn) -> Coding:
             f"column {column.column!r} is declared as {type(fact).__name__}, which does not suit its column "
             f"of the domain. Nothing was charged. Build the domain with Domain.of(public, ...)."
         )
+    if isinstance(fact, Bounds | Dates):
+        _require_overlap(column.column, fact, column.edges, column.edges)
     edges = tuple(float(edge) for edge in column.edges)
     return Coding(column.column, fact, edges, column.missing)
 

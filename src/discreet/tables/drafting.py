@@ -13,6 +13,7 @@ from .draft_text import draft_text
 from .engines.duckdb import DuckDB
 from .engines.duckdb_files import file_kind
 from .engines.duckdb_reading import Database
+from .files import refuse_empty
 from .formats import Csv, Format
 from .look import delimiter_of, look
 
@@ -33,6 +34,7 @@ def draft(
     the kinds of columns and the format of a CSV file from its values, which is not private and is marked in
     the draft.
     """
+    refuse_empty(file)
     csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
     if looking and not csv:
         raise InvalidInput(
@@ -49,6 +51,7 @@ def draft(
     others = {}
     for data in related:
         path, _, inner = data.partition("::")
+        refuse_empty(path)
         other, other_kinds = _columns_of_file(Path(path), inner or None)
         others[other] = (data, other_kinds)
     return draft_text(name, kinds, others, written=file_format, looked=looking)

@@ -88,9 +88,7 @@ def several(data: Any) -> Files | None:
         return _check_files([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
-    if data == "":
-        # To the system it is the current folder, which nobody meant.
-        raise InvalidInput("the name of the file is empty. Nothing was opened.")
+    refuse_empty(data)
     path = Path(data)
     if os.path.isdir(path):
         inside = [p for p in _walk(path) if os.path.isfile(p) and kind_of_file(p)]
@@ -99,6 +97,13 @@ def several(data: Any) -> Files | None:
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
         return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
+
+
+def refuse_empty(data: Any) -> None:
+    """Refuse the empty text as the path of data: to the system it is the current folder, which nobody meant.
+    To be called before a text becomes a `Path`, in which the two cannot be told apart."""
+    if isinstance(data, str) and data == "":
+        raise InvalidInput("the name of the file is empty. Nothing was opened.")
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -120,16 +125,22 @@ def _walk(folder: Path) -> list[Path]:
 def stand_in(data: Any) -> Path | None:
     """Return the path from which the table and its ledger get their names where `data` is a folder or a
     pattern: the folder that holds the files; where wildcards begin in the current folder or in the name of
-    a folder, the text before the first wildcard ("visits" of "visits-*.parquet")."""
+    a folder, the text before the first wildcard ("visits" of "visits-*.parquet").
+
+    A pattern with one wildcard, in the name of a folder ("data/*/x.parquet"), was named after that folder
+    before ("data/*"). Where a ledger lies there, it goes on: a new one would be a fresh budget.
+    """
     if not isinstance(data, str | Path):
         return None
     path = Path(data)
     if not any(mark in str(data) for mark in _WILDCARDS) or os.path.exists(path):
         return path if path.name else path.resolve()
-    plain_parts = [part for part in path.parts if not any(mark in part for mark in _WILDCARDS)]
-    if path.parent != Path() and path.parent.name and len(plain_parts) == len(path.parts) - 1:
+    wild_parts = [part for part in path.parts if any(mark in part for mark in _WILDCARDS)]
+    first = wild_parts[0]
+    in_one_folder = len(wild_parts) == 1 and first == path.name
+    has_older_ledger = len(wild_parts) == 1 and os.path.exists(f"{path.parent}.ledger")
+    if path.parent != Path() and path.parent.name and (in_one_folder or has_older_ledger):
         return path.parent
-    first = next(part for part in path.parts if any(mark in part for mark in _WILDCARDS))
     prefix = first[: min(first.index(mark) for mark in _WILDCARDS if mark in first)].rstrip("-_. ")
     folder = Path(*path.parts[: path.parts.index(first)])
     return folder / prefix if prefix else folder.resolve()

@@ -6,11 +6,11 @@ part of a release. No value is shown, and a share only as one of a few ranges ("
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
 from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .compressed import open_bytes
 from .engine import literal, quoted
 from .engines.duckdb import DuckDB
 from .files import kind_of_file, several
@@ -56,15 +56,14 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], d
 
 def not_utf8(data: Any) -> str | None:
     """Return the coarse share of lines of CSV files that are not text in UTF-8, which the engine leaves out;
-    None for other tables, and for files compressed by zstd, which are not read here."""
+    None for other tables."""
     files = several(data)
     paths = files.paths if files is not None else (data,) if isinstance(data, Path) else ()
-    if not paths or any(kind_of_file(path) != "csv" or path.suffix == ".zst" for path in paths):
+    if not paths or any(kind_of_file(path) != "csv" for path in paths):
         return None
     lines = broken = 0
     for path in paths:
-        opener: Any = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rb") as file:
+        with open_bytes(path) as file:
             for line in file:
                 lines += 1
                 broken += not _is_utf8(line)

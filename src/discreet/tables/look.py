@@ -8,15 +8,14 @@ ledger therefore record that the steward looked.
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from .._errors import InvalidInput
+from .compressed import open_text
 from .formats import Format
 
 # How many lines are read, from the first on.
@@ -36,7 +35,7 @@ def delimiter_of(path: Path) -> str | None:
     """
     if ".tsv" in path.suffixes:
         return None
-    with _open_text(path) as file:
+    with open_text(path, errors="replace") as file:
         header = file.readline()
     counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
     best = max(counts, key=lambda mark: counts[mark])
@@ -47,7 +46,7 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
     written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    with _open_text(path) as file:
+    with open_text(path, errors="replace") as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
         try:
@@ -73,12 +72,6 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
         "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
     )
     return kinds, Format(delimiter, "," if comma else ".", thousands, () if is_iso else tuple(date_formats))
-
-
-def _open_text(path: Path) -> Any:
-    """Open a CSV file, perhaps compressed, as text."""
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _is_mostly(hits: int, values: Sequence[str]) -> bool:

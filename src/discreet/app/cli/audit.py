@@ -33,7 +33,13 @@ def audit(
         float | None,
         typer.Option(help="The epsilon that is claimed. A mechanism of discreet brings its own claim."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="The delta that is claimed.")] = 0.0,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="The delta that is claimed beside --epsilon; 0 if it is left out. Without --epsilon, the "
+            "delta at which a mechanism of discreet states the epsilon of its curve."
+        ),
+    ] = None,
     on: Annotated[str, typer.Option(help="The data, as JSON.")] = "[1]",
     neighbor: Annotated[str, typer.Option(help="A neighbor of the data, as JSON.")] = "[]",
     runs: Annotated[int, typer.Option(help="How often to run it on each of the two data sets.")] = 20_000,
@@ -66,7 +72,8 @@ def audit(
             function,
             data,
             neighbor_data,
-            claim=None if epsilon is None else (epsilon, delta),
+            claim=None if epsilon is None else (epsilon, delta or 0.0),
+            delta=delta if epsilon is None else None,
             confidence=confidence,
             runs=runs,
             progress=progress,

@@ -157,6 +157,11 @@ def _training_options(options: EventOptions) -> EventOptions:
     if options.epochs is not None:
         if rate is None:
             raise missing_option("dpsgd", "batch (or --rate)")
+        if not 0 < rate <= 1:
+            raise InvalidInput(
+                f"with --epochs, --rate must be above 0 and at most 1, got {float(rate):g}: an epoch takes "
+                f"1 / rate steps. Nothing was computed. Correct --rate, or give --times, the number of steps."
+            )
         times = math.ceil(options.epochs / rate)
     # Without --batch and --epochs, which `settle` would refuse beside a rate and steps: it may run again.
     return replace(options, rate=rate, times=times, batch=None, epochs=None)

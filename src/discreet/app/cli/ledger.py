@@ -48,12 +48,15 @@ def _ledger_of(path: Path) -> Path:
     if tables.is_address(address):
         return beside(address, ".ledger")
     name, _, table = str(path).partition("::")
-    ledger_path = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
+    several = tables.is_several(name)
+    ledger_path = (
+        beside(name, ".ledger") if several else Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
+    )
     if ledger_path.is_file():
         return ledger_path
     # The endings of data files: the ledger should lie beside the file, and does not.
-    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
-        if not Path(name).exists():
+    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb", ".db", ".ddb"):
+        if not several and not Path(name).exists():
             raise InvalidInput(
                 f"there is no file {name!r}, and no ledger {str(ledger_path)!r}. Nothing was read."
             )

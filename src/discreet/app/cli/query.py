@@ -19,7 +19,9 @@ from .. import requests
 from . import outputs
 
 DATA = typer.Argument(
-    ..., help="A .parquet, .csv or .tsv file (also .csv.gz), or database.duckdb::table.", show_default=False
+    ...,
+    help="A .parquet, .csv or .tsv file (also .csv.gz, .csv.zst), or database.duckdb::table.",
+    show_default=False,
 )
 SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
 SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA with .schema.toml added.")

@@ -70,13 +70,19 @@ def refuse_sgd_options(**options: Any) -> None:
 
 
 def refuse_private_test_set(data: str, public: Path | None) -> None:
-    """Refuse the private table, or one of its files, as the public one: the exact loss on it would be
-    printed, at no charge."""
-    if public is not None and outputs.belongs_to(public, data):
+    """Refuse the private table, one of its files, or a folder that holds one, as the public table: the exact
+    loss on it would be printed, at no charge."""
+    if public is None:
+        return
+    # imported late: commands without data need no engine
+    from ...tables import several
+
+    files = several(public)
+    if any(outputs.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):
         raise PrivateFact(
-            f"--public {str(public)!r} is the private table, or one of its files: the model's exact scores "
-            f"on it are not private. Nothing was charged or trained. Give a table of people who need no "
-            f"protection, or leave --public out."
+            f"--public {str(public)!r} is the private table, or holds one of its files: the model's exact "
+            f"scores on it are not private. Nothing was charged or trained. Give a table of people who need "
+            f"no protection, or leave --public out."
         )
 
 

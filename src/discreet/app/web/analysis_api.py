@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from . import bodies
-from .api import Asker, DatasetName, Last, Number
+from .api import Asker, DatasetName, First, Last, Number
 from .auth import desk_of, granted, options_of
 from .errors import DOCUMENTED
 from .store import Person
@@ -60,9 +60,11 @@ async def preview_copy(
 
 
 @router.get("/datasets/{name}/copies")
-async def copies(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
+async def copies(
+    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
+) -> dict[str, Any]:
     """List synthetic copies: all to the steward; to an analyst their own and those served to them."""
-    return await of_copies(request, name, person, "copies", last=last)
+    return await of_copies(request, name, person, "copies", last=last, first=first)
 
 
 async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> dict[str, Any]:

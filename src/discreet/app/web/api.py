@@ -28,8 +28,9 @@ Asker = Annotated[Person, Depends(allow(*ASKERS))]
 DatasetName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 # The number of an entry of the ledger, as the caller sees it (`numbering`).
 Number = Annotated[int, Path(ge=1, le=2**53)]
-# How many of the latest lines are returned.
+# How many lines of a list, by default the last ones; with `First`, those from that one on, counted from 0.
 Last = Annotated[int, Query(ge=1, le=1000)]
+First = Annotated[int | None, Query(ge=0, le=2**53)]
 JobId = Annotated[str, Path(min_length=32, max_length=32, pattern="^[0-9a-f]+$")]
 
 
@@ -133,9 +134,11 @@ async def fit(request: Request, name: DatasetName, body: bodies.FitBody, person:
 
 
 @router.get("/datasets/{name}/releases")
-async def releases(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
+async def releases(
+    request: Request, name: DatasetName, person: Asker, last: Last = 100, first: First = None
+) -> dict[str, Any]:
     """List stored releases: all to the steward; to an analyst their own and those served to them."""
-    return await stored_releases(request, name, person, last=last)
+    return await stored_releases(request, name, person, last=last, first=first)
 
 
 @router.get("/datasets/{name}/releases/{number}")
@@ -151,9 +154,12 @@ async def stored_releases(request: Request, name: str, person: Person, **options
 
 
 @router.get("/datasets/{name}/ledger")
-async def ledger(request: Request, name: DatasetName, person: Anybody, last: Last = 100) -> dict[str, Any]:
+async def ledger(
+    request: Request, name: DatasetName, person: Anybody, last: Last = 100, first: First = None
+) -> dict[str, Any]:
     """Show the ledger: all of it to steward and auditor, an analyst's own charges to an analyst."""
-    return await desk_of(request).look("ledger", person, granted(request, name, person), last=last)
+    dataset = granted(request, name, person)
+    return await desk_of(request).look("ledger", person, dataset, last=last, first=first)
 
 
 @router.get("/datasets/{name}/ledger/check")

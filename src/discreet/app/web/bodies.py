@@ -58,8 +58,8 @@ class QueryBody(PreviewBody):
     fresh: bool = False
 
 
-class WorkloadPreviewBody(Body):
-    """Several counting questions, answered together, whose price and errors are to be shown."""
+class WorkloadTermsBody(Body):
+    """Several counting questions, answered together, and their price."""
 
     queries: Annotated[list[SQL], Field(min_length=1, max_length=200)]
     epsilon: Number | None = None
@@ -69,7 +69,13 @@ class WorkloadPreviewBody(Body):
     periods: Periods = None
 
 
-class WorkloadBody(WorkloadPreviewBody):
+class WorkloadPreviewBody(WorkloadTermsBody):
+    """Several counting questions, whose price and error are to be shown."""
+
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class WorkloadBody(WorkloadTermsBody):
     """Several counting questions, to be paid for."""
 
     fresh: bool = False

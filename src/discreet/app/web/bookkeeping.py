@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,18 @@ from .numbering import Numbers
 from .sessions import Desk, Options, Request, Result, numbers
 
 
+def page(name: str, lines: list[Any], options: Options) -> Result:
+    """Return the last lines of a list under `name`, as many as the option "last" says; with the option
+    "first", so many from that line on, counted from 0, and its number: by them a client reads all lines of a
+    list that grows meanwhile."""
+    last, first = options["last"], options.get("first")
+    return {name: lines[-last:]} if first is None else {name: lines[first : first + last], "first": first}
+
+
 def ledger(desk: Desk, request: Request) -> Result:
-    """Return the last entries of the ledger, as many as the option "last" says. A steward or auditor gets all
-    kinds; an analyst gets their own charges and the stored answers that were served to them."""
+    """Return a page of the entries of the ledger (`page`). A steward or auditor gets all kinds; an analyst
+    gets their own charges and the stored answers that were served to them."""
     options = request["options"]
-    last = options["last"]
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
         visible_entries = entries.own_entries(session.ledger, request["analyst"])
@@ -41,14 +49,19 @@ def ledger(desk: Desk, request: Request) -> Result:
         charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
         delta = session.budget.delta
         own_numbers = desk.numbers(request["dataset"], request["analyst"])
-        return {"entries": [_analyst_line(e, delta, own_numbers) for e in charges[-last:]]}
+        facts = page("entries", charges, options)
+        return facts | {"entries": [_analyst_line(e, delta, own_numbers) for e in facts["entries"]]}
     full_ledger = desk.session(request["dataset"], STEWARD).ledger
     delta = books.policy_of(full_ledger).budget.delta
-    last_entries = list(full_ledger.entries(after=max(0, full_ledger.anchor.seq - last)))
+    # Entries are numbered from 1 on, without gaps.
+    last, first = options["last"], options.get("first")
+    start = max(0, full_ledger.anchor.seq - last) if first is None else first
     lines = [
-        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in last_entries
+        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)}
+        for e in islice(full_ledger.entries(after=start), None if first is None else last)
     ]
-    return {"entries": lines, "anchor": str(full_ledger.anchor)}
+    shown = {"entries": lines, "anchor": str(full_ledger.anchor)}
+    return shown if first is None else shown | {"first": first}
 
 
 def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
@@ -79,7 +92,8 @@ def check(desk: Desk, request: Request) -> Result:
 def spending(desk: Desk, request: Request) -> Result:
     """Return the time, the analyst and the epsilon of every charge. Also return one account for the dataset
     and for each analyst with a budget of their own: the only one, or the first where the budget is per
-    period.
+    period. "together" is the account that limits all charges of the dataset together, or None where only
+    single periods have a limit.
 
     The epsilon is that of the charge by itself (`_epsilon_alone`), also where a budget counts in rho. The
     amounts of an account are in the unit that it names.
@@ -91,12 +105,21 @@ def spending(desk: Desk, request: Request) -> Result:
         event = entry.body.get("event")
         epsilon = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
         charges.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": epsilon})
-    accounts = []
-    for owned in books.owners(session.ledger):
-        account = owned.all()[0]
-        limit, unit = float(account.rule.total), account.rule.unit
-        accounts.append({"of": account.of, "used": account.used, "limit": limit, "unit": unit})
-    return {"charges": charges, "accounts": accounts}
+    owners = books.owners(session.ledger)
+    # The account of all periods together is the last one, where there is one.
+    per = owners[0].budget.per
+    has_limit = per is None or per.limit is not None
+    return {
+        "charges": charges,
+        "accounts": [_account_line(owned.all()[0]) for owned in owners],
+        "together": _account_line(owners[0].all()[-1]) if has_limit else None,
+    }
+
+
+def _account_line(account: Any) -> Result:
+    """Return an account as JSON; its amounts are in the unit that it names."""
+    limit, unit = float(account.rule.total), account.rule.unit
+    return {"of": account.of, "used": account.used, "limit": limit, "unit": unit}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
@@ -182,11 +205,12 @@ def _with_text(value: Any, text: str) -> Any:
 def releases(desk: Desk, request: Request) -> Result:
     """Return the latest stored releases that the caller may see (`visible_releases`), or with the option
     "number" one of them with its value."""
-    number, last = request["options"].get("number"), request["options"]["last"]
+    number = request["options"].get("number")
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
-        latest = visible_releases(desk, request)[-last:]
-        return {"releases": [_release_line(*release, delta, with_value=False) for release in latest]}
+        facts = page("releases", visible_releases(desk, request), request["options"])
+        shown: list[tuple[int, Any, Any]] = facts["releases"]
+        return facts | {"releases": [_release_line(*release, delta, with_value=False) for release in shown]}
     for release in visible_releases(desk, request):
         if release[0] == number:
             return _release_line(*release, delta, with_value=True)

@@ -27,7 +27,7 @@ from ...tables.engine import ROW
 from ...tables.engines.duckdb import connect
 from ...tables.spill import FILES_PREFIX, PrivateFolder
 from .. import requests
-from .bookkeeping import visible_releases
+from .bookkeeping import page, visible_releases
 from .formats import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
@@ -113,7 +113,7 @@ def copies(desk: Desk, request: Request) -> Result:
                     "columns": [column["column"] for column in value["domain"]["columns"]],
                 }
             )
-    return {"copies": lines[-request["options"]["last"] :]}
+    return page("copies", lines, request["options"])
 
 
 def copy(desk: Desk, request: Request) -> Result:

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from ..._errors import InvalidInput
+from ..._registry import DEEPEST
 from ...tables.spill import FILES_PREFIX, PrivateFolder
 
 # Estimators whose parameters, apart from those in `PYTHON`, are numbers, texts, lists and other estimators.
@@ -86,8 +87,13 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
 
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
     name = described.get("estimator") if well_formed else None
-    if name not in NAMES or depth > _DEEPEST:
+    if name not in NAMES:
         raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}. Nothing was charged.")
+    if depth > _DEEPEST:
+        raise InvalidInput(
+            f"an estimator is nested in at most {_DEEPEST} others, and a {name} is nested in {depth}. "
+            f"Nothing was charged. Take out one of the estimators around it."
+        )
     parameters = described.get("parameters") or {}
     cls = getattr(learning, name)
     allowed = inspect.signature(cls.__init__).parameters
@@ -98,11 +104,23 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
             f"{python[0]} of {name} takes Python, which runs only in the steward's own process. Nothing was "
             f"charged. Leave it out."
         )
-    inner = {
-        key: estimator_of(value, depth + 1) if isinstance(value, dict) and "estimator" in value else value
-        for key, value in parameters.items()
-    }
-    return cls(**inner)
+    return cls(**{key: _value_of(key, value, depth) for key, value in parameters.items()})
+
+
+def _value_of(key: str, value: Any, depth: int, level: int = 0) -> Any:
+    """Return the value of the parameter `key` from JSON as `_plain` wrote it: the descriptions of estimators
+    in it, also inside lists and maps, become estimators. `depth` is that of the estimator with the parameter,
+    `level` how many lists and maps the value is in."""
+    if level > DEEPEST:
+        raise InvalidInput(f"{key} is nested more than {DEEPEST} deep. Nothing was charged.")
+    if isinstance(value, list):
+        return [_value_of(key, item, depth, level + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    # A map of another parameter may have the key "estimator", too: the values of a search over it.
+    if isinstance(value.get("estimator"), str):
+        return estimator_of(value, depth + 1)
+    return {name: _value_of(key, item, depth, level + 1) for name, item in value.items()}
 
 
 def model_json(fitted: Any) -> dict[str, Any]:

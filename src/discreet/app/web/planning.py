@@ -185,7 +185,7 @@ def _section(facts: Result) -> Section:
     picture = None
     if described is not None:
         series = tuple(
-            Series(line["name"], _floats(line["x"]), _floats(line["y"]), line["dashed"])
+            Series(line["name"], _floats(line["x"]), _floats(line["y"]), line["dashed"], line["color"])
             for line in described["series"]
         )
         picture = Picture(**described | {"series": series, "labels": tuple(described["labels"])})

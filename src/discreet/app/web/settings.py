@@ -85,13 +85,22 @@ class Settings:
             "slots_per_person",
             "jobs",
             "burst",
+            "logins",
+            "request_bytes",
+            "upload_bytes",
             "answer_rows",
             "copy_rows",
         ):
-            if getattr(self, name) < 1:
+            if not _is_integer(getattr(self, name)) or getattr(self, name) < 1:
                 raise InvalidInput(
-                    f"{name} must be at least 1, got {getattr(self, name)!r}. Nothing was started."
+                    f"{name} must be an integer of at least 1, got {getattr(self, name)!r}. Nothing was "
+                    f"started."
                 )
+        if not _is_integer(self.port) or not 0 <= self.port <= 65535:
+            raise InvalidInput(
+                f"port must be an integer between 0, for any free one, and 65535, got {self.port!r}. Nothing "
+                f"was started."
+            )
         if self.tick is not None and not 0 < self.tick <= self.seconds:
             raise InvalidInput(
                 f"tick must be above 0 and at most the time limit of {self.seconds:g} s, got {self.tick!r}. "
@@ -129,3 +138,8 @@ class Settings:
             f"{text!r} is no file in a folder that this server may read. Nothing was opened. "
             f"Folders are given at its start: discreet serve --root FOLDER."
         )
+
+
+def _is_integer(value: object) -> bool:
+    """Return whether a setting is an integer; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

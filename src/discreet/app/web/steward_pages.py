@@ -29,7 +29,7 @@ router = APIRouter()
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 # Endings of files that can be added as data.
-_DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
+_DATA = (".parquet", ".csv", ".tsv", ".gz", ".zst", ".duckdb")
 # The most files that the form lists. Chosen by hand, not tuned, as are the limits of 200 lines on the other
 # lists of this module.
 _LISTED = 200
@@ -42,8 +42,7 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     spending = await desk.look("spending", person, dataset)
     ledger = await desk.look("ledger", person, dataset, last=200)
     policy = await desk.look("policy", person, dataset)
-    # The first account is that of the dataset; with a budget per period, that of one of its periods.
-    chart = _spending_chart(spending["charges"], spending["accounts"][0])
+    chart = _spending_chart(spending["charges"], spending["together"])
     unit = "rho" if policy["budget"]["rho"] else "epsilon"
     # the lines of the form's text field, one for each analyst
     lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
@@ -58,13 +57,14 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     )  # fmt: skip
 
 
-def _spending_chart(charges: list[dict[str, Any]], account: dict[str, Any]) -> str:
+def _spending_chart(charges: list[dict[str, Any]], account: dict[str, Any] | None) -> str:
     """Return the chart of the epsilons of all charges, added up over time; a charge without one adds 0.
 
-    The limit of the account is drawn only if it is an epsilon: a limit in rho is no limit of this sum.
+    `account` is the one that limits all charges together; None where only single periods have a limit, which
+    is no limit of this sum. Its limit is drawn only if it is an epsilon: one in rho is no limit of it either.
     """
     points = [(datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in charges]
-    limit = account["limit"] if account["unit"] == "epsilon" else None
+    limit = account["limit"] if account is not None and account["unit"] == "epsilon" else None
     title = f"Epsilons of {len(points)} charges added up over time"
     if limit is not None:
         title += f", under a limit of {limit:g}"

@@ -7,18 +7,18 @@ Messages name files and columns, which are public, and never quote a value.
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
 from ..columns import check_names, engine_types
+from ..compressed import open_bytes, open_text
 from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
@@ -35,7 +35,7 @@ def file_kind(path: str) -> str:
     if any(s in (".csv", ".tsv") for s in suffixes):
         return "csv"
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database "
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). For a DuckDB database "
         f"give tables.Database(path, table)."
     )
 
@@ -83,18 +83,17 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
     column.
     """
     mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
-    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
         # Only the first line must be UTF-8: DuckDB leaves out a later line that is not, like other broken
         # ones.
-        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with open_text(path, errors="surrogateescape") as file:
             names = next(csv.reader(file, delimiter=mark), [])
         # Raises ValueError if a name is not UTF-8.
         "".join(names).encode()
-        with opener(path, "rb") as file:
-            spans = multiline(file, mark)
-        with opener(path, "rb") as file:
-            end = "\\n" if len(names) > 1 else _line_end(file)
+        with open_bytes(path) as binary:
+            spans = multiline(binary, mark)
+        with open_bytes(path) as binary:
+            end = "\\n" if len(names) > 1 else _line_end(binary)
     except (OSError, EOFError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
@@ -136,7 +135,7 @@ def _line_end(file: IO[bytes]) -> str | None:
 
 def _conversion(path: str) -> str:
     """Return the end of a sentence that names the command by which a file becomes UTF-8."""
-    if path.endswith(".gz"):
+    if path.endswith((".gz", ".zst")):
         return ""
     name = shlex.quote(Path(path).name)
     return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
