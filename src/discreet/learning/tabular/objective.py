@@ -109,7 +109,7 @@ class ObjectivePerturbation(LinearERM):
     Accuracy:  with r the distance of the released weights from the perturbed minimizer, |released - minimizer
                of J| <= |b| / lambda + r, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
     Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
-               twice the declared number of rows.
+               `certified_rows` rows, which is twice the declared number or more.
     """
 
     def _check(self) -> None:
@@ -215,6 +215,12 @@ class ObjectivePerturbation(LinearERM):
         if kind == "laplace":
             return scale * math.sqrt((math.log(d) + 60) * (d + math.sqrt(120 * d) + 60))
         return scale * (math.sqrt(d) + 11)
+
+    def _free_tolerance(self, strength: float) -> float:
+        # The noise on the output, of l1 sensitivity sqrt(d) 2 tolerance / lambda and a bit, has a root mean
+        # square of at most 1/16 of b's over lambda then: together they are 0.2% above b's alone.
+        output_epsilon = self._model_epsilon * _OUTPUT_SHARE
+        return self._expected_noise(strength) * output_epsilon / (16 * 4 * self.facts.width)
 
     @property
     def _distance(self) -> float:
