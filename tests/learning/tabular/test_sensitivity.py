@@ -220,6 +220,20 @@ def test_noise_inside_is_a_rounded_ideal_draw() -> None:
             assert abs(float(exact - mpmath.mpf(float(ndtri(v))))) <= 2.0**-38
 
 
+def test_gaussian_draws_that_are_far_from_ideal_ones_are_part_of_delta() -> None:
+    for epsilon in (0.1, 1, 100):
+        mechanism = learner(tabular.ObjectivePerturbation, epsilon=epsilon, delta=1e-6, regularization=None)
+        failure = mechanism.facts.width * 2.0**-190 * (1 + math.exp(mechanism._model_epsilon))
+        deviation = mechanism._deviation(mechanism.strength) / mechanism.facts.gradient_l2
+        sides = mechanism.facts.sides if mechanism.loss.classifies else 2
+        charged = gaussian_objective_delta(mechanism._remaining_epsilon(mechanism.strength), deviation, sides)
+        assert charged + failure <= mechanism._model_delta
+    # The failures of both tables, times exp(epsilon), would be more than delta: no Gaussian noise then.
+    mechanism = learner(tabular.ObjectivePerturbation, epsilon=150, delta=1e-6)
+    assert mechanism._deviation(mechanism.strength) == math.inf
+    assert mechanism.noise_distribution[0] == "laplace"
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_derivatives_are_those_of_the_loss_and_stay_within_their_bounds(loss: Any) -> None:
     score = np.linspace(-5, 5, 2001)
