@@ -20,6 +20,7 @@ from discreet.accounting.pld.line import line as line_module
 from discreet.accounting.pld.line import steps as steps_module
 from discreet.accounting.pld.line.steps import ALL, Aim, Cut, Level, StepMoments
 from discreet.accounting.pld.pairs import crossing, single
+from discreet.accounting.pld.pairs.cells import Nodes
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
 from .test_pld_line import exact_moment
@@ -254,3 +255,17 @@ def test_lower_ends_hold_for_deltas_that_callers_round_up():
     assert solver.line_interval is before
     assert solver.epsilon_below(1e-6 * 1.01, high) < before[1].low
     assert solver.line_interval is not before
+
+
+def test_a_tilt_that_is_asked_for_again_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hundreds of thousands of atoms, as of wide discrete Gaussians, each tilt takes milliseconds, and two of
+    five were repetitions. Shifted losses have results of their own."""
+    tilts: list[float] = []
+    tilted = planning.Cumulants._tilted
+    monkeypatch.setattr(planning.Cumulants, "_tilted", lambda k, t: (tilts.append(t), tilted(k, t))[1])
+    nodes = Nodes(np.array([-1.0, 0.5, 2.0]), np.array([0.2, 0.3, 0.5]))
+    k = planning.Cumulants([(nodes, 3)])
+    assert k(0.5) == k(0.5)
+    assert tilts == [0.5]
+    assert k.shifted([1.0])(0.5)[1] == pytest.approx(k(0.5)[1] - 3.0)
+    assert tilts == [0.5, 0.5]

@@ -4,6 +4,7 @@ the typical loss."""
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -111,3 +112,22 @@ def test_a_sample_without_replacement_of_what_may_fail_attains_no_more_than_a_sa
     sampled = acc.SampledWithoutReplacement(event=inner, size=2, sample=1)
     low, high = acc.bounds(sampled, delta=0.51)
     assert low == 0.0 <= high
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        acc.PureDP(epsilon=Fraction(1, 3)),
+        acc.Laplace(noise_multiplier=3),
+        acc.RandomizedResponse(epsilon=Fraction(1, 3), categories=4),
+        acc.ExponentialMechanism(epsilon=Fraction(1, 3)),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_lower_pairs_have_parameters_that_are_rounded_down(event: Any) -> None:
+    """They were those of the upper pairs, rounded up, and relied on slack elsewhere."""
+    pairs = rules.pairs_of(event, 1e-12)
+    losses = [
+        [float(pair.nodes(1e-12).loss[-1]) for pair in side or ()] for side in (pairs.upper, pairs.lower)
+    ]
+    assert max(map(Fraction, losses[1])) <= Fraction(1, 3) <= min(map(Fraction, losses[0]))

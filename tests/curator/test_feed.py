@@ -15,7 +15,7 @@ from discreet.accounting import PureDP
 from discreet.adaptive import Thresholdout
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.live import Feed
-from discreet.mechanisms import Entry, Histogram, SparseVector
+from discreet.mechanisms import AboveThreshold, Entry, Histogram, SparseVector
 from discreet.mechanisms.protocols import as_of, release
 from discreet.sampling import discrete_laplace
 from discreet.tables import Memory
@@ -44,6 +44,15 @@ def vector(public=PUBLIC, **options):
 
 def ward(index):
     return Entry(statistic=Histogram(column="ward"), index=index)
+
+
+def test_above_threshold_goes_on_with_the_next_version_like_the_sparse_vector_that_it_is(curator):
+    live = curator.start(AboveThreshold(public=PUBLIC, threshold=200, epsilon=1))
+    assert not live.answer(ward(0)).value.above
+    new = version("2", a=400)
+    later = opened(curator, new).resume(live.mechanism, live.number)
+    assert later.answer(ward(0)).value.above
+    assert curator.used == 1
 
 
 def test_a_sparse_vector_goes_on_with_the_next_version_and_the_same_threshold(curator):

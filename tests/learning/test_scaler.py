@@ -4,6 +4,7 @@ more."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -197,6 +198,15 @@ def test_the_error_is_about_the_floats_that_are_released() -> None:
     source = Memory({"x": np.array([low, low, low, high] * 30, dtype=float)}, public)
     found = PrivateScaler(public=public, columns=("x",), rho=10**6)(source, entropy=SeededEntropy(1))
     assert abs(Fraction(found.value.means[0]) - (low + 4)) <= Fraction(found.error(0.99)["x"][0])
+
+
+def test_the_error_grows_with_the_confidence_with_four_rows() -> None:
+    public = Public(schema={"a": Bounds(-3, 5)}, size=4)
+    scaler, entropy = PrivateScaler(public=public, columns=("a",), rho=0.1), SeededEntropy(1)
+    for _ in range(20):
+        answer = scaler(Memory({"a": [-2.0, 0.0, 1.0, 3.0]}, public), entropy=entropy)
+        errors = [answer.error(c)["a"] for c in (0.01, 0.1, 0.3, 0.5, 0.8, 0.95, 0.999)]
+        assert all(a <= b and c <= d for (a, c), (b, d) in itertools.pairwise(errors))
 
 
 def test_what_is_not_declared_or_not_one_row_a_person_is_refused() -> None:

@@ -15,9 +15,10 @@ from torch import nn
 import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
-from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch
+from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch, Trainer
+from discreet.learning.schedules import Poisson, TruncatedPoisson, WithoutReplacement
 from discreet.learning.tabular.trial_distributions import cap_of, gamma_of, mean_of, number_of_trials
-from discreet.learning.trials import _classes
+from discreet.learning.trials import TrainerTrials, _classes
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -171,6 +172,41 @@ def test_a_search_over_trainers_releases_models_in_evaluation_mode() -> None:
         Public(schema=SCHEMA, size=100), target="y"
     )
     assert not trials.unpack_model(trials.pack_model((0, module))).training
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        WithoutReplacement(sample=4, size=40, steps=2),
+        TruncatedPoisson(rate=0.1, size=40, limit=20, steps=2),
+        Poisson(rate=0.1, steps=2, divisor=4),
+    ],
+    ids=lambda schedule: type(schedule).__name__,
+)
+def test_schedules_for_an_exact_number_of_rows_are_refused_before_the_charge(schedule: Any) -> None:
+    """A run trains on a random number of rows, so that the search failed in its first run."""
+    neighbors = "replace" if isinstance(schedule, WithoutReplacement) else "zero_out"
+    public = Public(schema=SCHEMA, size=40, neighbors=neighbors)
+    trainer = Trainer(
+        model=nn.Linear(2, 2), loss=nn.functional.cross_entropy, public=public, sampling=schedule,
+        noise_multiplier=2.0, clip=1.0, optimizer=SGD(lr=0.1),
+    )  # fmt: skip
+
+    def search() -> TrainerTrials:
+        return TrainerTrials(
+            public=public,
+            candidates=(trainer,),
+            trials=acc.geometric(0.5),
+            holdout=0.2,
+            delta=1e-5,
+            score_rho=1,
+        )
+
+    if isinstance(schedule, Poisson):
+        assert search().candidates == (trainer,)
+    else:
+        with pytest.raises(InvalidInput, match="for exactly 40 rows"):
+            search()
 
 
 @pytest.mark.slow

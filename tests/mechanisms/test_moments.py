@@ -140,10 +140,48 @@ def test_the_error_holds_at_every_size_and_is_not_idle(cls, truth, size, relatio
         assert limit < (0.2 if cls is Mean else 0.8)
 
 
-def test_sums_that_contradict_the_bounds_leave_the_whole_range_open():
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    st.lists(st.integers(-900, 900), min_size=3, max_size=3),
+    st.lists(st.integers(0, 30), min_size=3, max_size=3),
+)
+@settings(deadline=None, max_examples=60)
+def test_spans_around_any_noisy_sums_contain_the_truth_and_grow(rows, noise, more):
+    """A span beyond the bounds became all of them, and a longer one, which reached the bounds, a short one: errors
+    shrank with growing confidence."""
+    scale = Scale(Fraction(-5), Fraction(1, 4), 40)
+    apart = [r - scale.middle for r in rows]
+    exact = (len(rows), sum(apart), sum(a * a - scale.largest_square // 2 for a in apart))
+    noisy = [v + z for v, z in zip(exact, noise, strict=True)]
+
+    def spans(wider):
+        widths = [abs(z) + w if wider else w for z, w in zip(noise, more, strict=True)]
+        parts = [(Fraction(v - w), Fraction(v + w)) for v, w in zip(noisy, widths, strict=True)]
+        return mean_span(parts[0], parts[1], None, scale), variance_span(*parts, scale)
+
+    values = [scale.lower + scale.step * r for r in rows]
+    mean = sum(values) / len(values)
+    truths = mean, sum((v - mean) ** 2 for v in values) / len(values)
+    for (low, high), (least, most), truth in zip(spans(False), spans(True), truths, strict=True):
+        assert least <= low <= high <= most
+        assert least <= truth <= most
+
+
+@pytest.mark.parametrize("cls", [Mean, Variance])
+def test_errors_grow_with_the_confidence_with_four_rows(cls):
+    public, entropy = facts(size=4), SeededEntropy(2)
+    for _ in range(20):
+        release = cls(public=public, column="v", epsilon=0.3, step=1)(
+            column([0, 1, 9, 10], public), entropy=entropy
+        )
+        errors = [release.error(c) for c in (0.01, 0.1, 0.3, 0.5, 0.8, 0.9, 0.95, 0.99, 0.9999)]
+        assert errors == sorted(errors)
+
+
+def test_sums_that_contradict_the_bounds_keep_the_length_of_their_span():
     scale = Scale(Fraction(0), Fraction(1), 10)
     beyond = (Fraction(90), Fraction(95))  # of four values that are at most 5 from the middle
-    assert mean_span((Fraction(4), Fraction(4)), beyond, None, scale) == (0, 10)
+    assert mean_span((Fraction(4), Fraction(4)), beyond, None, scale) == (10 - Fraction(5, 8), 10)
     assert mean_span((Fraction(4), Fraction(4)), (Fraction(90), Fraction(90)), None, scale) == (10, 10)
 
 

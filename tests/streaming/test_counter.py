@@ -28,6 +28,8 @@ from discreet.sampling import SeededEntropy
 from discreet.streaming import Advance, ContinualCounter, DyadicCounts, Latest, counter, named
 from discreet.tables import Database, Memory
 
+from .. import warm
+
 PUBLIC = Public(schema={"age": dp.Bounds(0, 100)}, table="visits")
 BY_UNIT = Public(schema={"age": dp.Bounds(0, 100)}, table="visits", unit=Unit("who"))
 
@@ -429,8 +431,12 @@ def test_killed_at_random_points_no_release_is_without_its_state(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_killed_at_200_random_points_no_release_is_without_its_state(tmp_path: Path, seed: int) -> None:
-    """40 in each of five ledgers."""
-    killed_at_random_points(tmp_path, 40, seed)
+    """40 in each of five ledgers. The processes are forked by a small one: a fork of a test process that has run for
+    long may need more memory than there is."""
+    root = str(Path(__file__).parents[2])
+    module = f"import sys; from pathlib import Path; sys.path.append({root!r}); import {__name__} as tests"
+    done = warm.run(f"{module}; tests.killed_at_random_points(Path(), 40, {seed})", tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_description_has_the_strategy_itself() -> None:

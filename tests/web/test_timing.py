@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from discreet.app.web import workers
 from discreet.app.web.desk import FrontDesk, leaves_at
 from discreet.app.web.errors import HTTPError
 from discreet.app.web.settings import Settings
@@ -398,6 +399,85 @@ def test_a_job_whose_process_cannot_be_started_has_failed_and_frees_its_slot(tmp
         assert state["state"] == "failed"
         assert "charge stays" in str(state["result"])
         assert not store.unfinished_jobs("ann")
+
+    in_a_loop(run)
+    store.close()
+
+
+class FailingWorker:
+    """Stands in for a worker whose process dies at its start, as long as `broken`."""
+
+    broken, started = True, 0
+    process = SimpleNamespace(kill=lambda: None)
+
+    def __init__(self, *_: object) -> None:
+        type(self).started += 1
+
+    def wait(self) -> bool:
+        return not self.broken
+
+    def call(self, request: Any, deadline: float) -> dict[str, Any]:
+        return {"result": {"answered": True}, "touched": False}
+
+    def kill(self) -> None: ...
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    monkeypatch.setattr(FailingWorker, "broken", True)
+    monkeypatch.setattr(FailingWorker, "started", 0)
+    monkeypatch.setattr(workers, "Worker", FailingWorker)
+    monkeypatch.setattr(workers, "PAUSE", 0.001)
+    return FailingWorker
+
+
+def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_request(failing):
+    """They were started again for ever, and whoever waited for one waited for ever."""
+
+    async def run() -> None:
+        lane = workers.Lane(reads=True, count=2, seconds=1.0, rows=1, per_person=2)
+        lane.start()
+        with pytest.raises(workers.WorkersFailed, match="Nothing was charged"):
+            await asyncio.wait_for(lane.ready(), 5)
+        assert failing.started == 2 * workers.STARTS
+        asked = [lane.call({}, time.monotonic() + 5, "ann") for _ in range(3)]
+        assert all(r["error"] == workers.NOT_STARTED and r["touched"] for r in await asyncio.gather(*asked))
+        assert failing.started == 4 * workers.STARTS
+        failing.broken = False
+        asked = [lane.call({}, time.monotonic() + 5, "ann") for _ in range(3)]
+        assert all(r["result"] == {"answered": True} for r in await asyncio.gather(*asked))
+        await lane.ready()
+        lane.stop()
+
+    in_a_loop(run)
+
+
+def test_a_job_whose_process_dies_at_its_start_has_failed_uncharged_and_frees_its_slot(tmp_path, failing):
+    store = ServerStore(tmp_path)
+    store.add_person("ann", Role.ANALYST)
+
+    async def run() -> None:
+        desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
+        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        while store.unfinished_jobs("ann"):
+            await asyncio.sleep(0.005)
+        assert "Nothing was charged" in str(store.jobs("ann", job)[0]["result"])
+        failing.broken = False
+        job = desk.submit("fit", ANN, HEALTH, 60, {})
+        while store.unfinished_jobs("ann"):
+            await asyncio.sleep(0.005)
+        assert store.jobs("ann", job)[0]["state"] == "done"
+
+    in_a_loop(lambda: asyncio.wait_for(run(), 20))
+    store.close()
+
+
+def test_a_server_none_of_whose_processes_start_does_not_start(tmp_path, failing):
+    store = ServerStore(tmp_path)
+
+    async def run() -> None:
+        with pytest.raises(workers.WorkersFailed):
+            await asyncio.wait_for(FrontDesk(Settings(state=tmp_path), store).start(), 5)
 
     in_a_loop(run)
     store.close()

@@ -288,7 +288,8 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     The worst mechanisms are randomized responses: each has privacy loss +epsilon or -epsilon, so the total
     loss is a sum of independent random signs times epsilons. Different epsilons are first rounded up to
     multiples of one mesh (`_grid`). More than 50,000 mechanisms with different epsilons, or more than a
-    billion with equal ones, get the closed form of `kairouz`, which is an upper bound.
+    billion with equal ones, get the closed form of `kairouz`, which is an upper bound; for fewer, the result
+    is never above it.
     """
     _require.probability(delta=delta)
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
@@ -304,7 +305,8 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if _delta(losses, weights, middle) <= delta else (middle, high)
-    return high
+    # The grid may raise very different epsilons by more than the closed form loses.
+    return min(high, kairouz(terms, delta))
 
 
 def optimal_delta(epsilon: float, times: int, total: float) -> float:

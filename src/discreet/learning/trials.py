@@ -64,7 +64,8 @@ class TrainerTrials(RepeatedTrials):
     score_rho: Any
 
     def _check(self) -> None:
-        """Refuse candidates of different prices, and units that are not rows."""
+        """Refuse candidates of different prices or for an exact number of rows, and units that are not
+        rows."""
         _require.positive(score_rho=self.score_rho)
         reference = self.candidates[0]
         for candidate in self.candidates:
@@ -75,6 +76,12 @@ class TrainerTrials(RepeatedTrials):
                     "all candidates must have one price: the same data, batch, steps and noise. They may "
                     "differ in model, optimizer, learning rate and clip. Nothing was charged."
                 )
+        if getattr(reference.schedule, "size", None) is not None:
+            raise InvalidInput(
+                f"a {type(reference.schedule).__name__} schedule is for exactly {reference.schedule.size} "
+                f"rows, and a run trains on those that a coin does not hold out. Nothing was charged. Take "
+                f"another schedule, such as Poisson."
+            )
         if self.public.unit.column is not None:
             raise InvalidInput("tuning of a trainer needs rows as units. Nothing was charged.")
 

@@ -307,7 +307,7 @@ Spans = Callable[[Span, Span, Span | None, Scale], Span]
 
 def mean_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
     """Return where the mean lies, in the column's own unit, if count and total lie in these intervals."""
-    low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
+    low, _, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
     return scale.lower + scale.step * (scale.middle + low), scale.lower + scale.step * (scale.middle + high)
 
 
@@ -318,31 +318,41 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
     assert squares is not None
     half_square = scale.largest_square // 2
     centered = _quotient(squares, count, -half_square, scale.largest_square - half_square)
-    square_low, square_high = (half_square + end for end in centered)
-    mean_low, mean_high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
+    square_low, square, square_high = (half_square + x for x in centered)
+    mean_low, mean, mean_high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
     nearest = Fraction(0) if mean_low <= 0 <= mean_high else min(mean_low**2, mean_high**2)
     farthest = max(mean_low**2, mean_high**2)
     limit = Fraction(scale.cells**2, 4)
-    low, high = _cut((square_low - farthest, square_high - nearest), Fraction(0), limit)
+    low, _, high = _cut((square_low - farthest, square - mean**2, square_high - nearest), Fraction(0), limit)
     return low * scale.step**2, high * scale.step**2
 
 
-def _quotient(numerator: Span, denominator: Span, lower: int, upper: int) -> Span:
+# (lower end, noisy value, upper end) of an interval
+_Around = tuple[Fraction, Fraction, Fraction]
+
+
+def _quotient(numerator: Span, denominator: Span, lower: int, upper: int) -> _Around:
     """Return the interval of all a / b with a in `numerator`, b in `denominator` and b >= 1, cut to [lower,
-    upper]."""
+    upper]. The noisy values are the middles of the two intervals."""
     smallest, largest = max(denominator[0], Fraction(1)), max(denominator[1], Fraction(1))
     ends = [Fraction(a) / b for a in numerator for b in (smallest, largest)]
-    return _cut((min(ends), max(ends)), Fraction(lower), Fraction(upper))
+    value = sum(numerator) / max(Fraction(sum(denominator)), Fraction(2))
+    return _cut((min(ends), value, max(ends)), Fraction(lower), Fraction(upper))
 
 
-def _cut(span: Span, lower: Fraction, upper: Fraction) -> Span:
-    """Return the part of the span inside [lower, upper]; a span of one point outside becomes the nearest end.
+def _cut(around: _Around, lower: Fraction, upper: Fraction) -> _Around:
+    """Return the interval inside [lower, upper], moved so that it is around the noisy value's nearest number
+    there, which is what is released.
 
-    A longer span that lies outside (the noise exceeded its bound) says nothing: all of [lower, upper].
+    Guarantee: a true value that lies in the interval and in [lower, upper] lies in the result; a longer
+               interval around the same value has a longer result, so that errors grow with the confidence.
+    Proof:     a noisy value above `upper` is moved down to it, and the interval with it: the lower end only
+               falls, and the upper end, which was not below the noisy value, is cut at `upper`. The same
+               holds below `lower`. The distance moved does not depend on the length.
     """
-    if span[0] < span[1] and (span[1] < lower or span[0] > upper):
-        return lower, upper
-    return min(max(span[0], lower), upper), min(max(span[1], lower), upper)
+    low, value, high = around
+    nearest = min(max(value, lower), upper)
+    return max(low + nearest - value, lower), nearest, min(high + nearest - value, upper)
 
 
 def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: Entropy) -> Release:

@@ -373,8 +373,11 @@ class AboveThreshold:
     Guarantee: epsilon-DP.
     Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (The
                default shares of `SparseVector` need less noise.)
+    Versions:  as `SparseVector`.
     Assumes:   as `SparseVector`.
     """
+
+    any_version: ClassVar[bool] = True
 
     public: Public
     threshold: int

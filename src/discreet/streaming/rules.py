@@ -4,7 +4,8 @@ and bounds of their regret, which are known before anything is spent.
 In this module v is the noisy sum of gradients (or losses) so far, n_t its noise after step t, w a decision, H
 the strong convexity of the losses (`convexity`), L the longest gradient (`lipschitz`), D the diameter of the
 set, d its dimension, T the number of steps and N the number of experts. `deviations` are the standard
-deviations of an entry of n_1, ..., n_T.
+deviations of an entry of n_1, ..., n_T. The bounds leave out that vectors are rounded to a grid before they
+are added: by at most e per entry, this adds at most T e for experts, and T e sqrt(d) D for other learners.
 """
 
 from __future__ import annotations
@@ -157,21 +158,23 @@ def mirror_bound(space: ConvexSet, lipschitz: float, rate: float, deviations: Se
 
 
 def experts_bound(experts: int, temperature: float, deviations: Sequence[float], *, laplace: bool) -> float:
-    """Return a bound of the expected regret of Hedge for losses in [0, 1] that do not depend on decisions:
-    T / (8 temperature) + temperature ln N for exact sums, plus twice the expected largest entry of n_T, plus
-    what the noise changes in each step. `laplace` says whether the noise is Laplace, else it is Gaussian.
+    """Return a bound of the expected regret of Hedge for losses in [0, 1]: T / (8 temperature) + temperature
+    ln N for exact sums, plus what the noise costs in rounds 2 to T, min(1, E max |n_t| / (2 temperature))
+    each, where max is over the entries. `laplace` says whether the noise is Laplace, else it is Gaussian.
 
-    Proof: Hedge's bound for the noisy losses l_t + n_t - n_(t-1), whose sums are v_t: the expected regret
-           changes by at most E max |n_T| for the best expert and, because the noise of a step moves at most a
-           share min(1, max |n_t - n_(t-1)| / temperature) of the weights, by that share of a loss of 1.
+    Proof: let p be the weights of round t + 1 from exact sums and q those from sums with noise n_t. Playing
+           p, the regret is at most T / (8 temperature) + temperature ln N for any losses in [0, 1], also if
+           they depend on earlier decisions (Cesa-Bianchi & Lugosi 2006, Theorem 2.2). Playing q costs at most
+           the largest q(A) - p(A) over sets A of experts more, as losses are in [0, 1]. Noise multiplies the
+           odds p(A) / (1 - p(A)) by a mean of exp(-n / temperature) over experts in A, over one of experts
+           outside, so that their logarithm changes by at most 2 max |n_t| / temperature; the logistic
+           function, which turns it into a probability, has a slope of at most 1/4. The noise of the last sum
+           is in no decision that is played.
            With s the deviation of n_t, E max |n_t| <= s sqrt(2 ln(2 N)) for Gaussian noise. A sum of Laplace
            noises has E exp(|n| / s) <= 2 E exp(n / s) <= 2e (a Laplace noise of variance u² has E exp(z) =
            1 / (1 - u² / 2) <= exp(u²) for u <= 1, and discrete noise of deviation 1 or more as well), so that
            E max |n_t| <= s ln(N 2e) = s (ln(2 N) + 1).
     """
     widest = math.log(2 * experts) + 1 if laplace else math.sqrt(2 * math.log(2 * experts))
-    noise = [deviation * widest for deviation in deviations]
-    # |n_t - n_(t-1)| is at most |n_t| + |n_(t-1)|, and a tree's deviation may fall from one step to the next.
-    changes = (x + before for x, before in zip(noise, [0.0, *noise], strict=False))
-    noise_cost = sum(min(1.0, change / temperature) for change in changes)
-    return len(noise) / (8 * temperature) + temperature * math.log(experts) + 2 * noise[-1] + noise_cost
+    noise_cost = sum(min(1.0, widest * deviation / (2 * temperature)) for deviation in deviations[:-1])
+    return len(deviations) / (8 * temperature) + temperature * math.log(experts) + noise_cost

@@ -220,6 +220,20 @@ def test_noise_inside_is_a_rounded_ideal_draw() -> None:
             assert abs(float(exact - mpmath.mpf(float(ndtri(v))))) <= 2.0**-38
 
 
+def test_gaussian_draws_that_are_far_from_ideal_ones_are_part_of_delta() -> None:
+    for epsilon in (0.1, 1, 100):
+        mechanism = learner(tabular.ObjectivePerturbation, epsilon=epsilon, delta=1e-6, regularization=None)
+        failure = mechanism.facts.width * 2.0**-190 * (1 + math.exp(mechanism._model_epsilon))
+        deviation = mechanism._deviation(mechanism.strength) / mechanism.facts.gradient_l2
+        sides = mechanism.facts.sides if mechanism.loss.classifies else 2
+        charged = gaussian_objective_delta(mechanism._remaining_epsilon(mechanism.strength), deviation, sides)
+        assert charged + failure <= mechanism._model_delta
+    # The failures of both tables, times exp(epsilon), would be more than delta: no Gaussian noise then.
+    mechanism = learner(tabular.ObjectivePerturbation, epsilon=150, delta=1e-6)
+    assert mechanism._deviation(mechanism.strength) == math.inf
+    assert mechanism.noise_distribution[0] == "laplace"
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_derivatives_are_those_of_the_loss_and_stay_within_their_bounds(loss: Any) -> None:
     score = np.linspace(-5, 5, 2001)
@@ -286,6 +300,50 @@ def test_rounding_leaves_room_for_a_certificate_at_the_longest_weights_that_any_
     assert certified
     assert np.linalg.norm(point) > 2000
     assert problem.rounding(point) <= mechanism.tolerance - mechanism.facts.gradient_l2 * 2.0**-20
+
+
+def test_the_solver_certifies_tables_of_ten_times_the_declared_rows() -> None:
+    """The tolerance left room for twice the declared rows only, and this table ended uncertified."""
+    features, size = tuple(f"x{i}" for i in range(30)), 2000
+    public = Public(
+        schema={**{name: Bounds(-1, 1) for name in features}, "y": Categories(["n", "y"])}, size=size
+    )
+    mechanism = tabular.OutputPerturbation(
+        public=public,
+        design=tabular.Design(features=features, target="y", clip="never"),
+        epsilon=40,
+        regularization=1e-5,
+    )
+    targets = np.arange(10 * size) % 2
+    x = np.zeros((10 * size, 31), np.float32)
+    x[:, 0], x[:, -1] = 1e-4 * (2.0 * targets - 1), 1
+    (problem,) = mechanism._problems(x, targets.astype(np.float64))
+    point, certified = minimize_damped(problem, mechanism.penalties, mechanism.tolerance)
+    assert certified
+    assert problem.rounding(point) > mechanism._tolerance_for(1e-5, 2 * size), "twice the rows are not enough"
+    assert mechanism.certified_rows == 64 * size
+    assert mechanism.tolerance < mechanism.facts.gradient_l2 * 2.0**-10
+
+
+@pytest.mark.parametrize("kind", ["OutputPerturbation", "ObjectivePerturbation"])
+def test_room_for_more_rows_adds_next_to_no_noise(kind: str) -> None:
+    for width, size, epsilon in ((5, 1000, 1), (100, 10**6, 1), (100, 10**7, 1), (1000, 10**5, 10)):
+        features = tuple(f"x{i}" for i in range(width))
+        public = Public(
+            schema={**{name: Bounds(-1, 1) for name in features}, "y": Categories(["n", "y"])}, size=size
+        )
+        mechanism = getattr(tabular, kind)(
+            public=public, design=tabular.Design(features=features, target="y"), epsilon=epsilon
+        )
+        assert 2 * size <= mechanism.certified_rows <= 64 * size
+        assert mechanism._tolerance_for(mechanism.strength, mechanism.certified_rows) <= mechanism.tolerance
+        least = mechanism._tolerance_for(mechanism.strength, 2 * size)
+        if kind == "OutputPerturbation":
+            assert mechanism.tolerance <= max(least, mechanism.facts.gradient_l2 / 1024)
+        elif mechanism.tolerance > least:
+            output = math.sqrt(mechanism.facts.width) * mechanism.output_noise.standard_deviation
+            inside = mechanism._expected_noise(mechanism.strength) / mechanism.strength
+            assert output * mechanism.cell < inside / 16
 
 
 def test_rows_never_exceed_their_norms_and_the_intercept_counts() -> None:

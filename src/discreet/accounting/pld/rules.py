@@ -6,9 +6,9 @@ the delta of events that can fail has been split off. `merged` then makes one Ga
 and adds up the rho of all events that are priced by zero-concentrated privacy alone.
 
 In all rules `tail` is the P-mass that may be cut off and counted as infinite loss: a larger one is looser and
-never wrong. Parameters are rounded so that upper pairs cost more. Lower pairs that are built separately have
-parameters that are rounded so that they cost less; a lower pair that is the upper one itself, and
-`two_candidates`, have the parameter of the upper pair, a few units in the last place from the event's.
+never wrong. Parameters are rounded so that upper pairs cost more and lower pairs less. The exception is the
+Gaussian, whose noise `merged` rounds down by less than 2e-15: a lower pair of its own would double the work,
+and the lower ends leave out more (`ROUNDED`).
 """
 
 from __future__ import annotations
@@ -84,9 +84,15 @@ def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> Eve
     return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
+def _directed(pair_of: Callable[[float], DominatingPair], epsilon: Any) -> EventPairs:
+    """Return the pair at epsilon rounded up, and for lower bounds at epsilon rounded down."""
+    upper, down = pair_of(_round.up(epsilon)), _round.down(epsilon)
+    return _symmetric(upper, upper if down == epsilon else pair_of(down))
+
+
 def _laplace(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Laplace)
-    return _symmetric(laplace(_round.up(1 / _require.exact(event.noise_multiplier, "noise"))))
+    return _directed(laplace, 1 / _require.exact(event.noise_multiplier, "noise"))
 
 
 def _discrete_laplace(event: Event, tail: float) -> EventPairs:
@@ -153,19 +159,19 @@ def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
 def _exponential(event: Event, tail: float) -> EventPairs:
     """Return the pair of the exponential mechanism; for lower bounds, those of choices between two candidates
     at several odds, each of which serves both directions."""
-    epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
-    two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
-    return EventPairs((bounded_range(epsilon),), two)
+    epsilon: Any = event.epsilon  # type: ignore[attr-defined]
+    two = tuple(two_candidates(_round.down(epsilon), share) for share in (0.5, 0.75, 0.95))
+    return EventPairs((bounded_range(_round.up(epsilon)),), two)
 
 
 def _response(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.RandomizedResponse)
-    return _symmetric(randomized_response(_round.up(event.epsilon), event.categories))
+    return _directed(lambda epsilon: randomized_response(epsilon, event.categories), event.epsilon)
 
 
 def _pure(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.PureDP)
-    return _symmetric(randomized_response(_round.up(event.epsilon)))
+    return _directed(randomized_response, event.epsilon)
 
 
 def _gaussian(event: Event, tail: float) -> EventPairs:

@@ -31,7 +31,7 @@ from ...curator.postgres_store import is_pointer
 from .errors import HTTPError
 from .settings import Settings
 from .store import Dataset, Person, Role, ServerStore
-from .workers import DIED, TIMED_OUT, Lane
+from .workers import DIED, NOT_STARTED, TIMED_OUT, Lane, WorkersFailed
 
 # The time limit of free work, in seconds. Not tuned: raise it if plans of large workloads time out.
 FREE_SECONDS = 30.0
@@ -147,8 +147,12 @@ class FrontDesk:
         self.store.interrupt_jobs()
         self.previews.start()
         self.data.start()
-        await self.previews.ready()
-        await self.data.ready()
+        try:
+            await self.previews.ready()
+            await self.data.ready()
+        except WorkersFailed:
+            await self.stop()
+            raise
         await self.renew_grants()
 
     async def renew_grants(self) -> None:
@@ -368,6 +372,9 @@ class FrontDesk:
                 state = "failed" if "error" in reply else "done"
                 result = reply.get("error") or reply["result"]
                 self.store.set_job(job, state, result, only=("waiting", "running"))
+        except WorkersFailed:
+            # Raised before the job has begun: nothing was sent to a process.
+            self.store.set_job(job, "failed", NOT_STARTED, only=("waiting", "running"))
         except Exception:
             await asyncio.sleep(max(0.0, end - time.monotonic()))
             self.store.set_job(job, "failed", DIED, only=("waiting", "running"))

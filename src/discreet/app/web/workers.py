@@ -20,12 +20,17 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ..._errors import DiscreetError
+
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
 # its verbs.
 PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
 # How many seconds a new process may take to load modules and to open tables. Chosen by hand, not tuned.
 START = 120.0
+# How often a process that fails at its start is started again, and how many seconds after it has failed. The
+# numbers are conventions, not measured.
+STARTS, PAUSE = 5, 5.0
 # Below, "touched" in a reply means: data may have been read, or the wait tells of other people's questions.
 # `desk` holds such a reply back, by default until the time limit of its request.
 TIMED_OUT = {
@@ -46,6 +51,15 @@ DIED = {
     "message": "the process that worked on this has ended. Nothing was released; if it was charged, the "
     "charge stays.",
 }
+NOT_STARTED = {
+    "kind": "Busy",
+    "message": f"no process could be started to work on this: {STARTS} ended or hung before they were ready. "
+    "Nothing was charged or released. Ask again later; the server's log and memory may tell why.",
+}
+
+
+class WorkersFailed(DiscreetError):
+    """No worker of a lane could be started."""
 
 
 def serve_requests(
@@ -192,7 +206,8 @@ class Lane:
     copy_rows: int = 1_000_000
     # the only verb of all requests, if that is known
     verb: str | None = None
-    idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
+    # None wakes those who wait when the last worker has failed.
+    idle: asyncio.Queue[Worker | None] = field(default_factory=asyncio.Queue)
     workers: set[Worker] = field(default_factory=set)
     # by person: the workers that they may still take
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
@@ -217,30 +232,56 @@ class Lane:
         if self._threads is None and not self._stopped:
             self.start()
 
-    def _add(self) -> None:
+    def _add(self, attempt: int = 1) -> None:
         """Start one more worker."""
         if self._stopped:
             return
         worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm(), self.verb)
         self.workers.add(worker)
-        task = asyncio.get_running_loop().create_task(self._await(worker))
+        task = asyncio.get_running_loop().create_task(self._await(worker, attempt))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _await(self, worker: Worker) -> None:
-        """Offer a worker to requests once it is ready. One that fails before is replaced after five seconds,
-        so that a lasting fault does not start processes without a pause."""
+    async def _await(self, worker: Worker, attempt: int) -> None:
+        """Offer a worker to requests once it is ready. One that fails before is replaced after a pause, and
+        after `STARTS` attempts no more, until the next request: a lasting fault must not start processes for
+        ever."""
         if await asyncio.get_running_loop().run_in_executor(self._threads, worker.wait):
             self.idle.put_nowait(worker)
         elif not self._stopped:
-            await asyncio.sleep(5)
-            self.workers.discard(worker)
-            worker.kill()
-            self._add()
+            await asyncio.sleep(PAUSE)
+            self._replace(worker, attempt + 1)
+
+    def _replace(self, worker: Worker, attempt: int = 1) -> None:
+        """Start another worker in place of a dead one; if no worker is left, wake those who wait."""
+        self.workers.discard(worker)
+        worker.kill()
+        if attempt <= STARTS:
+            # The system may have no process to give.
+            with contextlib.suppress(OSError):
+                self._add(attempt)
+        if not self.workers:
+            self.idle.put_nowait(None)
+
+    def _refill(self) -> None:
+        """Start the workers that were given up before."""
+        if self._threads is not None:
+            with contextlib.suppress(OSError):
+                for _ in range(self.count - len(self.workers)):
+                    self._add()
+
+    async def _next(self) -> Worker:
+        """Wait for a worker that is ready; raise WorkersFailed if none could be started."""
+        while (worker := await self.idle.get()) is None:
+            if not self.workers:
+                # for the others who wait
+                self.idle.put_nowait(None)
+                raise WorkersFailed(NOT_STARTED["message"])
+        return worker
 
     async def ready(self) -> None:
-        """Wait until a worker is ready."""
-        self.idle.put_nowait(await self.idle.get())
+        """Wait until a worker is ready; raise WorkersFailed if none could be started."""
+        self.idle.put_nowait(await self._next())
 
     def end(self) -> None:
         """Kill the processes now, and start no other in their place; `stop` also waits for their ends."""
@@ -262,17 +303,20 @@ class Lane:
 
         One person has at most `per_person` workers at a time, so that nobody holds up the others.
         """
+        self._refill()
         turn = self._turns.setdefault(who, asyncio.Semaphore(self.per_person))
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await turn.acquire()
                 try:
-                    worker = await self.idle.get()
+                    worker = await self._next()
                 except BaseException:
                     turn.release()
                     raise
         except TimeoutError:
             return {"error": LATE, "touched": True}
+        except WorkersFailed:
+            return {"error": NOT_STARTED, "touched": True}
         seconds_left = deadline - time.monotonic()
         if self.reads and seconds_left < LEAST * self.seconds:
             # Begun now it would be charged, and probably be ended by the deadline before its answer.
@@ -297,9 +341,7 @@ class Lane:
         except BaseException:
             reply = {"error": DIED, "touched": True, "dead": True}
         if reply.pop("dead", False):
-            self.workers.discard(worker)
-            worker.kill()
-            self._add()
+            self._replace(worker)
         else:
             self.idle.put_nowait(worker)
         turn.release()

@@ -40,8 +40,9 @@ _TOLERANCE = 2.0**-20
 # The length of the gradient that rounding may hide, per declared row and as a multiple of G: it grows with
 # the number of rows (`Problem.rounding`).
 _PER_ROW = 2.0**-37
-# The solver can certify its result for tables of up to this many times the declared number of rows.
-_MAX_TIMES = 2
+# The solver can certify its result for tables of up to `_MIN_TIMES` times the declared number of rows, and of
+# up to `_MAX_TIMES` times as far as the tolerance for them adds little noise (`LinearERM._free_tolerance`).
+_MIN_TIMES, _MAX_TIMES = 2, 64
 # The least epsilon that is accepted. Weights or gradients are rounded to a grid; below this epsilon the exact
 # noise, counted in cells of the grid, would not fit 64-bit integers.
 LEAST_EPSILON = 1e-6
@@ -332,17 +333,27 @@ class LinearERM(ABC):
         return self.tolerance_at(self.strength)
 
     def tolerance_at(self, strength: float) -> float:
-        """Return the tolerance for lambda = `strength`, large enough that the solver can certify its result.
+        """Return the tolerance for lambda = `strength`: that for tables of `_MIN_TIMES` times the declared
+        number of rows or, where this adds little noise, of up to `_MAX_TIMES` times (`certified_rows`)."""
+        size = self.facts.size
+        more_rows = min(self._tolerance_for(strength, _MAX_TIMES * size), self._free_tolerance(strength))
+        return max(self._tolerance_for(strength, _MIN_TIMES * size), more_rows)
 
-        Guarantee: at the minimizer of any table of at most `_MAX_TIMES` times the declared number of rows,
-                   the bound `Problem.rounding` is at most the tolerance minus G 2^-20, the length at which
-                   the solver stops.
+    def _free_tolerance(self, strength: float) -> float:
+        """Return a tolerance that adds so little noise that it is worth the room for more rows."""
+        return 0.0
+
+    def _tolerance_for(self, strength: float, rows: int) -> float:
+        """Return a tolerance that is large enough that the solver can certify its result for tables of up to
+        so many rows.
+
+        Guarantee: at the minimizer of any such table, the bound `Problem.rounding` is at most the tolerance
+                   minus G 2^-20, the length at which the solver stops.
         Proof:     let w minimize J + <b, .>, b the linear part. Its objective is at most that of weights 0,
                    and losses are not negative, so that lambda |w|² / 2 <= |b| |w| + the losses at 0. This
                    bounds |w|, with which the bound on rounding grows.
         """
-        facts, rows = self.facts, _MAX_TIMES * self.facts.size
-        noise, least = self._longest_noise, facts.least_tolerance
+        facts, noise, least = self.facts, self._longest_noise, self.facts.least_tolerance
         length = (noise + math.sqrt(noise**2 + 2 * strength * rows * self._loss_at_zero) + least) / strength
         heaviest = max(self.class_weights, default=1.0)
         slope = rounding_of_slopes(
@@ -351,6 +362,23 @@ class LinearERM(ABC):
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
         rounding = rounding_of_gradient(rows, facts.row_l2, slope, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
+
+    @property
+    def certified_rows(self) -> int:
+        """Return for tables of how many rows the solver can certify its result, which the guarantee rests
+        on: between 2 and 64 times the declared number.
+
+        For more rows there is no sound way out. To refuse, to train on fewer rows or to take other weights is
+        to act on the number of rows, which neighbors under add_remove do not share; rows that are left out to
+        keep a number make room for others, so that two rows change; and weights of rows that fall with their
+        number change the Hessian in more directions than objective perturbation pays for.
+        """
+        low, high, tolerance = _MIN_TIMES * self.facts.size, _MAX_TIMES * self.facts.size, self.tolerance
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._tolerance_for(self.strength, middle) <= tolerance
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
 
     @property
     def _loss_at_zero(self) -> float:

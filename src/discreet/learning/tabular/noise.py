@@ -24,6 +24,8 @@ _BITS = 40
 # A draw of `gaussian` is within this many standard deviations of an ideal one: the errors in its proof add up
 # to about 2^-38.
 GAUSSIAN_PRECISION = 2.0**-36
+# A bound on the probability with which a Gaussian draw is further from an ideal one.
+GAUSSIAN_FAILURE = 2.0**-190
 
 
 def laplace_precision(scale: float) -> float:
@@ -50,8 +52,8 @@ def gaussian(deviation: float, n: int, entropy: Entropy) -> Array:
     """Return n Gaussian draws of mean 0 and this standard deviation, each rounded.
 
     Guarantee: each is within `GAUSSIAN_PRECISION * deviation` of an ideal draw, except with a probability of
-               at most n 2^-190; the ideal draws are independent and have exactly the Gaussian
-               distribution. This probability is not charged: callers have a delta of at least 1e-40.
+               at most n 2^-190 (`GAUSSIAN_FAILURE`), which callers add to their delta; the ideal draws are
+               independent and have exactly the Gaussian distribution.
     Proof:     an ideal draw is a sign and the quantile of a tail probability v, uniform on (0, 1/2). v is
                known to 248 bits, and as a float to 1 part in 2^52 unless its first 195 bits are 0. The
                quantile z moves by at most v 2^-52 / phi(z) <= 2^-52 sqrt(pi / 2), with phi the normal

@@ -86,8 +86,12 @@ class ObjectivePerturbation(LinearERM):
                lambda of t, in both tables. The release of the point is a second mechanism, which is given t:
                its l2 sensitivity is twice this distance (`_distance`), and with exact discrete Laplace noise
                it is epsilon_2-DP, epsilon_m = epsilon_1 + epsilon_2 by basic composition (Iyengar et al.
-               2019, IEEE S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for
-               two. Several models: basic composition.
+               2019, IEEE S&P, Algorithm 1).
+               (4) A Gaussian draw is far from the ideal one with a probability of at most z = d 2^-190
+               (`inner_noise.gaussian`). In either table outcomes change their probability by at most z then,
+               so that delta grows by (1 + exp(epsilon_m)) z, which is part of delta_m.
+               A replaced row is one removed and one added: group privacy for two. Several models: basic
+               composition.
                An l1 penalty (Kifer, Smith & Thakurta 2012, Theorem 2, takes any convex one as a limit of
                smooth ones; for this one directly): let u be the penalty's subgradient, b = -grad J(t) - l1 u.
                On the points t with given signs on a set S and 0 elsewhere, (t_S, u outside S) is a bijection
@@ -109,7 +113,8 @@ class ObjectivePerturbation(LinearERM):
     Accuracy:  with r the distance of the released weights from the perturbed minimizer, |released - minimizer
                of J| <= |b| / lambda + r, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
     Assumes:   the solver ends with a certificate, which `tolerance_at` makes possible for tables of at most
-               twice the declared number of rows.
+               `certified_rows` rows, which is twice the declared number or more, unless b is longer than
+               `_longest_noise`, which has a probability of at most 2 e^-60 and is not charged.
     """
 
     def _check(self) -> None:
@@ -138,6 +143,13 @@ class ObjectivePerturbation(LinearERM):
         """
         group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
+
+    @property
+    def _failure_delta(self) -> float:
+        """Return the part of delta_m for Gaussian draws that are far from ideal ones: step (4) of the
+        proof."""
+        failure = self.facts.width * inner_noise.GAUSSIAN_FAILURE
+        return failure * (1 + math.exp(min(700.0, self._model_epsilon))) * (1 + 1e-9)
 
     @property
     def _objective_epsilon(self) -> float:
@@ -171,8 +183,8 @@ class ObjectivePerturbation(LinearERM):
     def _deviation(self, strength: float) -> float:
         """Return the least standard deviation that is enough for Gaussian noise, or up to 1e-6 of it more;
         infinity without a delta."""
-        epsilon, delta = self._remaining_epsilon(strength), self._model_delta
-        # below this, the probability with which `inner_noise.gaussian` fails would not be negligible
+        epsilon, delta = self._remaining_epsilon(strength), self._model_delta - self._failure_delta
+        # Also where nothing is left. Smaller deltas are of no use, and not tested.
         if delta < 1e-40:
             return math.inf
         sides = self.facts.sides if self.loss.classifies else 2
@@ -216,6 +228,12 @@ class ObjectivePerturbation(LinearERM):
         if kind == "laplace":
             return scale * math.sqrt((math.log(d) + 60) * (d + math.sqrt(120 * d) + 60))
         return scale * (math.sqrt(d) + 11)
+
+    def _free_tolerance(self, strength: float) -> float:
+        # The noise on the output, of l1 sensitivity sqrt(d) 2 tolerance / lambda and a bit, has a root mean
+        # square of at most 1/16 of b's over lambda then: together they are 0.2% above b's alone.
+        output_epsilon = self._model_epsilon * _OUTPUT_SHARE
+        return self._expected_noise(strength) * output_epsilon / (16 * 4 * self.facts.width)
 
     @property
     def _distance(self) -> float:

@@ -49,8 +49,8 @@ class OutputPerturbation(LinearERM):
     Accuracy:  |released - minimizer| <= `error`; without an l1 penalty and for a table of n rows,
                J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
     Assumes:   the solver certifies that the gradient is at most `tolerance`, which `tolerance_at` makes
-               possible for tables of at most twice the declared number of rows. Without the certificate the
-               point is released all the same, and the guarantee is void.
+               possible for tables of at most `certified_rows` rows, which is twice the declared number or
+               more. Without the certificate the point is released all the same, and the guarantee is void.
     """
 
     def _check(self) -> None:
@@ -71,6 +71,10 @@ class OutputPerturbation(LinearERM):
         squared_noise_at_one = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
         balanced = float((2 * typical_curvature * squared_noise_at_one / facts.expected_norm**2) ** (1 / 3))
         return max(balanced, LEAST_STRENGTH * facts.curvature)
+
+    def _free_tolerance(self, strength: float) -> float:
+        # The sensitivity grows by two tolerances: by 1/512 of G.
+        return self.facts.gradient_l2 * 2.0**-10
 
     def _distance(self, strength: float) -> float:
         """Return a bound on the l2 distance of the solver's points of two neighbors."""

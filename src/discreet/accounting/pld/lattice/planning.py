@@ -99,6 +99,8 @@ class Cumulants:
         self.offset = 0.0
         # the log of the delta that epsilon is sought for, if it is known
         self.log_goal: float | None = None
+        # What `__call__` has returned, by t: searches ask for the same t again and again.
+        self._returned: dict[float, tuple[float, float, float]] = {}
 
     def center(self, t: float) -> list[float]:
         """Return a typical loss of each part when the sum is near k'(t): the loss with the largest product of
@@ -117,6 +119,7 @@ class Cumulants:
         other = copy.copy(self)
         other._loss = self._loss - np.asarray(offsets)[self._segment]
         other.offset = float(self._times @ np.asarray(offsets))
+        other._returned = {}
         return other
 
     def spreading(self, t: float, mesh: float) -> float:
@@ -145,6 +148,11 @@ class Cumulants:
 
     def __call__(self, t: float) -> tuple[float, float, float]:
         """Return k(t), k'(t) and k''(t): the log moment, the mean and the variance of the tilted sum."""
+        if t not in self._returned:
+            self._returned[t] = self._tilted(t)
+        return self._returned[t]
+
+    def _tilted(self, t: float) -> tuple[float, float, float]:
         exponent = self._log + t * self._loss
         peak = np.maximum.reduceat(exponent, self._starts)
         weight = np.exp(exponent - peak[self._segment])
@@ -419,5 +427,6 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
 
 def neighboring_indices(loss: Array, mesh: float) -> Index:
     """Return the nearest two lattice indices below and the nearest two above each of finitely many losses."""
-    floor = np.floor(loss / mesh).astype(np.int64)
+    # Unique twice, because many losses may have one cell: half a million of a wide discrete Gaussian.
+    floor = np.unique(np.floor(loss / mesh).astype(np.int64))
     return np.unique(np.concatenate((floor - 1, floor, floor + 1, floor + 2)))
