@@ -181,7 +181,7 @@ class AIM(Synthesizer):
         candidates = self._candidates(state, model)
         scores = [self._score(cells, model, clique, noise) for clique in candidates]
         max_weight = max(self._weight(clique) for clique in candidates)
-        sensitivity = max_weight * GRID * int(self.count_sensitivity.l1 or 0)
+        sensitivity = max_weight * GRID * self._count_l1
         selector = self.exponential_mechanism((1 - _MEASUREMENT_SHARE) * price, sensitivity)
         clique = candidates[selector.pick(np.array(scores, dtype=np.int64), entropy)]
         before = model.project(clique)

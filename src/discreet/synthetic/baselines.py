@@ -65,7 +65,7 @@ class MWEM(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         """The exponential mechanism that chooses the pair of a round."""
-        return self.exponential_mechanism(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
+        return self.exponential_mechanism(self._round_price / 2, GRID * self._count_l1)
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:

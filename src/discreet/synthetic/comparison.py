@@ -183,8 +183,9 @@ def _direct_error(data: OccurringCells, rho: float, sensitivity: Sensitivity) ->
     """Return the mean expected total variation of all pairs, each measured with Gaussian noise for an equal
     share of rho; `sensitivity` is that of one table."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
+    assert sensitivity.l2_squared is not None
     # Gaussian noise of variance l2^2 / (2 rho') is rho'-zCDP.
-    deviation = math.sqrt(float(sensitivity.l2_squared or 0) * len(pairs) / (2 * rho))
+    deviation = math.sqrt(sensitivity.l2_squared * len(pairs) / (2 * rho))
     noise = deviation * math.sqrt(2 / math.pi) / data.counts.sum()
     errors = [0.5 * math.prod(data.sizes[a] for a in pair) * noise for pair in pairs]
     return float(np.mean(np.minimum(errors, 1.0)))

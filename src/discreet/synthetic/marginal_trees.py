@@ -92,9 +92,8 @@ class MST(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         """The exponential mechanism that chooses one edge; not used where there is only one column."""
-        return self.exponential_mechanism(
-            self.exact_rho * self.split[1] / self._edges, GRID * int(self.count_sensitivity.l1 or 0)
-        )
+        rho = self.exact_rho * self.split[1] / self._edges
+        return self.exponential_mechanism(rho, GRID * self._count_l1)
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:

@@ -99,7 +99,7 @@ class PrivBayes(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         """The choice of one column with its parents, at the sensitivity of the class docstring's proof."""
-        sensitivity = 3 * GRID * int(self.count_sensitivity.l1 or 0) + 1
+        sensitivity = 3 * GRID * self._count_l1 + 1
         return self.exponential_mechanism(
             self._network_rho * self.split / max(1, self._columns - 1), sensitivity
         )

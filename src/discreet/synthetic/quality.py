@@ -188,7 +188,8 @@ class CopyDistance:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        l1 = int(count_sensitivity(self.public, self.rows_per_unit).l1 or 0)
+        l1 = count_sensitivity(self.public, self.rows_per_unit).l1
+        assert l1 is not None
         return Sensitivity(linf=len(self._pairs) * self._units_per_row * l1)
 
     @property

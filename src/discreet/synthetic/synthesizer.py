@@ -233,6 +233,14 @@ class Synthesizer(ABC):
         return count_sensitivity(self.public, self.rows_per_unit)
 
     @property
+    def _count_l1(self) -> int:
+        """The l1 sensitivity of a table of counts by any columns."""
+        l1 = self.count_sensitivity.l1
+        # `Sensitivity` computes it where it is not given.
+        assert l1 is not None
+        return l1
+
+    @property
     def exact_rho(self) -> Fraction:
         """The rho as a fraction, without rounding."""
         return _require.exact(self.rho, "rho")
