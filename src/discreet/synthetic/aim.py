@@ -1,4 +1,8 @@
-"""AIM: an adaptive and iterative mechanism for synthetic data, with annealing of its budget."""
+"""AIM: an adaptive and iterative mechanism for synthetic data, with annealing of its budget.
+
+The value of a row in a column is a code, a number from 0 on (`domain`). A clique is an ascending tuple of
+columns; its table, or marginal, has the counts of rows by the codes of these columns.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +33,20 @@ _MEASUREMENT_SHARE = Fraction(9, 10)
 # be more accurate than they are. It is a third in MST and a sixteenth in the paper's AIM; this value was
 # chosen for columns of up to 100 codes, and is not tuned.
 _ONE_WAY_SHARE = Fraction(1, 6)
-# The codes of a column are grouped if there are more of them than this. Chosen with the Adult dataset in
-# view, where capital has 4 codes and age 15; with a larger value, tables of columns with many codes are
-# noisier.
+# The codes of a column are grouped if there are more of them than this. Chosen for the domain that
+# benchmarks/synthetic.py gives the Adult dataset, where columns of capital have 4 codes and age 15; with a
+# larger value, tables of columns with many codes are noisier.
 _MAX_UNGROUPED_CODES = 20
 # The least number of rows of a group of ordered, and of unordered, codes. The unit is the standard deviation
-# of the noise of a table that gets rho / (number of columns). To split a group of m rows in two adds noise of
-# about 0.4 k deviations to its table with a column of k codes, and mends an error of m / 2 times the total
-# variation between the two halves: at k = 10 and a total variation of 0.08, both are equal for m = 100
-# deviations. On a simulated table 60, 100 and 150 gave a mean total variation of pairs of 0.073, 0.064 and
-# 0.064. Unordered codes are grouped less, because one group of all rare codes says little about each of them.
-# With 10 instead of 30, pairs with the country of Adult were worse (0.030 against 0.027) and all pairs no
-# worse, in two runs each: not decided.
+# of the noise of a table that gets rho / (number of columns). Take half the l1 norm of all errors in the
+# table of this column and another of k codes: to split a group of m rows in two adds noise of about 0.4 k
+# deviations, and mends an error of m / 2 times the total variation between the two halves. At k = 10 and a
+# total variation of 0.08, both are equal for m = 100 deviations. On a simulated table 60, 100 and 150 gave a
+# mean total variation of pairs of 0.073, 0.064 and 0.064. Unordered codes are grouped less, because one group
+# of all rare codes says little about each of them. With 10 instead of 30, pairs with the country of Adult
+# were worse (0.030 against 0.027) and all pairs no worse, in two runs each, which is too few to decide.
 _MIN_ORDERED_GROUP, _MIN_UNORDERED_GROUP = 100.0, 30.0
-# How many rounds for each column the budget would pay if it were never annealed: the paper's T = 16 d for d
+# Before annealing a round costs rho / (this number * number of columns): the paper's T = 16 d rounds for d
 # columns.
 _ROUNDS_PER_COLUMN = 16
 # Iterations of mirror descent after each round, from the fit of the round before. With too few, the model has
@@ -62,9 +66,10 @@ class AIM(Synthesizer):
     Sheldon & Miklau 2022, arXiv:2201.12677, Algorithm 2).
 
     The workload consists of all tables by `degree` columns; the candidates are these and all tables by fewer
-    columns. A candidate can be selected if the junction tree of the model with it has at most `cells` cells,
-    times the share of rho that is spent so far. Where a round has changed the model by less than its noise,
-    the later rounds get four times the price (annealing).
+    columns. A candidate can be selected if a clique of the model contains it already, or if the junction tree
+    of the model with it has at most s * `cells` cells, where s is the share of rho that is spent after this
+    round. Where a round has changed the model by no more than its noise, the later rounds get four times the
+    price (annealing).
 
     Two things differ from the paper. One-way marginals get a larger share of the budget, divided among them
     by their number of codes. Where a column has many codes, these are grouped by their noisy counts
@@ -131,7 +136,7 @@ class AIM(Synthesizer):
         """Return the groups of each column's codes, chosen from the released one-way marginals; an empty list
         where no column is grouped."""
         deviation = self.noise(self.exact_rho / len(self.sizes)).standard_deviation
-        constrained = {name for fact in self.constraints for name in (fact.left, fact.right)}
+        constrained = {name for c in self.constraints for name in (c.left, c.right)}
         groups: list[Groups] = []
         for column, coding in enumerate(self.domain.codings(self.public)):
             if coding.size <= _MAX_UNGROUPED_CODES or coding.column in constrained:
@@ -140,6 +145,7 @@ class AIM(Synthesizer):
             (table,) = combine_measurements(
                 [t.noisy(self.sizes) for t in state.tables if t.clique == (column,)]
             )
+            # Only numbers and dates have bins, and so edges.
             ordered = bool(coding.edges)
             min_rows = deviation * (_MIN_ORDERED_GROUP if ordered else _MIN_UNORDERED_GROUP)
             groups.append(group_codes(table.values, min_rows, ordered=ordered, missing=coding.missing))
@@ -175,12 +181,13 @@ class AIM(Synthesizer):
         candidates = self._candidates(state, model)
         scores = [self._score(cells, model, clique, noise) for clique in candidates]
         max_weight = max(self._weight(clique) for clique in candidates)
-        sensitivity = max_weight * GRID * int(self.count_sensitivity.l1 or 0)
+        sensitivity = max_weight * GRID * self._count_l1
         selector = self.exponential_mechanism((1 - _MEASUREMENT_SHARE) * price, sensitivity)
         clique = candidates[selector.pick(np.array(scores, dtype=np.int64), entropy)]
         before = model.project(clique)
         self.measure(state, cells, clique, noise, entropy)
         state.choices.append(clique)
+        # The next fit begins with this one (`_fit`).
         state.cache["previous"] = state.cache.pop("estimate")
         after = self._fit(state).model.project(clique)
         if np.abs(after - before).sum() <= _mean_absolute_noise(noise) * after.size:

@@ -38,16 +38,17 @@ def check_mapping(**named: Any) -> dict[str, Any]:
 
 
 def check_method_options(options: Any) -> dict[str, Any]:
-    """Return the options of the chosen method; `_SYNTHESIZE_ARGUMENTS` are refused."""
-    named = check_mapping(options=options)
-    if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(named)):
+    """Return the options of the chosen method, checked: arguments of `Session.synthesize` or of the session
+    are refused."""
+    checked = check_mapping(options=options)
+    if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(checked)):
         raise InvalidInput(
             f"{misplaced[0]} is an option of synthesize itself: synthesize({misplaced[0]}=...). Nothing was "
             f"charged."
         )
-    if reserved := sorted(_RESERVED_ARGUMENTS & set(named)):
+    if reserved := sorted(_RESERVED_ARGUMENTS & set(checked)):
         raise InvalidInput(f"no method has the option {reserved[0]!r}. Nothing was charged.")
-    return named
+    return checked
 
 
 def check_instance(kind: type, **named: Any) -> None:

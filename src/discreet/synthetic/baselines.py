@@ -1,4 +1,7 @@
-"""MWEM (multiplicative weights with the exponential mechanism) over a graphical model: a baseline for AIM."""
+"""MWEM (multiplicative weights with the exponential mechanism) over a graphical model: a baseline for AIM.
+
+A clique is an ascending tuple of columns; its table has the counts of rows by the codes of these columns.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,8 @@ class MWEM(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.exponential_mechanism(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
+        """The exponential mechanism that chooses the pair of a round."""
+        return self.exponential_mechanism(self._round_price / 2, GRID * self._count_l1)
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:
@@ -96,7 +100,8 @@ class MWEM(Synthesizer):
         return self.distance(table, model.project(clique)) - GRID * table.size
 
     def _candidates(self, state: State) -> list[Clique]:
-        """Return the pairs with which the junction tree stays small enough."""
+        """Return the pairs with which the junction tree has at most `cells` cells; where there is none, a
+        table that may be measured again."""
         columns = len(self.sizes)
         pairs = all_pairs(columns) if columns > 1 else [(0,)]
         measured = [table.clique for table in state.tables]

@@ -1,8 +1,9 @@
 """Groups of rare codes, chosen from released counts alone.
 
-A table by several columns has noise in each of its cells, also in cells with hardly any row; with fewer codes
-it has fewer cells. What is lost is how the codes within one group depend on other columns. In the copy, a row
-of a group gets one of its codes with the probability that the released one-way counts give it.
+A code is a number from 0 on that stands for a category or a bin of a column (`domain`). A table by several
+columns has noise in each of its cells, also in cells with hardly any row; with fewer codes it has fewer
+cells. What is lost is how codes of one group differ in their dependence on other columns. In the copy, a row
+of a group gets one of the group's codes, with probabilities from the released one-way counts.
 """
 
 from __future__ import annotations
@@ -61,38 +62,39 @@ class _CodeRange:
 
 
 def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[list[int]]:
-    """Return ranges of adjacent codes that have enough rows together, and the code of NULL in one of them or
-    alone."""
-    runs: list[_CodeRange] = []
+    """Return ranges of adjacent codes that have, where possible, enough rows together, and the code of NULL
+    in one of them or alone."""
+    ranges: list[_CodeRange] = []
+    # As a number, `missing` is 1 or 0: the last code is left out if it is that of NULL.
     for code, count in enumerate(counts[: len(counts) - missing]):
         # A new range begins after one with enough rows, and at a code that has enough rows by itself.
-        if not runs or runs[-1].rows >= min_rows or count >= min_rows:
-            runs.append(_CodeRange([]))
-        runs[-1].codes.append(code)
-        runs[-1].rows += float(count)
-    runs = _join_small(runs, min_rows)
-    members = [run.codes for run in runs]
+        if not ranges or ranges[-1].rows >= min_rows or count >= min_rows:
+            ranges.append(_CodeRange([]))
+        ranges[-1].codes.append(code)
+        ranges[-1].rows += float(count)
+    ranges = _join_small(ranges, min_rows)
+    members = [code_range.codes for code_range in ranges]
     if missing:
         null = len(counts) - 1
-        if counts[-1] >= min_rows or not runs:
+        if counts[-1] >= min_rows or not ranges:
             members.append([null])
         else:
-            members[int(np.argmin([run.rows for run in runs]))].append(null)
+            members[int(np.argmin([code_range.rows for code_range in ranges]))].append(null)
     return members
 
 
-def _join_small(runs: Sequence[_CodeRange], min_rows: float) -> list[_CodeRange]:
+def _join_small(ranges: Sequence[_CodeRange], min_rows: float) -> list[_CodeRange]:
     """Join two adjacent ranges if one of them has too few rows, unless one is a single frequent code: such a
     code (a capital gain of 0, 40 hours per week) is worth keeping apart."""
     joined: list[_CodeRange] = []
-    for run in runs:
-        pair = [*joined[-1:], run]
+    for code_range in ranges:
+        pair = [*joined[-1:], code_range]
         small = any(member.rows < min_rows for member in pair)
         if joined and small and not any(member.is_frequent_code(min_rows) for member in pair):
-            joined[-1].codes.extend(run.codes)
-            joined[-1].rows += run.rows
+            joined[-1].codes.extend(code_range.codes)
+            joined[-1].rows += code_range.rows
         else:
-            joined.append(run)
+            joined.append(code_range)
     return joined
 
 

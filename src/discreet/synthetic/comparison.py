@@ -1,7 +1,9 @@
-"""A copy compared with the data, in many ways: NOT private, for the steward's eyes or for public data.
+"""A copy compared with the data, in many ways: NOT private, for the steward who holds the data, or for public
+data.
 
-Nothing here goes through the curator, so nothing of it may be shown to anybody who may not see the data. The
-comparison whose result may be shown has a price: `quality.CopyDistance`.
+Nothing here goes through the curator, which charges for private results, so nothing of it may be shown to
+anybody who may not see the data. The comparison whose result may be shown has a price:
+`quality.CopyDistance`.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from .junction import Clique
 
 # The most rows of the copy whose nearest real row is looked for, which takes time in proportion to rows of
 # the copy times rows of the data; and the most rows for the propensity score, which takes rows times codes.
-# Of more rows a random sample is taken. Round numbers, not measured.
+# Of more rows a random sample is taken. Round numbers, chosen by hand and not tuned.
 _MAX_NEAREST_ROWS = 1000
 _MAX_PROPENSITY_ROWS = 10_000
-# The most triples of columns that are compared; of more, a random sample.
+# The most triples of columns that are compared; of more, a random sample is. Chosen by hand, not tuned.
 _MAX_TRIPLES = 200
 
 
@@ -48,7 +50,8 @@ class CopyComparison:
     cannot tell, 1/4 if it always can. `accuracy`: two accuracies of a logistic regression that predicts the
     column `target`, trained on the copy and trained on half of the data; both are tested on the other half.
     `nearest`: the median number of columns in which a synthetic row differs from the nearest real row, and
-    the share of synthetic rows that equal a real row; neither is evidence for or against privacy.
+    the share of synthetic rows that equal a real row; neither is evidence for or against privacy. `private`
+    is always false. `by_pair`: the total variation of each pair. `marginals`: the data of the bar charts.
     """
 
     pairs: tuple[float, float]
@@ -107,8 +110,8 @@ def compare(
     declares, or one.
     """
     _check_arguments(copy, source, target, rho, seed)
-    default_rows = (source.public.unit.rows or 1) if rows_per_unit is None else rows_per_unit
-    rows = bounded_rows(source.public, default_rows)
+    row_limit = (source.public.unit.rows or 1) if rows_per_unit is None else rows_per_unit
+    rows = bounded_rows(source.public, row_limit)
     random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
     data = count_domain_cells(source, domain, rows, Entropy())
@@ -180,16 +183,17 @@ def _direct_error(data: OccurringCells, rho: float, sensitivity: Sensitivity) ->
     """Return the mean expected total variation of all pairs, each measured with Gaussian noise for an equal
     share of rho; `sensitivity` is that of one table."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
+    assert sensitivity.l2_squared is not None
     # Gaussian noise of variance l2^2 / (2 rho') is rho'-zCDP.
-    deviation = math.sqrt(float(sensitivity.l2_squared or 0) * len(pairs) / (2 * rho))
+    deviation = math.sqrt(sensitivity.l2_squared * len(pairs) / (2 * rho))
     noise = deviation * math.sqrt(2 / math.pi) / data.counts.sum()
     errors = [0.5 * math.prod(data.sizes[a] for a in pair) * noise for pair in pairs]
     return float(np.mean(np.minimum(errors, 1.0)))
 
 
 def _one_hot(rows: Sequence[Any], sizes: Sequence[int], skip: int | None = None) -> NDArray[np.float64]:
-    """Return rows of codes, one array for each column, as a matrix of indicators without the column `skip`;
-    its last column is constant."""
+    """Return rows as a matrix of indicators, one for each code of each column but `skip`, and last a column
+    of ones. `rows` has one array of codes for each column."""
     blocks = [np.eye(n)[np.asarray(c)] for a, (c, n) in enumerate(zip(rows, sizes, strict=True)) if a != skip]
     return np.hstack([*blocks, np.ones((len(rows[0]), 1))])
 
@@ -237,15 +241,15 @@ def _accuracies(
     half = len(shuffled[0]) // 2
     train, test = [c[:half] for c in shuffled], [c[half:] for c in shuffled]
     test_x = _one_hot(test, sizes, target)
-    scores = []
+    accuracies = []
     for rows in (copy, train):
         x = _one_hot(rows, sizes, target)
         margins = [
             test_x @ _fit_logistic(x, (np.asarray(rows[target]) == code).astype(np.float64))
             for code in range(sizes[target])
         ]
-        scores.append(float(np.mean(np.argmax(margins, axis=0) == test[target])))
-    return scores[0], scores[1]
+        accuracies.append(float(np.mean(np.argmax(margins, axis=0) == test[target])))
+    return accuracies[0], accuracies[1]
 
 
 def _nearest(data: Sequence[Any], copy: Sequence[Any], random: np.random.Generator) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """Constraints that are public facts: nobody's age is below the years of their education.
 
-A constraint compares two numeric columns. Cells in which it can never hold have probability 0 in the model,
-and numbers drawn within bins are drawn again until it holds. Because it is public, it costs nothing. A wrong
-constraint makes the copy worse, but reveals nothing about the data.
+A constraint compares two columns of numbers or of dates. Cells (combinations of bins) in which it can never
+hold have probability 0 in the model, and numbers drawn within bins are drawn again until it holds. Because it
+is public, it costs nothing. A wrong constraint makes the copy worse, but reveals nothing about the data.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 # How often numbers are drawn again within their bins, before they are drawn column by column
-# (`orders.draw_in_order`). Not measured: enough unless few pairs of numbers from the two bins satisfy the
-# constraint.
+# (`orders.draw_in_order`). Chosen by hand, not tuned: enough unless few pairs of numbers from the two bins
+# satisfy the constraint.
 _MAX_REDRAWS = 50
 _ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
 
@@ -91,7 +91,7 @@ class Constraint:
 
     def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
         """Return the positions of the two columns in the domain, ascending, and a table by their codes: 0 in
-        cells where the constraint can hold, `LOG_ZERO` in the others. The code of NULL always can."""
+        cells where the constraint can hold (always where a value is NULL), `LOG_ZERO` in the others."""
         codings = {coding.column: coding for coding in domain.codings(public)}
         left, right = codings[self.left], codings[self.right]
         (left_low, left_high), (right_low, right_high) = comparable_bin_ends(left), comparable_bin_ends(right)
@@ -135,10 +135,10 @@ def repair_rows(
     """Draw numbers within bins again where they break a constraint, until all constraints hold in every row;
     return the table, and for each of its rows the position of the given row that it comes from.
 
-    First all columns of constraints are drawn again, up to `_MAX_REDRAWS` times: what satisfies the
-    constraints is then uniform within its bins. Rows that still break one are drawn column by column, lower
-    columns first. Rows whose bins have no such numbers (each constraint can hold, but not all together) are
-    replaced by copies of other rows.
+    First all columns of constraints are drawn again, up to `_MAX_REDRAWS` times: the result is uniform among
+    the numbers of these bins that satisfy the constraints. Rows that still break one are drawn column by
+    column, lower columns first. Rows whose bins have no such numbers (each constraint can hold, but not all
+    together) are replaced by copies of other rows.
     """
     rows = np.arange(table.num_rows)
     if not fitted.constraints:
@@ -152,6 +152,7 @@ def repair_rows(
         for name in order.columns:
             values = fitted.domain.decode_one(fitted.public, name, codes_by_name[name], random)
             table = _replace_values(table, name, violating, values)
+    # `violating` was found before the last draw: rows that this draw has mended are drawn here as well.
     codings = {c.column: c for c in fitted.domain.codings(fitted.public) if c.column in codes_by_name}
     numbers, possible = draw_in_order(order, codings, codes_by_name, random)
     for name in order.columns:

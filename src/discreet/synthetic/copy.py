@@ -100,10 +100,11 @@ class SyntheticCopy:
     @cached_property
     def _drawn(self) -> tuple[pa.Table, list[Any]]:
         """The rows as a table of values, and as one array of codes for each column."""
-        # `quality.CopyDistance` draws the same rows again: the two generators must stay as they are.
+        # The two generators must stay as they are: `quality.CopyDistance` draws the same codes again, and
+        # the seed on a copy's card must give the same rows again.
         codes = sample_rows(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
-        table, rows = self._decode(codes, np.random.default_rng([self.seed, 1]))
-        return table, [column[rows] for column in codes]
+        table, origins = self._decode(codes, np.random.default_rng([self.seed, 1]))
+        return table, [column[origins] for column in codes]
 
     @property
     def codes(self) -> list[Any]:
@@ -119,7 +120,7 @@ class SyntheticCopy:
         self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
     ) -> pa.Table:
         """Draw any number of rows from the model; with `given`, only rows that have these values in the named
-        columns.
+        columns, or for numbers and dates a value of the same bin.
 
         This is free: the model is already released.
         """
@@ -354,8 +355,8 @@ def check_privacy_parameters(asked: Any) -> tuple[Real, Real]:
 
 
 def encode_value(coding: Coding, value: Any) -> int:
-    """Return the code of a value in a column, for conditions of `sample`; a value that the column cannot have
-    is refused."""
+    """Return the code of a value in a column, for conditions of `SyntheticCopy.sample`; a value that the
+    column cannot have is refused."""
     fact = coding.fact
     if value is None:
         if not coding.missing:
@@ -374,6 +375,7 @@ def encode_value(coding: Coding, value: Any) -> int:
     if not least[0] <= number <= largest[-1]:
         raise InvalidInput(f"{value!r} is outside the declared bounds of column {coding.column!r}.")
     code = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
+    # Values outside of all edges belong to the first or the last bin, as in the engine.
     return min(max(code, 0), len(coding.edges) - 2)
 
 

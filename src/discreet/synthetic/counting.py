@@ -1,5 +1,6 @@
 """Marginals, which are exact tables of counts by some columns of a domain, counted by the engine; and their
-sensitivity. Columns of a domain are also called attributes, and are named by their position."""
+sensitivity. Columns of a domain are also called attributes, and are named by their position. The values of a
+column are coded by numbers from 0 on (`domain`)."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def count_sensitivity(public: Public, rows: int) -> Sensitivity:
     Guarantee: under add_remove the table changes by at most `rows` in l1 and in l2. Under replace and
                zero_out, `rows` rows leave and as many come: at most 2 * `rows` in l1, and 2 * `rows`^2 in
                squared l2.
-    Proof:     every row is in exactly one cell, NULL being a code. The largest l2 distance is reached when
+    Proof:     every row is in exactly one cell, as NULL has a code. The largest l2 distance is reached when
                all rows of a unit are in one cell. Under zero_out a unit's rows may be stored blank, and then
                lie in the cell of NULLs, so zero_out is charged like replace.
     """
@@ -98,7 +99,7 @@ def count_sensitivity(public: Public, rows: int) -> Sensitivity:
 @described("synthetic.MarginalCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalCounts:
-    """Counts the rows that have each combination of codes of some columns of a domain: a statistic.
+    """Counts the rows that have each combination of codes of some columns of a domain: a `Statistic`.
 
     At most `rows` rows of a unit count, chosen by a hash under `key`.
 

@@ -44,8 +44,8 @@ _LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 class DomainColumn:
     """Describes a column of the domain.
 
-    `edges` cut numbers into bins, or dates, which are counted in days after the column's lower bound; they
-    are empty for categories and booleans. `missing` says whether NULL has a code.
+    `edges` cut numbers or dates into bins; for dates, an edge is a number of days after the column's lower
+    bound. They are empty for categories and booleans. `missing` says whether NULL has a code.
     """
 
     column: str
@@ -252,7 +252,8 @@ def to_number(fact: Fact, value: Any, name: str = "value") -> float:
 
 
 def bin_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least and the largest number of each bin within the declared bounds, on the scale of edges.
+    """Return the least and the largest number of each bin within the declared bounds, on the scale of edges
+    (for dates, days after the lower bound); unless numbers are whole, the upper edge is taken as the largest.
 
     The first bin begins at the lower bound and the last ends at the upper one, because the engine counts
     values outside of all edges to these two bins.
@@ -260,7 +261,7 @@ def bin_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     assert isinstance(coding.fact, Bounds | Dates)
     low, high, _ = _range(coding.fact)
     edges = np.array(coding.edges)
-    # A bin does not contain its upper edge: its largest whole number is one less.
+    # A bin does not contain its upper edge, so its largest whole number is one less.
     gap = 1 if is_integral(coding) else 0
     first = np.clip(edges[:-1], float(low), float(high))
     last = np.clip(edges[1:] - gap, float(low), float(high))

@@ -35,14 +35,14 @@ class Drawing:
     """Draws a picture that a notebook shows; `save` writes an .svg file.
 
     `pairs` has the values of the heat map, by the names of two columns. `marginals` has the bar charts: the
-    bars of the copy stand beside others, and `other` is what the legend says about these.
+    bars of the copy stand beside those of `MarginalShares.other`, which the legend calls `other_label`.
     """
 
     title: str
     columns: tuple[str, ...]
     pairs: Mapping[tuple[str, str], float]
     marginals: tuple[MarginalShares, ...]
-    other: str
+    other_label: str
 
     def svg(self) -> str:
         """Return the picture as one <svg> element without any reference to another file."""
@@ -52,14 +52,14 @@ class Drawing:
         return self.svg()
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to an .svg file, and return its path."""
+        """Write the picture to an .svg file, which replaces an existing one, and return its path."""
         target = check_writable(path, overwrite=True)
         target.write_text(self.svg(), encoding="utf-8")
         return target
 
 
 def code_labels(coding: Coding) -> tuple[str, ...]:
-    """Return a text for each code of a column."""
+    """Return a text for each code of a column; of dates, the days of a bin after the column's lower bound."""
     if isinstance(coding.fact, Categories):
         labels = [str(value) for value in coding.fact.values]
     elif isinstance(coding.fact, Boolean):
@@ -85,10 +85,10 @@ def _svg(drawing: Drawing) -> str:
     pixels."""
     names, margin = drawing.columns, 130
     side = margin + _CELL_SIZE * len(names)
-    charts = -(-len(drawing.marginals) // _CHARTS_PER_LINE)
+    chart_lines = -(-len(drawing.marginals) // _CHARTS_PER_LINE)
     width = max(side + 120, 20 + _CHARTS_PER_LINE * (_CHART_WIDTH + 20))
     top = 80 + _CELL_SIZE * len(names)
-    height = top + 40 + charts * (_CHART_HEIGHT + 40)
+    height = top + 40 + chart_lines * (_CHART_HEIGHT + 40)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{escape(drawing.title)}" '
@@ -96,7 +96,7 @@ def _svg(drawing: Drawing) -> str:
         _text(10, 20, drawing.title, "start", bold=True),
         *_heat_map(drawing, margin),
     ]
-    legend = ((_COPY_COLOR, "copy"), (_REFERENCE_COLOR, drawing.other))
+    legend = ((_COPY_COLOR, "copy"), (_REFERENCE_COLOR, drawing.other_label))
     for k, (color, name) in enumerate(legend):
         parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')
         parts.append(_text(25 + 90 * k, top + 9, name, "start"))
@@ -114,12 +114,12 @@ def _heat_map(drawing: Drawing, margin: int) -> list[str]:
     for i, name in enumerate(names):
         y = 60 + i * _CELL_SIZE
         parts.append(_text(margin - 6, y + 15, name, "end"))
-        for j, other in enumerate(names[:i]):
-            value = drawing.pairs.get((other, name), drawing.pairs.get((name, other)))
+        for j, earlier in enumerate(names[:i]):
+            value = drawing.pairs.get((earlier, name), drawing.pairs.get((name, earlier)))
             fill = 'fill="none"'
             if value is not None:
                 fill = f'fill="{_COPY_COLOR}" fill-opacity="{value / largest:.3f}"'
-            label = f"{other}, {name}: " + ("not known" if value is None else f"{value:.4f}")
+            label = f"{earlier}, {name}: " + ("not known" if value is None else f"{value:.4f}")
             parts.append(
                 f'<rect x="{margin + j * _CELL_SIZE}" y="{y}" width="{_CELL_SIZE}" '
                 f'height="{_CELL_SIZE}" {fill} '

@@ -21,14 +21,14 @@ from .model import Floats, GraphicalModel, marginalize, propagate_beliefs, zero_
 # integers and must not overflow, however large the noise is.
 MAX_ROWS = float(1 << 36)
 # The least share of a code in the initial model, relative to 1 / (number of codes): above 0, so that descent
-# can still raise it. Not measured.
+# can still raise it. Chosen by hand, not tuned.
 _LEAST_INITIAL_SHARE = 1e-3
 # If the loss rises within this many iterations after momentum was restarted, the step is too long and is
 # halved; if it rises later, momentum went too far and only restarts. On a release from Adult 10 and 25 made
 # no difference.
 _RESTART_PATIENCE = 10
 # Until the loss rises for the first time, each step is this much longer than the one before: the initial step
-# is too short where a table has many cells of about equal counts. Not measured.
+# is too short where a table has many cells of about equal counts. Chosen by hand, not tuned.
 _STEP_GROWTH = 1.5
 # The largest absolute log-potential of a measured table. It is far beyond the range of exp, and far smaller
 # than |`LOG_ZERO`|: where the data break a constraint, even a precise table cannot outweigh the constraint.
@@ -56,9 +56,9 @@ def combine_measurements(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     for table in tables:
         by_clique.setdefault(table.clique, []).append(table)
     combined = []
-    for clique, same in by_clique.items():
-        precision = sum(1 / table.variance for table in same)
-        values = sum(table.values / table.variance for table in same) / precision
+    for clique, measurements in by_clique.items():
+        precision = sum(1 / table.variance for table in measurements)
+        values = sum(table.values / table.variance for table in measurements) / precision
         combined.append(NoisyTable(clique, np.asarray(values), 1 / precision))
     return combined
 
@@ -77,6 +77,8 @@ def estimate_total(tables: Sequence[NoisyTable]) -> float:
 def project_to_simplex(values: Floats, total: float) -> Floats:
     """Return the counts nearest to `values` in l2 that are not negative and add up to `total`."""
     descending = np.sort(values)[::-1]
+    # excess[k - 1], subtracted from each of the k largest values, makes these add up to `total`. The largest
+    # k is taken for which none of them becomes negative; all other counts are 0.
     excess = (np.cumsum(descending) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(descending >= excess)[-1])
     return np.asarray(np.maximum(values - excess[last], 0.0))
@@ -156,13 +158,15 @@ def mirror_descent(
     """Minimize the squared distance to the measured tables, weighted by 1 / variance, by entropic mirror
     descent with Nesterov's momentum on the log-potentials.
 
-    `initial` is the result of an earlier fit. Momentum restarts whenever the loss rises (O'Donoghue & Candes
-    2015, arXiv:1204.3982). The step grows until the first restart, and is halved if a restart follows the
-    last one within `_RESTART_PATIENCE` iterations. Where nothing was measured the model is uniform.
+    `initial` is the result of an earlier fit. Whenever the loss would rise, the step is not taken and
+    momentum restarts (O'Donoghue & Candes 2015, arXiv:1204.3982). The step grows until the first restart, and
+    is halved if a restart follows the last one within `_RESTART_PATIENCE` iterations. Where nothing was
+    measured the model is uniform.
     """
     if not fit.tables:
         return FittedModel(fit.model([]), {})
-    current = previous = _initial_potentials(fit, initial)
+    # `previous_stepped` is `stepped` of the iteration before, from which momentum extrapolates.
+    current = previous_stepped = _initial_potentials(fit, initial)
     expected = fit.expected_tables(current)
     loss, momentum, since_restart, growing = _loss(fit, expected), 1.0, 0, True
     step = _initial_step(fit, initial)
@@ -173,17 +177,17 @@ def mirror_descent(
             for p, g in zip(current, gradients, strict=True)
         ]
         next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        weight = (momentum - 1) / next_momentum
-        trial = [p + weight * (p - q) for p, q in zip(stepped, previous, strict=True)]
+        extrapolation = (momentum - 1) / next_momentum
+        trial = [p + extrapolation * (p - q) for p, q in zip(stepped, previous_stepped, strict=True)]
         trial_expected = fit.expected_tables(trial)
         trial_loss = _loss(fit, trial_expected)
         if trial_loss <= loss:
             step *= _STEP_GROWTH if growing and trial_loss < loss else 1
-            current, previous, momentum = trial, stepped, next_momentum
+            current, previous_stepped, momentum = trial, stepped, next_momentum
             expected, loss, since_restart = trial_expected, trial_loss, since_restart + 1
         else:
             step *= 0.5 if since_restart < _RESTART_PATIENCE else 1
-            previous, momentum, since_restart, growing = current, 1.0, 0, False
+            previous_stepped, momentum, since_restart, growing = current, 1.0, 0, False
     by_clique = {t.clique: p for t, p in zip(fit.tables, current, strict=True)}
     return FittedModel(fit.model(current), by_clique, step)
 

@@ -15,7 +15,7 @@ import numpy as np
 from .model import Floats, GraphicalModel, divide, marginalize
 from .rows import Codes
 
-# About how many floats the tables of one block of rows have: 32 MB. Not measured.
+# About how many floats the tables of one block of rows have: 32 MB. Chosen by hand, not tuned.
 _BLOCK_NUMBERS = 1 << 22
 
 
@@ -25,8 +25,8 @@ def sample_conditional(
     """Return one array of codes for each attribute: those of `given`, and the others drawn from the model's
     distribution given these.
 
-    `given` has, for some attributes, one code for each row. Where its codes have probability 0 in the model,
-    the other attributes of the row are drawn uniformly.
+    `given` has, for one attribute or more, one code for each row. Where these codes have probability 0 in the
+    model, attributes of a clique whose weights are all 0 are drawn uniformly.
     """
     rows = len(next(iter(given.values())))
     numbers_per_row = sum(

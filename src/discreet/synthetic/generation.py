@@ -21,8 +21,8 @@ from .privbayes import PrivBayes, network_model
 from .rows import Codes, allocate_codes, sample
 from .synthesizer import Fitted
 
-# Iterations of the last fit. On a release from the Adult dataset the error was the same from 200 to 800
-# iterations. More cost time and no privacy.
+# Iterations of mirror descent, for the model that rows are drawn from. On a release from the Adult dataset
+# the error was the same from 200 to 800 iterations. More cost time and no privacy.
 ITERATIONS = 300
 
 
@@ -82,7 +82,7 @@ def sample_rows(
 ) -> list[Codes]:
     """Return rows of the model as one array of the domain's codes for each column.
 
-    `given` fixes the codes of some columns.
+    `given` has the codes of columns that are the same in all rows, by position.
     """
     conditions = dict(given or {})
     by_group = conditions

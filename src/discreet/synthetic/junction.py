@@ -19,7 +19,7 @@ Clique = tuple[int, ...]
 def triangulate(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]:
     """Return the maximal cliques of a triangulated graph in which each of `cliques` is complete.
 
-    `sizes` has the number of codes of each attribute. Every attribute is in at least one of the result.
+    `sizes` has the number of codes of each attribute. Every attribute is in at least one returned clique.
     """
     logs = [math.log(size) for size in sizes]
     # Bit b of neighbors[a] says whether attributes a and b are joined; every attribute is its own neighbor.
@@ -29,15 +29,15 @@ def triangulate(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]
         for a in clique:
             neighbors[a] |= mask
     remaining, masks = set(range(len(sizes))), []
-    weights = {a: _log_cells(neighbors[a], logs) for a in remaining}
+    log_cells = {a: _log_cells(neighbors[a], logs) for a in remaining}
     while remaining:
-        a = min(remaining, key=lambda attribute: (weights[attribute], attribute))
+        a = min(remaining, key=lambda attribute: (log_cells[attribute], attribute))
         mask = neighbors[a]
         masks.append(mask)
         remaining.discard(a)
         for b in [b for b in remaining if mask >> b & 1]:
             neighbors[b] = (neighbors[b] | mask) & ~(1 << a)
-            weights[b] = _log_cells(neighbors[b], logs)
+            log_cells[b] = _log_cells(neighbors[b], logs)
     maximal: list[int] = []
     for mask in sorted(masks, key=int.bit_count, reverse=True):
         if not any(mask & ~other == 0 for other in maximal):

@@ -36,7 +36,7 @@ from .methods import method_class
 from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer, count_lost_steps, refuse_further_steps
 
 # The largest `rows_per_unit` of children: each number of children is a code of a column of the parents, and
-# the noise of the children's tables grows with the limit. A round number, not measured.
+# the noise of the children's tables grows with the limit. A round number, chosen by hand and not tuned.
 MAX_CHILDREN = 1000
 
 
@@ -87,6 +87,7 @@ def find_child(public: Public, name: str) -> Related:
 def parent_public(public: Public, name: str, rows: int) -> Public:
     """Return the public facts of the flat table of parents: the columns of the first table, and last the
     number of children, from 0 to `rows`."""
+    # Refuses names that are no private table.
     find_child(public, name)
     schema = (*public.schema, (child_count_column(public, name), Bounds(0, rows, nullable=False)))
     return _flat_public(public, schema, public.table)
@@ -114,7 +115,8 @@ def child_count_column(public: Public, name: str) -> str:
 
 
 def _flat_public(public: Public, schema: Any, table: str) -> Public:
-    """Return the public facts of one flat table: those of the data, with another schema."""
+    """Return the public facts of one flat table: those of the data, with another schema and table name, and
+    without other tables and the unit's limits."""
     unit = Unit(public.unit.column)
     return Public(
         schema=schema,
@@ -145,7 +147,8 @@ class LinkedSynthesis:
 
     `child` is the name of the second table. `parents` and `children` are the methods for the two flat tables,
     whose public facts are those of `parent_public` and `child_public`. A synthesis runs at once
-    (`Mechanism`), or in steps (`Stepped`). `epsilon` and `delta` are the terms of `for_privacy`.
+    (`Mechanism`), or in steps (`Stepped`). `epsilon` and `delta` are those that `for_privacy` was called
+    with.
 
     Guarantee: `event`, for neighbors that differ in all rows of one unit in both tables.
     Proof:     such neighbors differ in one row of the flat parents and in at most `children.rows_per_unit`
@@ -169,16 +172,21 @@ class LinkedSynthesis:
             _require.positive(epsilon=self.epsilon)
         _require.probability(delta=self.delta)
         rows = self.children.rows_per_unit
-        facts = (parent_public(self.public, self.child, rows), child_public(self.public, self.child))
-        if (self.parents.public, self.children.public) != facts or self.parents.rows_per_unit != 1:
+        publics = (parent_public(self.public, self.child, rows), child_public(self.public, self.child))
+        if (self.parents.public, self.children.public) != publics or self.parents.rows_per_unit != 1:
             raise InvalidInput(
                 "the methods are not for the flat tables of these two tables, or count several parents for "
                 "one unit. Nothing was charged. Build the synthesis with LinkedSynthesis.for_privacy(...)."
             )
         edges = tuple(range(rows + 2))
-        number = DomainColumn(column=child_count_column(self.public, self.child), edges=edges, missing=False)
+        child_count = DomainColumn(
+            column=child_count_column(self.public, self.child), edges=edges, missing=False
+        )
         shared = self._shared
-        if self.parents.domain.columns[-1] != number or self.children.domain.columns[: len(shared)] != shared:
+        if (
+            self.parents.domain.columns[-1] != child_count
+            or self.children.domain.columns[: len(shared)] != shared
+        ):
             raise InvalidInput(
                 "the domain of the children must begin with the columns of the parents, and the domain of "
                 "the parents must end with the number of children. Nothing was charged. Build the synthesis "
@@ -228,7 +236,7 @@ class LinkedSynthesis:
         domains = _flat_domains(
             public, child, columns, check_mapping(bins=bins), check_mapping(missing=missing)
         )
-        facts = (parent_public(public, child.name, child.rows_per_unit), child_public(public, child.name))
+        publics = (parent_public(public, child.name, child.rows_per_unit), child_public(public, child.name))
         prefixed = tuple(_add_prefix(child, constraint) for constraint in child.constraints)
         settings: list[dict[str, Any]] = [
             {"constraints": tuple(_require.listed(constraints=constraints)), "rows_per_unit": 1},
@@ -240,9 +248,9 @@ class LinkedSynthesis:
         def build(rho: float, **asked: Any) -> LinkedSynthesis:
             exact = _require.exact(rho, "rho")
             parents, children = (
-                flat(public=fact, domain=domain, rho=exact * share, **setting, **method_options)
-                for flat, fact, domain, share, setting in zip(
-                    classes, facts, domains, shares, settings, strict=True
+                synthesizer(public=flat, domain=domain, rho=exact * share, **setting, **method_options)
+                for synthesizer, flat, domain, share, setting in zip(
+                    classes, publics, domains, shares, settings, strict=True
                 )
             )
             return cls(public=public, child=child.name, parents=parents, children=children, **asked)
@@ -298,9 +306,11 @@ class LinkedSynthesis:
             )
         # Refuses a checkpoint with more steps than were begun.
         count_lost_steps(state.steps, steps_taken)
-        first = self.parents.length
-        self.parents.forfeit(state.parents, min(steps_taken, first) - min(state.steps, first))
-        self.children.forfeit(state.children, max(steps_taken - first, 0) - max(state.steps - first, 0))
+        # The steps of the parents come first.
+        of_parents = self.parents.length
+        self.parents.forfeit(state.parents, min(steps_taken, of_parents) - min(state.steps, of_parents))
+        lost = max(steps_taken - of_parents, 0) - max(state.steps - of_parents, 0)
+        self.children.forfeit(state.children, lost)
         return LinkedRun(self, source, state, steps_taken, entropy)
 
     def _fingerprint(self) -> str:
@@ -361,14 +371,14 @@ class LinkedRun:
     def step(self) -> None:
         """Take the next step; refused when all are taken."""
         refuse_further_steps(self.steps_taken, self.method.length)
-        step, first = self.steps_taken, self.method.parents.length
+        step, of_parents = self.steps_taken, self.method.parents.length
         self.steps_taken += 1
         if self._cells is None:
             self._cells = count_linked_cells(self.method, self.source, self.entropy)
-        if step < first:
+        if step < of_parents:
             self.method.parents.advance(self.state.parents, self._cells[0], step, self.entropy)
         else:
-            self.method.children.advance(self.state.children, self._cells[1], step - first, self.entropy)
+            self.method.children.advance(self.state.children, self._cells[1], step - of_parents, self.entropy)
         self.state.steps = self.steps_taken
 
     def dump(self) -> bytes:
@@ -436,14 +446,14 @@ def _flat_domains(
     first table."""
     flat = _flat_public(public, public.schema, public.table)
     of_parent = Domain.of(flat, columns, bins=bins, missing=missing)
-    facts = parent_public(public, child.name, child.rows_per_unit)
+    flat_parents = parent_public(public, child.name, child.rows_per_unit)
     edges = {child_count_column(public, child.name): list(range(child.rows_per_unit + 2))}
-    number = Domain.of(facts, list(edges), bins=edges)
+    child_count = Domain.of(flat_parents, list(edges), bins=edges)
     related = find_child(public, child.name)
-    child_facts = Public(schema=related.schema, unit=Unit(related.unit), table=child.name)
-    own = Domain.of(child_facts, child.columns, bins=child.bins, missing=child.missing)
+    second = Public(schema=related.schema, unit=Unit(related.unit), table=child.name)
+    own = Domain.of(second, child.columns, bins=child.bins, missing=child.missing)
     renamed = tuple(replace(column, column=f"{child.name}.{column.column}") for column in own.columns)
     return (
-        Domain(columns=(*of_parent.columns, *number.columns)),
+        Domain(columns=(*of_parent.columns, *child_count.columns)),
         Domain(columns=(*of_parent.columns, *renamed)),
     )

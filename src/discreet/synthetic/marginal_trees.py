@@ -91,9 +91,9 @@ class MST(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.exponential_mechanism(
-            self.exact_rho * self.split[1] / self._edges, GRID * int(self.count_sensitivity.l1 or 0)
-        )
+        """The exponential mechanism that chooses one edge; not used where there is only one column."""
+        rho = self.exact_rho * self.split[1] / self._edges
+        return self.exponential_mechanism(rho, GRID * self._count_l1)
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:
@@ -132,7 +132,8 @@ class MST(Synthesizer):
             components = [components[a] if c == components[b] else c for c in components]
 
     def _score(self, state: State, cells: OccurringCells, pair: Clique) -> int:
-        """Return the l1 distance of a pair's counts from those of independent columns."""
+        """Return the l1 distance of a pair's counts from those of independent columns, in units of 1 / GRID
+        of a row."""
         shares = [_released_shares(state, a, cells.sizes[a]) for a in pair]
         total = estimate_total([table.noisy(cells.sizes) for table in state.tables])
         return self.distance(cells.table(pair), total * np.multiply.outer(*shares))

@@ -18,7 +18,7 @@ from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
 # With more columns than this, "auto" is MST: AIM scores all triples of columns in each round, which takes too
-# long. A round number, not measured.
+# long. A round number, chosen by hand and not tuned.
 _MAX_AIM_COLUMNS = 40
 
 
@@ -39,8 +39,10 @@ def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MAX_AIM_COLUMNS else "mst"
     cls = METHODS[name]
+    # Dataclass fields include class variables, such as `method` and `error_in_scores`.
     reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "error_in_scores"}
     allowed = set(getattr(cls, "__dataclass_fields__", {})) - reserved
+    # The message does not name those that `Session.synthesize` takes as its own arguments.
     own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:
         if option not in allowed:

@@ -25,8 +25,8 @@ LOG_ZERO = -1e9
 
 @dataclass(frozen=True, eq=False)
 class GraphicalModel:
-    """Holds tables of expected counts, one for each clique of a junction tree. Two tables have the same sums
-    over the attributes that they share, and every table adds up to `total`, the number of rows."""
+    """Holds tables of expected counts, one for each clique of a junction tree. Any two tables have the same
+    marginal by the attributes that they share, and every table adds up to `total`, the number of rows."""
 
     tree: JunctionTree
     tables: tuple[Floats, ...]
@@ -69,7 +69,8 @@ class GraphicalModel:
 
 
 def marginalize(table: Floats, clique: Clique, attributes: Sequence[int]) -> Floats:
-    """Return the sums of a table by `clique` over all attributes but some of its own, which are ascending."""
+    """Return the marginal of a table: `clique` has the attributes of its axes, and those in `attributes` are
+    kept, in the same order; all others are summed out."""
     axes = tuple(axis for axis, a in enumerate(clique) if a not in attributes)
     return np.asarray(table.sum(axis=axes)) if axes else table
 
@@ -94,7 +95,7 @@ def propagate_beliefs(
     # The caller's arrays are not written to: the first message to a clique copies its potential.
     copied = [False] * len(logs)
     # For each clique but the root: exp(logarithm - the largest one for the code of its separator), and the
-    # sums of these over all attributes but the separator.
+    # sums of these over all attributes but the separator. The potentials are only placeholders at first.
     relative: list[Floats] = list(potentials)
     relative_sums: list[Floats] = list(potentials)
     for i in reversed(tree.order[1:]):

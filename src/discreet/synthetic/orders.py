@@ -67,11 +67,12 @@ class ColumnOrder:
             for (low, high), strict in self.edges.items():
                 if high != name:
                     continue
-                floor, open_floor = infima[low]
-                open_floor = open_floor or strict
+                bound, open_bound = infima[low]
+                open_bound = open_bound or strict
                 if integral[name]:
-                    floor, open_floor = (math.floor(floor) + 1 if open_floor else math.ceil(floor)), False
-                infimum, excluded = max((infimum, excluded), (floor, open_floor))
+                    bound, open_bound = (math.floor(bound) + 1 if open_bound else math.ceil(bound)), False
+                # Of two equal infima the excluded one is taken, because True > False.
+                infimum, excluded = max((infimum, excluded), (bound, open_bound))
             infima[name] = (infimum, excluded)
         return infima
 
@@ -109,7 +110,8 @@ def draw_in_order(
     """Draw numbers within bins, lower columns first, so that all constraints hold where the bins allow it.
 
     Return the numbers by column, on the scale of `comparable_bin_ends`, and a mask of the rows whose bins
-    allow it; the mask may leave out rows that allow it only because a value between two others is missing.
+    allow it. A row in which b of a chain a <= b <= c is missing is treated as if a <= c were required, so
+    the mask may leave it out although its bins allow it.
     Missing values satisfy every constraint, and are NaN. Unless both columns are whole numbers, a strict
     comparison is drawn as one that is not strict: ties are left to the caller (`constraints.repair_rows`).
     """
@@ -131,6 +133,7 @@ def draw_in_order(
         least = lower[name]
         for (low, high), gap in gaps.items():
             if high == name:
+                # fmax ignores NaN: a missing value sets no limit.
                 least = np.fmax(least, numbers[low] + gap)
         least, largest = np.where(absent[name], 0.0, least), np.where(absent[name], 0.0, upper[name])
         if is_integral(codings[name]):

@@ -123,6 +123,8 @@ class SyntheticPair:
     def _sampled_children(self) -> list[Any]:
         """The codes of the flat table of children: those of the parent's columns, and those of the child's
         own columns, drawn given the former."""
+        # The generators `seed` and [`seed`, 1] draw the units (`SyntheticCopy`). All must stay as they are,
+        # because the seed on a copy's card must give the same rows again.
         random = np.random.default_rng([self.seed, 2])
         fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]
         if not len(owners):
@@ -167,17 +169,17 @@ class SyntheticPair:
             raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
         if not target.parent.is_dir():
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
-        names, other = file_names(*self.names), "csv" if suffix == "parquet" else "parquet"
+        names, other_suffix = file_names(*self.names), "csv" if suffix == "parquet" else "parquet"
         files = [target / f"{name}.{suffix}" for name in names]
         card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
         # If this copy was written to the folder in the other format before, its card is there already.
-        same = card.is_file() and card.read_bytes() == text.encode()
+        same_card = card.is_file() and card.read_bytes() == text.encode()
         if target.is_dir():
-            for path in (*files, *([] if same else [card])):
+            for path in (*files, *([] if same_card else [card])):
                 check_writable(path, overwrite=overwrite)
-        stale = [path for path in (target / f"{name}.{other}" for name in names) if path.exists()]
+        stale = [path for path in (target / f"{name}.{other_suffix}" for name in names) if path.exists()]
         # With tables of another copy in the folder, `open_copy` could pair them with the card of this one.
-        if stale and not same:
+        if stale and not same_card:
             raise InvalidInput(
                 f"{str(stale[0])!r} belongs to another copy, which the card of this one would not describe. "
                 f"Nothing was written. Give another folder, or remove that file."

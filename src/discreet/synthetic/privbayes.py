@@ -1,4 +1,8 @@
-"""PrivBayes: a Bayesian network chosen by the exponential mechanism, with noisy conditional distributions."""
+"""PrivBayes: a Bayesian network chosen by the exponential mechanism, with noisy conditional distributions.
+
+A column is named by its position. A tuple of columns is called a clique; the first column of a clique of the
+network has the others as its parents.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,8 @@ class PrivBayes(Synthesizer):
                x, y of |c_xy - n p q| moves by at most 3 when a row is added or removed: in l1, c_xy moves by
                1, and n p q by at most |n' - n| + n (|p' - p| + |q' - q|), where primes mark the table with
                n' = n + 1 rows. This is at most 1 + 4 n / (n + 1), because the shares of n + 1 rows differ
-               from those of n rows by at most 2 / (n + 1) in l1. A unit's rows are added one after the other;
+               from those of n rows by at most 2 / (n + 1) in l1. So the sum moves by less than 1 + 5 = 6, and
+               its half by less than 3. A unit's rows are added one after the other;
                a replaced row is removed and another added. Rounding down to units of 1 / GRID of a row adds
                at most one unit. Which tables are theta-useful is decided by released and declared numbers.
     """
@@ -94,7 +99,7 @@ class PrivBayes(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         """The choice of one column with its parents, at the sensitivity of the class docstring's proof."""
-        sensitivity = 3 * GRID * int(self.count_sensitivity.l1 or 0) + 1
+        sensitivity = 3 * GRID * self._count_l1 + 1
         return self.exponential_mechanism(
             self._network_rho * self.split / max(1, self._columns - 1), sensitivity
         )
@@ -153,7 +158,8 @@ class PrivBayes(Synthesizer):
 
     def _candidates(self, network: Sequence[Clique], limit: float) -> list[Clique]:
         """Return the candidates: tuples of a column that is not in the network and a maximal set of parents;
-        of the column alone where no set of parents is useful. `limit` is the most cells of their table."""
+        of the column alone where no set of parents is useful and small enough (`_has_room`). `limit` is the
+        most cells of their table."""
         chosen = sorted(clique[0] for clique in network)
         candidates: list[Clique] = []
         for a in sorted(set(range(self._columns)) - set(chosen)):
@@ -197,7 +203,8 @@ def maximal_parent_sets(
     sizes: Sequence[int], columns: Sequence[int], limit: float, size: int, max_sets: int
 ) -> list[Clique] | None:
     """Return all sets of at most `size` of these columns, with at most `limit` cells, to which no other of
-    the columns can be added (MaximalParentSets); None where there are more than `max_sets`.
+    the columns can be added within these limits (MaximalParentSets); None where there may be more than
+    `max_sets`.
 
     >>> maximal_parent_sets((2, 3, 5), (0, 1, 2), 10, 3, 99)
     [(0, 2), (0, 1)]

@@ -2,7 +2,7 @@
 
 `bound_errors` is free, because it reads released values only. `CopyDistance` is a mechanism: it compares the
 copy with the data, for a price. `comparison.compare` compares in many ways and is not private: it is for the
-steward's eyes, or for data that are public.
+steward, who holds the data, or for data that are public.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ class CopyDistance:
     Guarantee: epsilon-DP.
     Proof:     the sum over pairs of the l1 distances, an integer in units of 1 / `_units_per_row` of a row,
                moves by at most (number of pairs) * `_units_per_row` * (l1 sensitivity of a table,
-               `counting.count_sensitivity`), whatever the copy is. It gets discrete Laplace noise of that
-               sensitivity over epsilon. The units, and what the sum is divided by, follow from released
-               values.
+               `counting.count_sensitivity`), whatever the copy is. It gets discrete Laplace noise whose scale
+               is that sensitivity divided by epsilon. The units, and what the sum is divided by, follow from
+               released values.
     """
 
     public: Public
@@ -188,7 +188,8 @@ class CopyDistance:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        l1 = int(count_sensitivity(self.public, self.rows_per_unit).l1 or 0)
+        l1 = count_sensitivity(self.public, self.rows_per_unit).l1
+        assert l1 is not None
         return Sensitivity(linf=len(self._pairs) * self._units_per_row * l1)
 
     @property
@@ -214,8 +215,9 @@ class CopyDistance:
     def _units_per_row(self) -> int:
         """The number of units of the integer distances for one row: GRID times a power of two.
 
-        So many that one row of the copy, which stands for total / rows rows of the data, has 1024 units or
-        more: rounding to units then hardly matters. The limit 2^20 keeps counts within 64 bits.
+        It is so large that one row of the copy, which stands for total / rows rows of the data, has 1024
+        units or more (rounding to units then hardly matters), unless the power would exceed the limit 2^20,
+        which keeps counts within 64 bits.
         """
         power = math.frexp(1024 / GRID * self.rows / self._total)[1]
         return GRID << min(20, max(0, power))
@@ -228,8 +230,8 @@ class CopyDistance:
         """Bound how far the sum over pairs is changed by rounding the copy's scaled counts to units.
 
         Of a table at most min(cells, rows) cells are not empty in the copy. Each of them moves by at most
-        1/2. A cell of c rows also moves by no more than its distance from the integer c * `_units_per_row`,
-        which adds up to `_units_per_row` * |total - rows| over all cells.
+        half a unit. A cell of c rows also moves by no more than its distance from the integer c *
+        `_units_per_row`, which adds up to `_units_per_row` * |total - rows| over all cells.
         """
         sizes = self.fitted.domain.sizes(self.public)
         scaled = self._units_per_row * abs(self._total - self.rows)

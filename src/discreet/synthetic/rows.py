@@ -1,8 +1,9 @@
 """Sampling rows from a graphical model, column after column, with rounding instead of independent draws.
 
-Among the rows that have the same codes in the earlier columns, each code of the next column gets its expected
-number of rows, rounded down; the remaining rows get codes drawn in proportion to the remainders. So the
-tables of the copy are nearer to those of the model than with independent draws.
+Among the rows that have the same codes in the earlier columns (those in one clique with the next), each code
+of the next column gets its expected number of rows, rounded down; the remaining rows get codes drawn in
+proportion to the remainders. So the tables of the copy are nearer to those of the model than with independent
+draws.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def _systematic_sample(remainders: Floats, sizes: Codes, random: np.random.Gener
     cumulative = np.cumsum(remainders, axis=1)
     sums = cumulative[:, -1:]
     scaled = np.where(sums > 0, cumulative / np.where(sums > 0, sums, 1), 1.0) * sizes[:, None]
-    counts = np.floor(scaled + random.random((len(sizes), 1)) - 1e-12).astype(np.int64)
-    counts[:, -1] = sizes
-    # The 1e-12 keeps a sum just below a whole number from being rounded up to it; where the uniform number is
-    # smaller than it, a count is -1, and is set to 0 here.
-    counts = np.clip(counts, 0, sizes[:, None])
-    return np.diff(counts, axis=1, prepend=0)
+    # How often the entries up to each one are drawn. The 1e-12 keeps a sum just below a whole number from
+    # being rounded up to it; where the uniform number is smaller than it, the result is -1, and is clipped.
+    draws = np.floor(scaled + random.random((len(sizes), 1)) - 1e-12).astype(np.int64)
+    draws[:, -1] = sizes
+    draws = np.clip(draws, 0, sizes[:, None])
+    return np.diff(draws, axis=1, prepend=0)

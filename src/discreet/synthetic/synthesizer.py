@@ -40,7 +40,7 @@ from .orders import refuse_contradictions
 
 # A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
 # counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies
-# scores and their sensitivity alike, so a larger one costs no privacy. The value is not measured.
+# scores and their sensitivity alike, so a larger one costs no privacy. Chosen by hand, not tuned.
 GRID = 16
 # The largest distance, in units of 1 / GRID of a row. Times the weight of a candidate of AIM (below 2^14 for
 # triples of 100 columns) it fits into 64 bits. With fewer than 2^43 rows, distances come near it only where
@@ -135,8 +135,8 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesizer(ABC):
-    """Selects and measures tables of counts: the base of all methods. Runs at once (`Mechanism`), or in steps
-    (`Stepped`).
+    """Selects and measures tables of counts: the base of all methods. Runs at once (as a `Mechanism` of
+    `mechanisms.protocols`), or in steps (`Stepped`).
 
     `rho` is the price of the run in zCDP, of which each choice and each table gets a fixed or adaptive share;
     `for_privacy` finds the largest rho for an epsilon and delta, and keeps these two. `rows_per_unit`: how
@@ -231,6 +231,14 @@ class Synthesizer(ABC):
     def count_sensitivity(self) -> Sensitivity:
         """The sensitivity of a table of counts by any columns."""
         return count_sensitivity(self.public, self.rows_per_unit)
+
+    @property
+    def _count_l1(self) -> int:
+        """The l1 sensitivity of a table of counts by any columns."""
+        l1 = self.count_sensitivity.l1
+        # `Sensitivity` computes it where it is not given.
+        assert l1 is not None
+        return l1
 
     @property
     def exact_rho(self) -> Fraction:

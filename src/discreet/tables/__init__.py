@@ -2,11 +2,11 @@
 
 Sources: `Memory`, `Files`, `Database`, and whatever `connect` and `connect_postgres` open; `engine_of` gives
 the engine that answers for a source, `several` the files that a folder, pattern or list means (`stand_in` is
-the path they are named after), `within` the rows of some periods. Schema files: `draft`, `load`, `dump`,
-`data_of`, `was_looked` (whether a draft came from values); how a CSV file is written: `Csv`, `Format`,
-`format_of`, `formatted`; `version_of` names the version of a file. For the steward: `fit_of` and `not_utf8`
-say how well data fit their schema. `dummy` draws made-up rows with the same public facts; `rand_hie` is the
-real table.
+the path they are named after), `within` the rows of some periods or with some values. Schema files: `draft`,
+`load`, `dump`, `data_of`, `was_looked` (whether a draft came from values); how a CSV file is written: `Csv`,
+`Format`, `format_of`, `formatted`; `version_of` names the version of a file. For the steward, who holds the
+data: `fit_of` and `not_utf8` say how well data fit their schema. `dummy` draws made-up rows with the same
+public facts; `rand_hie` is the real table.
 """
 
 from .bundled import rand_hie

@@ -1,9 +1,9 @@
 """The real table that comes with discreet: the RAND Health Insurance Experiment, 1974 to 1982.
 
-20,190 person-years of 5,912 people in six American cities, whose health insurance plan was chosen at random
-so that its effects could be measured. In the public domain; taken from the copy in statsmodels (after Cameron
-& Trivedi 2005), identifiers renumbered. A table about people, with several rows for most of them: what a data
-steward has to deal with.
+It has 20,190 person-years of 5,912 people in six American cities, whose health insurance plan was chosen at
+random so that its effects could be measured. It is in the public domain; this is the copy in statsmodels
+(after Cameron & Trivedi 2005) with identifiers renumbered. Most people have several rows, as in many tables
+that a data steward protects.
 """
 
 from __future__ import annotations

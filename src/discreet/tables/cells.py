@@ -27,11 +27,12 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """How the values of a column become codes from 0 on.
+    """Says how the values of a column become codes from 0 on.
 
-    `edges` cut a number (or, in days after the first possible one, a date) into bins [e0, e1), ..., the last
-    one closed; values outside belong to the nearest bin. With `missing`, the last code is that of NULL and of
-    values outside the declared categories; without it, these have code 0.
+    `fact` is what the schema declares about the column. `edges` cut numbers into bins [e0, e1), ..., the last
+    one closed, or dates, as days after the first possible date; values outside belong to the nearest bin.
+    With `missing`, the last code is that of NULL and of values outside the declared categories; without it,
+    these have code 0.
     """
 
     column: str
@@ -41,7 +42,7 @@ class Coding:
 
     @property
     def size(self) -> int:
-        """The number of codes."""
+        """The number of codes; as a number, `missing` is 1 or 0."""
         if isinstance(self.fact, Categories):
             return len(self.fact.values) + self.missing
         return (2 if isinstance(self.fact, Boolean) else len(self.edges) - 1) + self.missing
@@ -49,7 +50,7 @@ class Coding:
 
 @dataclass(frozen=True, slots=True)
 class CodedCells:
-    """The cells that occur: for each its code in every column, and how many rows are in it."""
+    """Holds the cells that occur: for each its code in every column, and how many rows are in it."""
 
     codes: tuple[NDArray[np.int64], ...]
     counts: NDArray[np.int64]
@@ -82,9 +83,9 @@ def count_cells(
 
 @dataclass(frozen=True, slots=True)
 class LinkedCells:
-    """The cells of two tables that occur. `parents`: the codes of a unit's row in the main table, and as last
-    code the number of its rows in the other table. `children`: the codes of the unit's row in the main table,
-    followed by those of one of its rows in the other."""
+    """Holds the cells of two tables that occur. `parents`: the codes of a unit's row in the main table, and
+    as last code the number of its rows in the other table. `children`: the codes of the unit's row in the
+    main table, followed by those of one of its rows in the other."""
 
     parents: CodedCells
     children: CodedCells
@@ -107,29 +108,32 @@ def count_linked(
     Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
                of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
                the unit, so that every joined row is of one unit, and there is one row for every unit, or for
-               every row that was taken. Units that are numbers are joined by their texts: an engine that
+               every row that was taken. Units of the kind "number" are joined by their texts: an engine that
                compares a decimal with a double converts both to one type, and there two different units
                could equal a third. Units without a row of the main table count nowhere.
     """
     engine, public = engine_of(source), source.public
     unit = public.unit.column
     assert unit is not None
-    above = [f"p{i}" for i in range(len(codings))]
-    below = [f"c{i}" for i in range(len(child_codings))]
-    first = _prefix([public.table, child.name])
-    second = f"{first}child_"
-    query = exp.select().with_(f"{first}coded", as_=_select_codes(engine, public.table, codings, above, unit))
-    query = _with_chosen_rows(query, above, 1, key, first)
-    query = query.with_(
-        f"{second}coded", as_=_select_codes(engine, child.name, child_codings, below, child.unit)
-    )
-    query = _with_chosen_rows(query, below, rows, key, second)
-    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{second}chosen")
-    query = query.with_(f"{second}numbers", as_=numbers.group_by(_name("u")))
+    parent_names = [f"p{i}" for i in range(len(codings))]
+    child_names = [f"c{i}" for i in range(len(child_codings))]
+    prefix = _prefix([public.table, child.name])
+    child_prefix = f"{prefix}child_"
+    coded_parents = _select_codes(engine, public.table, codings, parent_names, unit)
+    query = exp.select().with_(f"{prefix}coded", as_=coded_parents)
+    query = _with_chosen_rows(query, parent_names, 1, key, prefix)
+    coded_children = _select_codes(engine, child.name, child_codings, child_names, child.unit)
+    query = query.with_(f"{child_prefix}coded", as_=coded_children)
+    query = _with_chosen_rows(query, child_names, rows, key, child_prefix)
+    # "k" is the number of children of unit "u".
+    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{child_prefix}chosen")
+    query = query.with_(f"{child_prefix}numbers", as_=numbers.group_by(_name("u")))
     by_text = "number" in (engine.kinds[public.table][unit], engine.kinds[child.name][str(child.unit)])
     with one_snapshot(engine):
-        parents = _run_query(engine, _select_parents(query.copy(), above, first, by_text), [*above, "k"])
-        children = _run_query(engine, _select_children(query, above, below, first, by_text), [*above, *below])
+        of_parents = _select_parents(query.copy(), parent_names, prefix, by_text)
+        parents = _run_query(engine, of_parents, [*parent_names, "k"])
+        of_children = _select_children(query, parent_names, child_names, prefix, by_text)
+        children = _run_query(engine, of_children, [*parent_names, *child_names])
     return LinkedCells(parents, children)
 
 
@@ -143,7 +147,8 @@ def _prefix(tables: Sequence[str]) -> str:
 
 
 def _equal_units(first: str, second: str, by_text: bool) -> Any:
-    """Write the condition that rows of two relations are of the same unit."""
+    """Write the condition that rows of two relations have the same unit "u"; `by_text` compares the texts of
+    the units."""
     name = exp.to_identifier("u", quoted=True)
     units: list[Any] = [exp.column(name.copy(), table=exp.to_identifier(r)) for r in (first, second)]
     if by_text:
@@ -161,13 +166,14 @@ def _select_parents(query: exp.Select, names: list[str], prefix: str, by_text: b
 
 
 def _select_children(
-    query: exp.Select, above: list[str], below: list[str], prefix: str, by_text: bool
+    query: exp.Select, parent_names: list[str], child_names: list[str], prefix: str, by_text: bool
 ) -> exp.Select:
     """Count children by their own codes and those of their parents."""
-    joined = exp.select(*map(_name, [*above, *below])).from_(f"{prefix}child_chosen")
+    names = [*parent_names, *child_names]
+    joined = exp.select(*map(_name, names)).from_(f"{prefix}child_chosen")
     same = _equal_units(f"{prefix}child_chosen", f"{prefix}chosen", by_text)
     joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
-    return _group_codes(query.with_(f"{prefix}joined", as_=joined), [*above, *below], f"{prefix}joined")
+    return _group_codes(query.with_(f"{prefix}joined", as_=joined), names, f"{prefix}joined")
 
 
 def _group_codes(query: exp.Select, names: list[str], origin: str) -> exp.Select:
@@ -204,7 +210,8 @@ def _select_codes(
 def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
     """Add the relation "chosen" to WITH: at most `rows` rows of every unit, by keyed hash.
 
-    Columns: "u" the unit, "o" a number among rows with the same unit and codes, "r" the rank by hash.
+    It has the unit "u" and the codes. On the way, "o" is a number among rows with the same unit and codes,
+    and "r" the rank by hash among the rows of a unit.
     """
     # Spark demands an order to number rows. All rows of a partition have the same unit, so ordering by it
     # decides nothing.
@@ -222,8 +229,8 @@ def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, 
         order=exp.Order(expressions=[exp.Ordered(this=ordering) for ordering in order]),
     )
     ranked = exp.select(_name("u"), *map(_name, names), _alias(rank, "r")).from_(f"{prefix}numbered")
-    few = exp.LTE(this=_name("r"), expression=_integer(rows))
-    chosen = exp.select(_name("u"), *map(_name, names)).from_(f"{prefix}ranked").where(few)
+    within_limit = exp.LTE(this=_name("r"), expression=_integer(rows))
+    chosen = exp.select(_name("u"), *map(_name, names)).from_(f"{prefix}ranked").where(within_limit)
     query = query.with_(f"{prefix}numbered", as_=numbered)
     return query.with_(f"{prefix}ranked", as_=ranked).with_(f"{prefix}chosen", as_=chosen)
 
@@ -231,49 +238,51 @@ def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, 
 def code_of(column: Any, coding: Coding, kind: str) -> Any:
     """Return the SQL expression of a value's code, which cannot fail on any row and is never NULL. `kind` is
     the kind of the column in the engine (`columns.KINDS`)."""
-    fact, other = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
+    fact, null_code = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
-        return _category_code(column, fact, kind, other)
+        return _category_code(column, fact, kind, null_code)
     if isinstance(fact, Boolean):
         truth = _as("boolean", column, kind in ("boolean", "integer"))
         cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
-        return exp.Case(ifs=[exp.If(this=c, true=_integer(i)) for c, i in cases], default=other)
+        return exp.Case(ifs=[exp.If(this=c, true=_integer(i)) for c, i in cases], default=null_code)
     if isinstance(fact, Text):
         raise Unsupported(
             f"column {coding.column!r} is text, whose possible values are not public. Nothing was read. "
             f"Declare its categories, or leave it out."
         )
     number = _days(column, fact, kind) if isinstance(fact, Dates) else _number(column, fact, kind)
-    nothing = exp.Is(this=number, expression=exp.Null())
-    ifs = [exp.If(this=nothing, true=other)]
+    is_null = exp.Is(this=number, expression=exp.Null())
+    ifs = [exp.If(this=is_null, true=null_code)]
     for i, edge in enumerate(coding.edges[1:-1]):
         below = exp.LT(this=number.copy(), expression=semantics.Number(this=repr(float(edge))))
         ifs.append(exp.If(this=below, true=_integer(i)))
     return exp.Case(ifs=ifs, default=_integer(max(0, len(coding.edges) - 2)))
 
 
-def _category_code(column: Any, fact: Categories, kind: str, other: Any) -> Any:
-    """Write the code of a category: its position in the declared list, else `other`."""
+def _category_code(column: Any, fact: Categories, kind: str, null_code: Any) -> Any:
+    """Write the code of a category: its position in the declared list, else `null_code`."""
     if all(isinstance(value, int) for value in fact.values):
-        number = _as("double", column, kind in ("integer", "number"))
+        compared = _as("double", column, kind in ("integer", "number"))
         values: list[Any] = [semantics.Number(this=repr(float(value))) for value in fact.values]
     else:
-        number = column if kind == "text" else semantics.Convert(this=column, to="text")
+        compared = column if kind == "text" else semantics.Convert(this=column, to="text")
         values = [exp.Literal.string(str(value)) for value in fact.values]
     ifs = [
-        exp.If(this=exp.EQ(this=number.copy(), expression=value), true=_integer(i))
+        exp.If(this=exp.EQ(this=compared.copy(), expression=value), true=_integer(i))
         for i, value in enumerate(values)
     ]
-    return exp.Case(ifs=ifs, default=other)
+    return exp.Case(ifs=ifs, default=null_code)
 
 
 def _number(column: Any, fact: Bounds, kind: str) -> Any:
+    """Write a number clipped to its bounds; NULL where it is none, or not finite."""
     low, high = (semantics.Number(this=repr(float(end))) for end in (fact.lower, fact.upper))
     number = _as("double", column, kind in ("integer", "number", "boolean"))
     return semantics.Clip(this=number, low=low, high=high, may_be_nan=kind != "integer")
 
 
 def _days(column: Any, fact: Dates, kind: str) -> Any:
+    """Write the days of a date after the first possible one."""
     day = _as("date", column, kind == "date")
     first = semantics.Day(this=date.fromisoformat(fact.lower).isoformat())
     return semantics.DaysBetween(this=day, expression=first)

@@ -2,8 +2,8 @@
 refused when the table is opened, with its name and a way out. That is decided by types and names, never by
 values. Single values that no engine could process become missing (`engine_types`).
 
-A fact that does not fit a column's type is refused as well: read as numbers, dates would all be missing, and
-nobody would notice.
+A fact (what the schema declares about a column: `Bounds`, `Categories`, ...) that does not fit the column's
+type is refused as well: read as numbers, dates would all be missing, and nobody would notice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _WAY_OUT = {
     "decimal": "Convert it to double, or to a decimal of at most 38 digits.",
     "date": "Declare Dates(first, last), or convert it to a number.",
 }
-_DUCKDB = {"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text", "UUID": "text"}
+# Types of DuckDB by their whole name; types that are in none of these tables, such as ENUM, are text.
+_KIND_BY_NAME = {"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text", "UUID": "text"}
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _NUMBERS = ("HUGEINT", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BIGNUM")
 _NESTED = ("STRUCT", "MAP", "UNION", "VARIANT", "GEOMETRY")
@@ -60,6 +61,7 @@ def kind_of(type_: str) -> str:
         return "nested"
     if type_.startswith(("BLOB", "BIT")):
         return "binary"
+    # Before _TIMES, because it begins with "TIME".
     if type_.startswith("TIMESTAMP"):
         return "date"
     if type_.startswith(_TIMES):
@@ -68,18 +70,19 @@ def kind_of(type_: str) -> str:
         return "integer"
     if type_.startswith(_NUMBERS):
         return "number"
-    return _DUCKDB.get(type_, "text")
+    return _KIND_BY_NAME.get(type_, "text")
 
 
 def safe(column: str, type_: str, *, collated: bool) -> str | None:
-    """Return a DuckDB expression for a column of a file or database without values on which a query could
-    fail; None if the column has no such values. `collated`: whether text may have a collation.
+    """Return the DuckDB expression that is read instead of a column of a file or database, whose type has
+    values on which a query could fail; None for other types. `collated`: whether text may have a collation.
 
-    Under a collation two texts can be equal: two people would count as one, or a row would be in two groups.
-    Long numbers (BIGNUM), documents, identifiers and coarse timestamps have values that no other type holds,
-    and comparing them would fail on some rows. Days and times outside the years 1 to 9999, and decimals with
-    more digits than their type has, are missing here as in `engine_types`: a file is read through that
-    function if one of its rows fails in `probing`, and one row must not decide what other rows say.
+    Under a collation two different texts can be equal: two people would count as one, or a row would be in
+    two groups. Long numbers (BIGNUM), documents (JSON), identifiers (UUID) and coarse timestamps
+    (TIMESTAMP_S, TIMESTAMP_MS) have values that no other type holds, and comparing them would fail on some
+    rows; they are converted, as are ENUMs. Days and times outside the years 1 to 9999, and decimals with more
+    digits than their type has, are missing here as in `engine_types`: a file is read through that function if
+    one of its rows fails in `probing`, and one row must not decide what other rows say.
     """
     if type_ == "VARCHAR":
         return f'{column} COLLATE "binary"' if collated else None
@@ -114,6 +117,7 @@ _YEARS = {
     "TIMESTAMP WITH TIME ZONE": ("0001-01-02 00:00:00+00", "9999-12-30 23:59:59.999999+00"),
     "TIMESTAMP_NS": ("1677-09-22 00:12:43.145224192", "2262-04-10 23:47:16.854775808"),
 }
+# The type to which the ends in `_YEARS` are cast, where it is not TIMESTAMP.
 _COMPARED = {name: name for name in ("DATE", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_NS")}
 
 
@@ -158,7 +162,8 @@ def arrow_kind(type_: pa.DataType) -> str:
 def check_facts(
     table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
 ) -> None:
-    """Refuse, before anything is charged, a unit or declared column of a kind that no query can use."""
+    """Refuse, before anything is charged, a unit of a kind that no query can use, and a column whose kind
+    does not fit its fact."""
     if unit is not None and kinds[unit] not in KINDS:
         raise _refusal(table, unit, kinds[unit], "and cannot tell people apart")
     for name, fact in schema:
@@ -242,11 +247,13 @@ def engine_types(table: pa.Table) -> pa.Table:
         columns[field.name] = _drop_long_texts(
             _drop_other_years(decoded if to is None else _convert(decoded, to))
         )
+    # Without columns, `pa.table` would lose the number of rows.
     return table if not columns else pa.table(columns)
 
 
 def _drop_long_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts of at most `LONGEST_TEXT` bytes; longer ones are missing."""
+    # Imported late, here and below, because it is slow to load.
     import pyarrow.compute as pc
 
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):

@@ -9,7 +9,7 @@ Guarantee: the text that `Dialect.write` returns was put together from `PLAIN` a
 Proof:     every node passes `_Closed.sql`, which refuses what is in neither (`Unwritten`); what the SQL
            library calls unsupported is refused as well.
 Assumes:   the SQL library writes the nodes of `PLAIN` as standard SQL. tests/contracts/test_engines.py holds
-           each engine to the docstrings.
+           each engine to the docstrings of the nodes in `tables.semantics`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
 # Nodes of standard SQL with the same meaning on every engine, and the arguments that they may have.
 # `materialized` asks for a relation to be computed once; no answer depends on it, and an engine without it
-# may leave it out.
+# may leave it out. `with` and `from` are called `with_` and `from_` in later versions of the SQL library.
 PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: frozenset(
         {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "distinct"}
@@ -130,7 +130,8 @@ def word(value: object) -> str:
 
 
 def chosen_totals(generator: Generator, node: exp.Expression) -> str:
-    """Write `ChosenTotals` as the totals by unit and group, followed by the `SmallestRanks` of these."""
+    """Write `ChosenTotals` as the totals by unit "u" and group "j", followed by the `SmallestRanks` of these
+    by their rank "h"."""
     unit, group, *others = (_quoted(name) for name in ("u", "j", *node.args["columns"]))
     amounts = node.args["amounts"]
     rank = exp.alias_(node.args["rank"], "h", quoted=True)
@@ -138,6 +139,7 @@ def chosen_totals(generator: Generator, node: exp.Expression) -> str:
     totals = totals.group_by(unit.copy(), group.copy(), *others)
     alias = exp.TableAlias(this=exp.to_identifier("pairs"))
     pairs = exp.CTE(this=totals, alias=alias, materialized=True)
+    # The totals have each rank of a unit once, so that they are also the `pairs` of `SmallestRanks`.
     ranks = SmallestRanks(
         alias=node.args["alias"],
         source="pairs",
@@ -159,6 +161,7 @@ class _Closed:
     dialect_name = ""
 
     def sql(self, expression: Any, key: str | None = None, comment: bool = True) -> str:
+        # With a `key`, the library calls `sql` again for that argument of the node.
         if key is None and isinstance(expression, exp.Expr):
             cls = type(expression)
             writer = self.writers.get(cls)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def _header_lines(table: str, columns: Iterable[str], looked: bool) -> list[str]
         "column that tells them apart,",
         "# how many rows of one person may count in one group of an answer, and in how many groups "
         "one person may count.",
-        '# unit = "row"         # if nobody can have two rows; else the next four lines instead, here:',
+        '# unit = "row"         # if nobody can have two rows; otherwise answer in the next four lines:',
         "# [unit]",
         f"# column =             # one of: {_names(columns)}",
         "# rows =",

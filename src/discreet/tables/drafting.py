@@ -1,4 +1,5 @@
-"""Drafts of schema files from the names and types of columns, and public versions of data files."""
+"""Drafts of schema files from the names and types of columns; and the version of a data file, which is the
+time when it was last written."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ def draft(
         kinds = {column: observed_kinds.get(column, "any") for column in kinds}
     others = {}
     for data in related:
-        path, _, inner = data.partition("::")
+        path, _, table_in_file = data.partition("::")
         refuse_empty(path)
-        other, other_kinds = _columns_of_file(Path(path), inner or None)
+        other, other_kinds = _columns_of_file(Path(path), table_in_file or None)
         others[other] = (data, other_kinds)
     return draft_text(name, kinds, others, written=file_format, looked=looking)
 

@@ -18,7 +18,8 @@ _MAX_ROWS = 10**8
 
 
 def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
-    """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts.
+    """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts but
+    without a size and other tables.
 
     >>> from discreet import Bounds, Public
     >>> dummy(Public(schema={"age": Bounds(18, 20)}), rows=2).public.table
@@ -48,6 +49,7 @@ def _column(fact: Fact, rows: int, rng: np.random.Generator) -> pa.Array:
         return pa.array([fact.values[i] for i in rng.integers(0, len(fact.values), rows)])
     if isinstance(fact, Bounds):
         integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
+        # Larger whole numbers may not fit the 64 bits of `rng.integers`, and are drawn as floats.
         if integral and max(abs(int(fact.lower)), abs(int(fact.upper))) < 1 << 62:
             return pa.array(rng.integers(int(fact.lower), int(fact.upper), rows, endpoint=True))
         return pa.array(float(fact.lower) + (float(fact.upper) - float(fact.lower)) * rng.random(rows))

@@ -151,16 +151,17 @@ class DuckDB:
             to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
         if to is None:
             return quoted(column)
+        # Imported late, as in `dialect`.
         from sqlglot import exp
 
         from .. import semantics
 
-        of: Any = exp.column(exp.to_identifier(column, quoted=True))
-        kinds = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date"}
+        stored: Any = exp.column(exp.to_identifier(column, quoted=True))
+        cast_types = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date"}
         node = (
-            semantics.Convert(this=of, to="text")
+            semantics.Convert(this=stored, to="text")
             if to == "VARCHAR"
-            else semantics.SafeCast(this=of, to=kinds[to])
+            else semantics.SafeCast(this=stored, to=cast_types[to])
         )
         return f"{self.dialect.write(node)} AS {quoted(column)}"
 
@@ -196,6 +197,8 @@ class DuckDB:
         return self._opened.cursor()
 
     def _check(self) -> None:
+        """Refuse declared columns that the tables do not have or that do not suit their facts, and a declared
+        size that is wrong where it must be exact."""
         check_declared(self._public, self._kinds)
         rows = f"SELECT COUNT(*) FROM {quoted(self._public.table)}"
         check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
@@ -225,7 +228,7 @@ class _Opened:
     """Holds the connection with the tables in it.
 
     After an internal error DuckDB refuses every further statement; then the connection is replaced by a new
-    one with the same tables (`renew`).
+    one with the same tables (`renew`). A changed file is noticed by its stamp (`file_stamps.file_stamp`).
     """
 
     def __init__(
@@ -399,9 +402,10 @@ def connect(
     """Return an engine for a file path (.parquet, .csv), a folder, a pattern ("visits-*.parquet") or a list
     of these, a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping of names to columns.
 
-    `related` maps the names of the tables that `public.tables` declares to their data. `memory` ("4GB") is
-    what the engine may use, four fifths of the machine by default; larger intermediate results go to a
-    private folder on disk. `seconds`: a query that takes longer fails with `TimeLimit`.
+    `related` maps the names of the tables that `public.tables` declares to their data. `threads` and `memory`
+    ("4GB") are what the engine may use, by default as many threads as the machine has cores and four fifths
+    of its memory; larger intermediate results go to a private folder on disk. `seconds`: a query that takes
+    longer fails with `TimeLimit`.
     """
     # `several` is None for a single file and for tables in memory.
     tables = {name: several(of) or of for name, of in {public.table: data, **(related or {})}.items()}
@@ -437,6 +441,7 @@ def dialect_of(source: Source) -> Dialect:
     """Return the dialect of the engine that answers for a source, without making an engine."""
     if isinstance(source, Engine):
         return source.dialect
+    # Imported late, as in `DuckDB.dialect`.
     from .duckdb_dialect import DUCKDB
 
     return DUCKDB

@@ -1,4 +1,5 @@
-"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in DuckDB's SQL.
+"""Writes the SQL nodes on which engines differ (the closed set in `tables.semantics`, imported as `d`) in
+DuckDB's SQL.
 
 The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
 the node, and returns the text. Column names such as "u", "j", "h" and "x0" are those of `semantics`: the
@@ -27,10 +28,11 @@ _TYPES = {
     "date": "DATE",
     "text": "TEXT",
 }
+# The integer types of the closed set, as DuckDB calls them.
 _INTEGERS = {**{name: name for name in d.INTEGERS}, "INTEGER": "INT", "HUGEINT": "INT128"}
 _ZERO = "CAST(0.0 AS DOUBLE)"
-# An argument of at most so many characters is repeated where it is needed twice (`_once`); a choice, not
-# measured.
+# An argument of at most this many characters is repeated where it is needed twice (`_once`). Chosen by hand,
+# not tuned.
 _SHORT = 64
 # `semantics.DATE` without its back-reference (\2), which DuckDB's regular expressions do not have, and
 # without the year 0.
@@ -55,7 +57,7 @@ def _once(value: str, body: Callable[[str], str]) -> str:
     return f"LIST_TRANSFORM([{value}], lambda __x: {body('__x')})[1]"
 
 
-def _number(value: str) -> str:
+def _numbers_only(value: str) -> str:
     """Return SQL that is NULL for texts that DuckDB reads as numbers and `semantics.NUMBER` does not
     ('1_000', '+-1', very long ones), and the value itself otherwise."""
     text = f"CAST({value} AS VARCHAR)"
@@ -63,7 +65,7 @@ def _number(value: str) -> str:
     return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
 
 
-def _exact_number(value: str) -> str:
+def _exact_numbers_only(value: str) -> str:
     """Return SQL that is NULL for texts that DuckDB's casts to integers and decimals read as numbers and
     `semantics.NUMBER` does not ('7e ', '+ ', '1e5.'), and the value itself otherwise."""
     text = f"CAST({value} AS VARCHAR)"
@@ -74,7 +76,7 @@ def _exact_number(value: str) -> str:
 def _safe_cast(g: Generator, node: Any) -> str:
     to, value = node.args["to"], argument(g, node, "this")
     if to == "double":
-        return f"TRY_CAST({_once(value, _number)} AS DOUBLE)"
+        return f"TRY_CAST({_once(value, _numbers_only)} AS DOUBLE)"
     if to == "date":
         # DuckDB would also read 'epoch', 'infinity', and years before 1 and after 9999.
         return _once(
@@ -88,9 +90,12 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Convert to an integer type by way of INT128, because DuckDB's direct cast of a number at the edge of a
-    narrow type wraps around."""
-    wide = f"TRY_CAST({_once(argument(g, node, 'this'), _exact_number)} AS INT128)"
+    """Round to a whole number of an integer type, as a double; NULL where it does not fit.
+
+    It is cast by way of INT128, because DuckDB's direct cast of a number at the edge of a narrow type wraps
+    around.
+    """
+    wide = f"TRY_CAST({_once(argument(g, node, 'this'), _exact_numbers_only)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
 
@@ -131,7 +136,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
         of_text = f"TRY_CAST({_without_exponent(value)} AS {type_})"
         return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' THEN {of_text} ELSE TRY_CAST({value} AS {type_}) END"
 
-    return f"CAST({_once(_once(argument(g, node, 'this'), _exact_number), decimal)} AS DOUBLE)"
+    return f"CAST({_once(_once(argument(g, node, 'this'), _exact_numbers_only), decimal)} AS DOUBLE)"
 
 
 def _with_digits(name: str) -> Writer:
@@ -241,13 +246,15 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     # By way of a double: cast directly, a text beyond the range of single precision would be infinite, not
     # NULL.
     d.AsFloat: lambda g, node: (
-        f"CAST(TRY_CAST(TRY_CAST({_once(argument(g, node, 'this'), _number)} AS DOUBLE) AS REAL) AS DOUBLE)"
+        f"CAST(TRY_CAST(TRY_CAST({_once(argument(g, node, 'this'), _numbers_only)} AS DOUBLE) AS REAL) "
+        f"AS DOUBLE)"
     ),
     d.Plus: template("({this} + {expression})"),
     d.Minus: template("({this} - {expression})"),
     d.Times: template("({this} * {expression})"),
     d.Divide: template(f"({{this}} / NULLIF({{expression}}, {_ZERO}))"),
     d.Remainder: template(f"({{this}} % NULLIF({{expression}}, {_ZERO}))"),
+    # DIVIDE is DuckDB's division of whole numbers (//), which cuts off towards zero as the node demands.
     d.FloorDivide: template("DIVIDE({this}, {expression})"),
     d.Floor: template("FLOOR({this})"),
     d.Ceil: template("CEIL({this})"),

@@ -23,7 +23,7 @@ from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
 
-# Bytes of a file that `_line_end` holds at a time; a choice, not measured.
+# Bytes of a file that `_line_end` reads at a time. Chosen by hand, not tuned.
 _CHUNK = 1 << 24
 
 
@@ -45,8 +45,8 @@ def rewritten(csv_file: Csv) -> str:
     its dates in ISO format, by functions that cannot fail; empty if nothing has to be rewritten.
 
     A date in no known format gets a "?" before it and is then no date: queries take it as NULL, while
-    `discreet check` can tell it from an empty field. Different texts stay different, except for blanks at
-    their ends, because the column may hold the ids of units.
+    `discreet check` can tell it from an empty field. Two such texts that differ, not only in blanks at their
+    ends, stay different, because the column may hold the ids of units.
     """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
@@ -91,6 +91,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
         # Raises ValueError if a name is not UTF-8.
         "".join(names).encode()
         with open_bytes(path) as binary:
+            # Whether a quoted field spans lines; None if quotes do not pair up.
             spans = multiline(binary, mark)
         with open_bytes(path) as binary:
             end = "\\n" if len(names) > 1 else _line_end(binary)
@@ -174,15 +175,15 @@ def _ambiguous(file: str, names: Sequence[str]) -> str:
 def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
     """Return the message for a declared column that the first line of a file does not name; it suggests
     another delimiter than `mark` where the first line seems to use one."""
-    fact = f"the schema declares {column!r}, and {file!r} has no such column."
+    problem = f"the schema declares {column!r}, and {file!r} has no such column."
     nothing = "Nothing was opened or charged."
     other = next((m for m in (";", "\t", "|", ",") if m != mark and m in names[0]), None)
     if len(names) == 1 and other is not None:
         return (
-            f"{fact} Split at {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
-            f"separates its fields, write delimiter = {_toml(other)} under [format] in the schema file."
+            f"{problem} Split at {mark!r}, its first line is one name that holds {other!r}. {nothing} If "
+            f"that separates its fields, write delimiter = {_toml(other)} under [format] in the schema file."
         )
-    return f"{fact}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
+    return f"{problem}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
 
 
 def _toml(mark: str) -> str:
@@ -191,6 +192,7 @@ def _toml(mark: str) -> str:
 
 def parquet_schema(path: str) -> pa.Schema:
     """Return the schema of a Parquet file; its rows are not read."""
+    # Imported late, here and below: it is slow to load, and only Parquet files need it.
     import pyarrow.parquet as pq
 
     try:
