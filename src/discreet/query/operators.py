@@ -1,5 +1,5 @@
-"""Defines the operators of expressions, a closed list: for each the rule of its domain, its SQL for the
-engine, and its computation on released values.
+"""Defines the operators of expressions, a closed list: for each the rule of its domain (what is public about
+its value), its SQL for the engine, and its computation on released values.
 
 Every operator is total: no division, cast, root or logarithm can fail on any row, because an error would
 reveal something about that row. Numbers are computed as DOUBLE. Where plain SQL would raise an error, the
@@ -186,21 +186,21 @@ def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
 
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
-    """Round as DuckDB computes ROUND on a DOUBLE."""
+    """Round halves away from zero, as DuckDB computes ROUND on a DOUBLE."""
     decimals = int(np.ravel(digits)[0])
-    unit = 10.0 ** abs(decimals)
-    scaled = a * unit if decimals >= 0 else a / unit
-    whole = np.trunc(scaled)
-    rounded = whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0.0)
-    result = rounded / unit if decimals >= 0 else rounded * unit
+    power = 10.0 ** abs(decimals)
+    scaled = a * power if decimals >= 0 else a / power
+    truncated = np.trunc(scaled)
+    rounded = truncated + np.where(np.abs(scaled - truncated) >= 0.5, np.sign(scaled), 0.0)
+    result = rounded / power if decimals >= 0 else rounded * power
     # where scaling overflows, the number itself: it is so large that it has no decimals
     return np.where(np.isfinite(result), result, a)
 
 
 def _truncate(a: Any, digits: Any = 0) -> Any:
     """Compute TRUNC."""
-    unit = 10.0 ** int(np.ravel(digits)[0])
-    return np.trunc(a * unit) / unit
+    power = 10.0 ** int(np.ravel(digits)[0])
+    return np.trunc(a * power) / power
 
 
 def _numbers(a: Any) -> Any:
@@ -345,6 +345,7 @@ OPERATORS: dict[str, Operator] = {
     "later": Operator(date_rules.add_days, _of_two(semantics.AddDays)),
     "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(semantics.Times), _quiet(np.multiply)),
     "/": Operator(rules.divide, _of_two(semantics.Divide), _quiet(np.divide)),
+    # on integers, as in DuckDB: truncated towards zero, unlike Python's //
     "//": Operator(
         rules.integer_divide,
         lambda a, b: semantics.TruncateNumber(this=semantics.Divide(this=a, expression=b)),

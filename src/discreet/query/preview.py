@@ -63,9 +63,9 @@ class Preview(_require.NearestNames):
     def measured(self) -> tuple[tuple[str, str], ...]:
         """Each column that is no key, with what is known of its error beforehand, in words."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
-        without_error = dict.fromkeys(self.chosen, "has no ±: see the note")
+        of_chosen = dict.fromkeys(self.chosen, "has no ±: see the note")
         return tuple(
-            (n, without_error.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
+            (n, of_chosen.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
             for n, e in pairs
         )
 
@@ -114,7 +114,8 @@ def predicted(
     of a table whose size is declared.
 
     An average's error is, to first order, the error of its sum plus the largest value times the error of its
-    count, both divided by the declared size. How many rows remain after a WHERE, an inner join or an
+    count, both divided by the declared size, the number of units: each is taken to have a row. How many rows
+    remain after a WHERE, an inner join or an
     expression that may be NULL is private, so that such an average has no error beforehand. Missing values
     (NULL) of a declared column are taken to be few.
     """
@@ -206,12 +207,13 @@ def notes(
     lines = not_whole(plan)
     # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
-    few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
-    if plan.many and once and few_groups:
+    # a unit may have rows in more groups than it counts in
+    limits_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
+    if plan.many and once and limits_groups:
         limit = _many(bounding.groups, "group")
         lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
     if plan.many and not once:
-        groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
+        groups = f" in each of at most {_many(bounding.groups, 'group')}" if limits_groups else ""
         lines.append(
             f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
         )
@@ -242,7 +244,8 @@ def not_whole(plan: Plan) -> list[str]:
 def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     """Say how far off a chosen value is, in rows: how far off it is in its own unit depends on the data.
 
-    `_choosing` says how the rows follow from the shortfall of the score.
+    `_choosing` says how the number of rows follows from the shortfall, how far the score of the chosen value
+    is below the best.
     """
     shortfall = selector.error(choice.width, PROMISED)
     if choice.kind != "quantile":
