@@ -197,8 +197,8 @@ class Query:
             raise InvalidInput(
                 f"weights name a column {unknown[0]!r} that the query does not have. Nothing was charged."
             )
-        count, choices = len(self._recipes.measures), len(self._recipes.choices)
-        part_weights: list[list[Fraction]] = [[] for _ in range(count + choices)]
+        part_count = len(self._recipes.measures) + len(self._recipes.choices)
+        part_weights: list[list[Fraction]] = [[] for _ in range(part_count)]
         for name, weight in column_weights.items():
             for part in self._parts_of(name):
                 part_weights[part].append(weight)
@@ -347,11 +347,11 @@ class Query:
         means = [
             mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
         ]
-        columns, plan_and_recipes = key_columns(self._plan, keys), (self._plan, self._recipes)
+        columns = key_columns(self._plan, keys)
         ranges = [
             None
             if direct_measures[i] is not None or means[i] is not None
-            else range_of(*plan_and_recipes, i, measures, noises, columns, kept)
+            else range_of(self._plan, self._recipes, i, measures, noises, columns, kept)
             for i in range(len(direct_measures))
         ]
         return Answer(

@@ -421,9 +421,7 @@ OPERATORS: dict[str, Operator] = {
     "||": Operator(text_rules.concat, _concat_nodes, _concat_values),
     "length": Operator(text_rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), _numbers),
-    "float": Operator(
-        rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)) * 1.0)
-    ),
+    "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)))),
     "decimal": Operator(
         rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(_numbers(a), scale))
     ),

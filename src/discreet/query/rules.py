@@ -353,7 +353,7 @@ def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     if decimals == 0:
         return monotone(math.trunc, "TRUNC", integral=True)(a)
     return number(
-        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-decimals),
+        a.low if a.low < 0 else max(0.0, a.low - 10.0**-decimals),
         max(a.high, 0.0),
         nullable=a.nullable,
     )

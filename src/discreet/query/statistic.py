@@ -31,6 +31,7 @@ from .exact import measure, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
+from .spelling import quoted
 
 # The key of the hash that chooses which groups of a unit count. It may be fixed and known, because the
 # sensitivity holds for every key; a fixed one makes the value a function of the data.
@@ -144,12 +145,8 @@ def where(predicate: str, public: Public) -> SqlStatistic:
         )
     if predicate.lstrip().upper().startswith(("SELECT ", "SELECT\n", "WITH ", "WITH\n")):
         return SqlStatistic(sql=predicate)
-    counted = "*" if public.unit.column is None else f"DISTINCT {_quote(public.unit.column)}"
-    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {_quote(public.table)} WHERE {predicate}")
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    counted = "*" if public.unit.column is None else f"DISTINCT {quoted(public.unit.column)}"
+    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {quoted(public.table)} WHERE {predicate}")
 
 
 def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:

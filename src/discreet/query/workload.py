@@ -259,7 +259,7 @@ class WorkloadQuery:
         gaussian = isinstance(self._plan.noise, IntegerGaussian)
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
-    def _alone(self) -> float | None:
+    def _alone(self) -> float:
         """Return the mean squared error of all numbers if each part of each query is asked by itself, with an
         equal share of the price."""
         texts = [part.text for parts in self._plan.parts for part in parts]
@@ -399,5 +399,4 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     except QueryError:
         # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
         return None
-    alone = workload._alone()
-    return workload if alone is not None and workload.rmse**2 < GAIN * alone else None
+    return workload if workload.rmse**2 < GAIN * workload._alone() else None

@@ -50,7 +50,7 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
         raise _require.fail("trials", trials, f"at most {_MAX_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
-    block_size = _BLOCKS[trials > _BLOCKS[1]]
+    block_size = _BLOCKS[1] if trials > _BLOCKS[1] else _BLOCKS[0]
     blocks, rest = divmod(trials, block_size)
     successes = np.zeros(n, np.int64)
     for block_trials, repeats in ((block_size, blocks), (rest, 1 if rest else 0)):
