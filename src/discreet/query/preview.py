@@ -138,7 +138,8 @@ def _error(
     ):
         return None
     recipe = recipes.recipes[expression.index]
-    if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
+    argument = plan.aggregates[expression.index].argument
+    if recipe.function != "avg" or not _of_everybody(public, plan, argument):
         return None
     count, total = recipe.measures
     # the largest absolute value of a summand, which may be a value less the middle of its range
@@ -151,15 +152,18 @@ def _error(
     return (noise + largest * float(allocation.noises[count].error(each))) / public.size
 
 
-def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
-    """Return whether an aggregate is over every row of the main table: no filter or inner join drops rows,
-    and its argument is never NULL, or is a plain column, whose NULLs are taken to be few."""
+def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
+    """Return whether an aggregate is over every row of the main table, whose size is declared: no filter or
+    inner join drops rows, and its argument is never NULL, or is a plain column, whose NULLs are taken to be
+    few. In another private table any number of units may have no row."""
     node = plan.source
     while not isinstance(node, Scan):
         if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
             return False
         node = node.left if isinstance(node, Joined) else node.child
-    return argument is not None and (isinstance(argument, Column) or not argument.domain.nullable)
+    if node.table != public.table or argument is None:
+        return False
+    return isinstance(argument, Column) or not argument.domain.nullable
 
 
 def words(
@@ -261,7 +265,8 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
             f"{PROMISED:.0%} confidence; how much that is in its own units depends on the data"
         )
     least = USELESS * rows
-    if public.size is not None and public.size < least:
+    # the size is the number of units, and that of rows only where each unit has one
+    if public.size is not None and not plan.many and public.size < least:
         return f"{fact}. Of the {public.size:,} declared rows this is useless: ask with more epsilon"
     return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 
