@@ -241,6 +241,13 @@ def _within(lower: int, upper: int) -> Callable[..., Any]:
     return value
 
 
+def _decimals(a: Any, width: Any, scale: Any) -> Any:
+    """Compute the cast of released values to DECIMAL(width, scale): NaN for a number that does not fit."""
+    limit = 10.0 ** (int(np.ravel(width)[0]) - int(np.ravel(scale)[0]))
+    rounded = _half_away(_numbers(a), scale)
+    return np.where(np.abs(rounded) < limit, rounded, np.nan)
+
+
 def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[..., Any]:
     """Return `function` applied to each text (or day as text) of an array, with further arguments that are
     constants; None stays None. `number`: the results are numbers."""
@@ -422,9 +429,7 @@ OPERATORS: dict[str, Operator] = {
     "length": Operator(text_rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), _numbers),
     "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)))),
-    "decimal": Operator(
-        rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(_numbers(a), scale))
-    ),
+    "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(_decimals)),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()
