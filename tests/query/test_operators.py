@@ -222,6 +222,14 @@ def test_what_is_computed_from_released_texts_days_and_conditions_is_what_the_en
     assert released == shown
 
 
+@pytest.mark.parametrize("number", [0.04, 9.94, 99.94, 99.95, -99.95, 100.0, 5000.0, 1e300])
+def test_a_released_number_that_does_not_fit_a_decimal_is_missing_as_in_the_engine(number):
+    call = make("decimal", OutputReference("aggregate", 0, A.domain), Literal(3), Literal(1))
+    released = float(nodes.value(call, [], [np.array([number])])[0])
+    (expected,) = CON.sql(f"SELECT CAST(TRY_CAST({number!r}::DOUBLE AS DECIMAL(3, 1)) AS DOUBLE)").fetchone()
+    assert math.isnan(released) if expected is None else released == expected
+
+
 def test_a_list_of_the_most_common_is_not_computed_with():
     public = Public(schema={"k": Categories(["a", "b"])}, table="t")
     for part in ("SELECT APPROX_TOP_K(k, 1) = 'a' AS x", "SELECT COUNT(*) AS x"):

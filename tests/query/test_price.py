@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 import discreet as dp
-from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Text, Unit, accounting
+from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Related, Text, Unit, accounting
 from discreet._registry import from_json, to_json
 from discreet.accounting import ApproximateDP, DiscreteGaussian, DiscreteLaplace, NonPrivate
 from discreet.accounting.conversion import zcdp_to_epsilon
@@ -203,6 +203,23 @@ def test_no_error_is_promised_for_an_average_of_a_private_number_of_rows(sql):
     assert query(sql, public=public, epsilon=1, rows=1).preview().errors == (None,)
     with pytest.raises(InvalidInput, match="depends on the data"):
         ask(sql, public, within=0.5, rows=1)
+
+
+def test_no_error_is_promised_for_an_average_of_a_table_that_not_everybody_need_be_in():
+    visits = Related(name="visits", schema={"cost": Bounds(0, 100)}, private=True, unit="person")
+    schema = {"person": Text(), "age": Bounds(0, 120)}
+    unit = Unit(column="person", rows=5)
+    public = Public(schema=schema, unit=unit, table="people", size=1000, tables=(visits,))
+    assert query("SELECT AVG(cost) AS a FROM visits", public=public, epsilon=1).preview().errors == (None,)
+    assert query("SELECT AVG(age) AS a FROM people", public=public, epsilon=1).preview().errors != (None,)
+
+
+def test_a_size_in_units_says_nothing_about_a_chosen_value_of_units_with_several_rows():
+    schema = {"person": Text(), "age": Bounds(0, 120)}
+    unit = Unit(column="person", rows=5)
+    public = Public(schema=schema, unit=unit, table="people", size=400)
+    asked = query("SELECT MEDIAN(age) AS m FROM people", public=public, epsilon=1)
+    assert not any("declared rows this is useless" in note for note in asked.notes)
 
 
 def test_asking_by_accuracy_searches_up_to_its_largest_price():

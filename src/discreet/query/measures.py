@@ -1,4 +1,5 @@
-"""Defines what is measured: exact integers, one per group, and how much one unit can change them.
+"""Defines what is measured: exact integers, one per group, and how much one unit (who is protected: a person,
+or a row) can change them.
 
 An aggregate is computed from a few measures; aggregates share the measures that they have in common, so that
 `COUNT(x)` and `AVG(x)` pay for one count. Values are rounded to multiples of a step before they are added,
@@ -57,14 +58,13 @@ class Measure:
     """Describes one exact integer for every group.
 
     `kind`: rows, present (rows where `expression` is not NULL), units, distinct (different values), sum, or
-    square (a sum of squares). `step`: the step of the grid. One row adds an integer in [low, high]: its value
-    in steps minus `center`, or the square of that. One unit adds at most `Bounding.rows` times as much to a
-    group, and to a count of units 1.
+    square (a sum of squares). `step`: values are rounded to multiples of it (`grid`). One row adds an integer
+    in [low, high]: its value in steps minus `center`, or the square of that. One unit adds at most
+    `Bounding.rows` times as much to a group, and to a count of units 1.
 
     `scaled`: the rows of a unit that has more than `Bounding.rows` count less each (for averages), instead of
-    the unit's total being clipped (for sums). Scaled amounts are integers in parts of a step,
-    `parts_per_step` to a step, because they are rounded down: in whole steps, the scaled amounts of zeros and
-    ones would be far too small.
+    the unit's total being clipped (for sums). A scaled amount is rounded down to an integer, in whole steps
+    far too coarsely for zeros and ones: so it is counted in parts of a step, `parts_per_step` to a step.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Measure:
     @property
     def parts_per_step(self) -> int:
         """Into how many parts a step of the grid is divided: 1 unless `scaled`, else the largest power of two
-        with which one row adds at most `STEPS` parts, or 1."""
+        with which one row adds at most `STEPS` parts, and 1 if there is none."""
         return 1 << max(0, (STEPS // max(-self.low, self.high, 1)).bit_length() - 1) if self.scaled else 1
 
     @property
@@ -212,7 +212,8 @@ class Recipes:
             return Recipe(function=function, choice=self._choice(aggregate, x))
         if function in PAIRED:
             return self._pair_measures(function, x, aggregate.second)
-        # An average beside a sum of the same rows shares its measure, which is not centered then.
+        # An average beside SUM(x) shares the measure of that sum, which is not centered. Where units may have
+        # several rows (`many`) it cannot: the average needs a scaled measure, and the sum a clipped one.
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -310,12 +311,12 @@ class Recipes:
 
 
 def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:
-    """Return the limits for one unit in this plan: `unit_rows` and `unit_groups`, as the steward declared or
-    the analyst asked, or None. A query that needs a limit on rows is refused without one; the limit on groups
-    is that on rows by default."""
+    """Return the limits for one unit in this plan. `unit_rows`, `unit_groups`: what the analyst asked for, or
+    else what the steward of the data declared; None without either. A query that needs a limit on rows is
+    refused without one; the limit on groups is that on rows by default."""
     if not plan.many:
         return Bounding(rows=1, groups=1)
-    # these count a unit once, or for mode and top as often as `unit_rows` says, by default once
+    # "units" counts a unit once in a group; mode and top count up to `unit_rows` of its rows, by default one
     once_by_default = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
     if unit_rows is None and not once_by_default:
         raise InvalidInput(

@@ -48,8 +48,9 @@ from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
 
-# The largest number of groups times candidates of all choices of one query: a few seconds' work. It is
-# checked before the charge; groups that are not public count as one there, as their number is private.
+# The largest number of groups times candidates of all choices (quantiles, modes and top values, which the
+# exponential mechanism picks) of one query: a few seconds' work. It is checked before the charge; groups that
+# are not public count as one there, as their number is private.
 MAX_CANDIDATES = 1 << 27
 # The key of the row that holds the groups that are not shown (`Query.other`). A shown group may have the same
 # key.
@@ -66,10 +67,11 @@ class Query:
     """One SQL query at one price.
 
     `epsilon` with `delta`, or `rho`: the price of the complete answer. `rows`, `groups`: how many rows of one
-    unit count in a group, and in how many groups a unit counts; by default as the steward declared.
-    `noise`: laplace, gaussian, or auto for the smaller error; with rho, gaussian. `weights`: how the price is
-    shared between output columns, ((name, weight), ...); equal by default, which makes the errors equal
-    relative to what one unit contributes. `other`: groups that are not shown are added up in one row.
+    unit (who is protected: a person, or a row) count in a group, and in how many groups a unit counts; by
+    default as the steward of the data declared in `public`. `noise`: laplace, gaussian, or auto for the
+    smaller error; with rho, gaussian. `weights`: how the price is shared between output columns, ((name,
+    weight), ...); equal by default, which makes the errors equal relative to what one unit contributes.
+    `other`: where the groups are not public, those that are not shown are added up in one row.
 
     Guarantee: a run is as private as its `event` says, for the neighbors of `public`.
     Proof:     `Measure.sensitivity` bounds each measure; the theorem of its noise is in `mechanisms.noise`,
@@ -141,8 +143,8 @@ class Query:
             )
         ]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
-        none = np.zeros(0, np.int64)
-        choices = [best(c, SparseCounts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
+        empty = np.zeros(0, np.int64)
+        choices = [best(c, SparseCounts.of(empty, empty, empty, (1, c.width))) for c in self._recipes.choices]
         try:
             table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
@@ -188,15 +190,16 @@ class Query:
 
     def _weights(self) -> list[Fraction]:
         """Return the weight of every measure, then of every choice, then (where groups are not public) of the
-        selection of groups: the largest weight of the named columns that are computed from it, else 1."""
-        named = {name: _require.exact(weight, "weight") for name, weight in self.weights}
-        if unknown := sorted(set(named) - {name for name, _ in self._plan.outputs}):
+        selection of groups: the largest weight of the columns in `weights` that are computed from it, and 1
+        if there is none."""
+        column_weights = {name: _require.exact(weight, "weight") for name, weight in self.weights}
+        if unknown := sorted(set(column_weights) - {name for name, _ in self._plan.outputs}):
             raise InvalidInput(
                 f"weights name a column {unknown[0]!r} that the query does not have. Nothing was charged."
             )
-        count, choices = len(self._recipes.measures), len(self._recipes.choices)
-        part_weights: list[list[Fraction]] = [[] for _ in range(count + choices)]
-        for name, weight in named.items():
+        part_count = len(self._recipes.measures) + len(self._recipes.choices)
+        part_weights: list[list[Fraction]] = [[] for _ in range(part_count)]
+        for name, weight in column_weights.items():
             for part in self._parts_of(name):
                 part_weights[part].append(weight)
         weights = [max(ws) if ws else Fraction(1) for ws in part_weights]
@@ -290,8 +293,8 @@ class Query:
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        """Run the query on the data: the curator calls this after the charge. The hash's key is drawn before
-        any noise."""
+        """Run the query on the data: the curator calls this after the charge. Drawn first, before any noise,
+        is the key of the hash that chooses which rows and groups of a unit count (`compile`)."""
         check_source(self.public, source)
         watch = getattr(engine_of(source), "stopwatch", None)
         check = watch() if watch is not None else _no_deadline
@@ -332,7 +335,7 @@ class Query:
         return replace(answer, sql=self.sql)
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
-        """Compute the answer from released numbers."""
+        """Compute the answer from released numbers; `private` is False if their noise came from a seed."""
         noises = list(self._allocation.noises)
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         # Intervals: a column that is one measure has exact ones from its noise, an average those of
@@ -344,11 +347,11 @@ class Query:
         means = [
             mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
         ]
-        columns, plan_and_recipes = key_columns(self._plan, keys), (self._plan, self._recipes)
+        columns = key_columns(self._plan, keys)
         ranges = [
             None
             if direct_measures[i] is not None or means[i] is not None
-            else range_of(*plan_and_recipes, i, measures, noises, columns, kept)
+            else range_of(self._plan, self._recipes, i, measures, noises, columns, kept)
             for i in range(len(direct_measures))
         ]
         return Answer(
@@ -379,11 +382,12 @@ def _take_groups(exact: Exact, groups: Any) -> Exact:
 
 
 def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
-    """Return the groups that are shown, sorted by their keys as texts; with `other`, the measures of all the
-    others are added up as one more group."""
+    """Return the groups that are shown, sorted by their keys as texts; with `other`, the measures of all
+    hidden groups are added up as one more group, which has no scores: `Query` refuses choices then."""
     indices = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
     shown = _take_groups(exact, np.array(indices, dtype=np.int64))
     if other:
+        # Python's integers, which do not overflow
         hidden_totals = [
             m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))
             for m in exact.measures

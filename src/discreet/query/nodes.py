@@ -1,8 +1,9 @@
-"""Defines the expressions of a checked plan: columns, literals, calls of known operators, and outputs.
+"""Defines the expressions of a checked plan: columns, literals, calls of known operators, and references to
+group keys and released aggregates.
 
-They contain no node of the analyst's syntax tree. Each has a `domain`. `sql` writes an expression for the
-engine, `key` writes it as the text under which answers are stored, and `value` computes it on released
-values.
+They contain no node of the analyst's syntax tree. Each has a `domain`: what is public about its value. `sql`
+writes an expression for the engine, `key` writes it as the text under which answers are stored, and `value`
+computes it on released values.
 """
 
 from __future__ import annotations
@@ -119,14 +120,16 @@ def make(op: str, *args: Expr) -> Call:
 
 
 def _result_domain(op: str, args: tuple[Expr, ...]) -> ValueDomain:
-    """Return the domain of a call, with the rules common to all operators: whether DuckDB makes an
-    integer of it, and whether it can overflow."""
+    """Return the domain of a call: by the operator's rule, and by the rules common to all operators, which
+    say whether DuckDB makes an integer of it, and whether it can overflow."""
+    # `null` is for the literal NULL alone
     domain = replace(OPERATORS[op].domain(*(arg.domain for arg in args)), null=False)
     if domain.kind is not Kind.NUMBER:
         return domain
     parts = [arg.domain for arg in args if arg.domain.kind is Kind.NUMBER and not _is_null(arg)]
     integer = op in _ALWAYS_INTEGER or op.startswith(("part:", "whole:"))
     integer = integer or (op in _INTEGER_IF_ARGUMENTS_ARE and all(part.integer for part in parts))
+    # "number" overflows only as the cast of a text: without an argument that is a number already
     safe = domain.bounded or op not in _OVERFLOWS or (op == "number" and parts != [])
     finite = (
         op in ("clamp", "finite") or op.startswith("whole:") or (safe and all(part.finite for part in parts))

@@ -1,5 +1,5 @@
-"""Defines the operators of expressions, a closed list: for each the rule of its domain, its SQL for the
-engine, and its computation on released values.
+"""Defines the operators of expressions, a closed list: for each the rule of its domain (what is public about
+its value), its SQL for the engine, and its computation on released values.
 
 Every operator is total: no division, cast, root or logarithm can fail on any row, because an error would
 reveal something about that row. Numbers are computed as DOUBLE. Where plain SQL would raise an error, the
@@ -186,21 +186,21 @@ def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
 
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
-    """Round as DuckDB computes ROUND on a DOUBLE."""
+    """Round halves away from zero, as DuckDB computes ROUND on a DOUBLE."""
     decimals = int(np.ravel(digits)[0])
-    unit = 10.0 ** abs(decimals)
-    scaled = a * unit if decimals >= 0 else a / unit
-    whole = np.trunc(scaled)
-    rounded = whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0.0)
-    result = rounded / unit if decimals >= 0 else rounded * unit
+    power = 10.0 ** abs(decimals)
+    scaled = a * power if decimals >= 0 else a / power
+    truncated = np.trunc(scaled)
+    rounded = truncated + np.where(np.abs(scaled - truncated) >= 0.5, np.sign(scaled), 0.0)
+    result = rounded / power if decimals >= 0 else rounded * power
     # where scaling overflows, the number itself: it is so large that it has no decimals
     return np.where(np.isfinite(result), result, a)
 
 
 def _truncate(a: Any, digits: Any = 0) -> Any:
     """Compute TRUNC."""
-    unit = 10.0 ** int(np.ravel(digits)[0])
-    return np.trunc(a * unit) / unit
+    power = 10.0 ** int(np.ravel(digits)[0])
+    return np.trunc(a * power) / power
 
 
 def _numbers(a: Any) -> Any:
@@ -239,6 +239,13 @@ def _within(lower: int, upper: int) -> Callable[..., Any]:
         return np.where((rounded >= lower) & (rounded <= upper), rounded, np.nan)
 
     return value
+
+
+def _decimals(a: Any, width: Any, scale: Any) -> Any:
+    """Compute the cast of released values to DECIMAL(width, scale): NaN for a number that does not fit."""
+    limit = 10.0 ** (int(np.ravel(width)[0]) - int(np.ravel(scale)[0]))
+    rounded = _half_away(_numbers(a), scale)
+    return np.where(np.abs(rounded) < limit, rounded, np.nan)
 
 
 def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[..., Any]:
@@ -345,6 +352,7 @@ OPERATORS: dict[str, Operator] = {
     "later": Operator(date_rules.add_days, _of_two(semantics.AddDays)),
     "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(semantics.Times), _quiet(np.multiply)),
     "/": Operator(rules.divide, _of_two(semantics.Divide), _quiet(np.divide)),
+    # on integers, as in DuckDB: truncated towards zero, unlike Python's //
     "//": Operator(
         rules.integer_divide,
         lambda a, b: semantics.TruncateNumber(this=semantics.Divide(this=a, expression=b)),
@@ -420,12 +428,8 @@ OPERATORS: dict[str, Operator] = {
     "||": Operator(text_rules.concat, _concat_nodes, _concat_values),
     "length": Operator(text_rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), _numbers),
-    "float": Operator(
-        rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)) * 1.0)
-    ),
-    "decimal": Operator(
-        rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(_numbers(a), scale))
-    ),
+    "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)))),
+    "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(_decimals)),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()

@@ -27,9 +27,9 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
     the notes on what the errors do not cover."""
     errors = answer.error(confidence)
     rows = []
-    for r, row in enumerate(answer.rows[:_MAX_ROWS]):
+    for i, row in enumerate(answer.rows[:_MAX_ROWS]):
         pairs = zip(answer.columns, row, strict=True)
-        rows.append([shown_cell(v, errors[n][r] if n in errors else None) for n, v in pairs])
+        rows.append([shown_cell(v, errors[name][i] if name in errors else None) for name, v in pairs])
     numeric = [name in errors for name in answer.columns]
     foot = [
         f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price,
@@ -101,7 +101,7 @@ def _share(value: float, limit: float) -> float:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
     """Return an HTML table; numbers are aligned to the right."""
-    sides = ["right" if right else "left" for right in numeric]
+    sides = ["right" if is_number else "left" for is_number in numeric]
     head = "".join(
         f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True)
     )

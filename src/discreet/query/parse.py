@@ -137,8 +137,8 @@ def _depth(text: str) -> int:
     """Estimate how deep the parser will have to go: open brackets, and words that nest without brackets.
 
     It is no bound: brackets in a string count, too, and chains such as a + a + ... do not. A query that nests
-    deeper than estimated ends in a RecursionError, which `parse` and later stages turn into a refusal. NOT
-    and "- -" are divided by 4 (not tuned), because most of them do not nest.
+    deeper than estimated ends in a RecursionError, which `parse` and later stages turn into a refusal. The
+    numbers of NOT and of "- -" are divided by 4 (not tuned), because most of them do not nest.
     """
     deepest = depth = 0
     for character in text:

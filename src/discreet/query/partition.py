@@ -19,9 +19,9 @@ from ..sampling import Entropy
 
 # probabilities are multiples of 2**-128
 _BITS = 128
-# From epsilon 89 on, where e^epsilon is above 2**128, the table is always the same: a group of one unit is
-# shown with probability delta, of two units with 1 - 2**-128, of three with 1. So a larger epsilon than this
-# one is computed as this one.
+# A larger epsilon is computed as this one, which bounds the time of `exp_below`. Any number from 89 on would
+# do: there e^epsilon is above 2**128, and the table depends on delta alone (below 1/2, a group of one unit is
+# shown with probability delta, of two units with 1 - 2**-128, of three with 1).
 _LARGEST_EPSILON = 200
 # The most entries of the table of probabilities: epsilon and delta are refused if a group would need more
 # units to be shown with probability 1. Not tuned; a table of this length takes about a second and 50 MB.
@@ -29,7 +29,7 @@ LONGEST = 1_000_000
 
 
 def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
-    """Return a rational between exp(x) (1 - 2**-100) and exp(x), for x >= 0.
+    """Return a rational between exp(x) (1 - 2**-100) and exp(x), for 0 <= x <= 200.
 
     The Taylor series of exp has positive terms only, so that a partial sum of terms that are rounded down is
     below exp. x is halved until it is at most 1, and the result squared as often.
@@ -63,7 +63,7 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
             "groups that nobody declared need an epsilon and a delta above zero. Nothing was read or charged."
         )
     one = 1 << _BITS
-    # e^epsilon and delta, both rounded down: the rounding must not go up, or the guarantee is lost
+    # e^epsilon and delta as multiples of 2**-128, rounded down: rounded up, the guarantee would be lost
     factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * one), int(delta * one)
     entries = [0]
     while entries[-1] < one:
@@ -87,9 +87,9 @@ def show_probabilities(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction,
     """Return the largest probabilities to show a group of 0, 1, 2, ... units such that showing it or not is
     (epsilon, delta)-DP; the last is 1.
 
-    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon,
-               delta)-indistinguishable, and an empty group is never shown. No strategy with this guarantee
-               shows any group more often, up to 2**-90 or so.
+    Guarantee: for neighbors in which the group has n and n + 1 units, "shown" and "not shown" are both
+               (epsilon, delta)-indistinguishable, and an empty group is never shown. No strategy with
+               this guarantee shows any group more often, up to 2**-90 or so.
     Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: with p(n) the probability for n
                units and p(0) = 0, p(n+1) is the least of e^epsilon p(n) + delta,
                1 - e^-epsilon (1 - p(n) - delta), and 1. `_table` computes with a rational that is at most

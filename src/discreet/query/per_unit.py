@@ -107,6 +107,7 @@ class PerUnitBinder:
                     node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY."
                 )
             return Column(f"{self.prefix}k{self.keys.index(expression)}", expression.domain)
+        # an expression that is a key itself, such as FLOOR(x / 10)
         if not any(True for _ in node.find_all(exp.AggFunc)):
             expression = Binder(self.scope)(node)
             if expression in self.keys:

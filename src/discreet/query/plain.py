@@ -55,10 +55,15 @@ def plain_select(text: str, table: str) -> str:
     statement = parse(text)
     _check_names(statement, table)
     for node in statement.find_all(exp.Func, exp.Column, exp.Parameter, exp.SessionParameter):
-        is_column = isinstance(node, exp.Column)
-        if _is_pseudo_column(node) if isinstance(node, exp.Column) else type(node).__name__ not in _FUNCTIONS:
+        if isinstance(node, exp.Column):
+            allowed = not _is_pseudo_column(node)
+        else:
+            # parameters are never among the functions
+            allowed = type(node).__name__ in _FUNCTIONS
+        if not allowed:
             # sqlglot has no class for an Anonymous function, only its name
-            function = node.name if is_column or isinstance(node, exp.Anonymous) else type(node).__name__
+            has_name = isinstance(node, exp.Column | exp.Anonymous)
+            function = node.name if has_name else type(node).__name__
             raise QueryError(
                 f"the function {function[:40]!r} is not known here: it could tell about the server. Nothing "
                 f"was read. Download the copy, and ask it with an engine of your own."

@@ -3,7 +3,7 @@ cost privacy, and what is computed from them afterwards (post-processing, which 
 
 A plan consists of the nodes of `nodes` and `sources` alone, and holds nothing of sqlglot's syntax tree: a
 construct that no rule translates cannot reach the engine. `Plan.key` is stable text: two queries that differ
-in layout, aliases of tables or letter case have one key.
+in layout, aliases of tables, or letter case outside texts and names of output columns, have one key.
 """
 
 from __future__ import annotations
@@ -133,7 +133,6 @@ def _plan(text: str, public: Public, spelling: str) -> Plan:
         KeyError,
         TypeError,
     ):
-        # a shape of syntax tree that no rule expects
         raise refuse(
             select, "this query is written in a way that is not understood", "See docs/sql.md."
         ) from None
@@ -243,7 +242,7 @@ class _Planner:
             items = [named(item)[1] for item in self.select.expressions]
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
         keys = [self._key(by_position(node, self.select)) for node in key_nodes]
-        # 0 where the values of a key are not public: groups are then found in the data, and not listed here
+        # 0 if the values of any key are not public: groups are then found in the data, and not listed here
         groups = math.prod(len(k.values or ()) for k in keys)
         if groups > MAX_GROUPS:
             raise refuse(
@@ -267,6 +266,8 @@ class _Planner:
         if isinstance(bound, Literal):
             raise refuse(node, "GROUP BY needs something that differs between rows")
         self.grouped.append(bound)
+        # A number of an integer type may still have fractions in some rows (`domain.ValueDomain`), and others
+        # may be infinite: here these become NULL, and their rows are in no group.
         if bound.domain.integer and not bound.domain.integral and bound.domain.values is None:
             bound = make("exactly whole", bound)
         elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:

@@ -63,9 +63,9 @@ class Preview(_require.NearestNames):
     def measured(self) -> tuple[tuple[str, str], ...]:
         """Each column that is no key, with what is known of its error beforehand, in words."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
-        without_error = dict.fromkeys(self.chosen, "has no ±: see the note")
+        of_chosen = dict.fromkeys(self.chosen, "has no ±: see the note")
         return tuple(
-            (n, without_error.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
+            (n, of_chosen.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
             for n, e in pairs
         )
 
@@ -114,7 +114,8 @@ def predicted(
     of a table whose size is declared.
 
     An average's error is, to first order, the error of its sum plus the largest value times the error of its
-    count, both divided by the declared size. How many rows remain after a WHERE, an inner join or an
+    count, both divided by the declared size, the number of units: each is taken to have a row. How many rows
+    remain after a WHERE, an inner join or an
     expression that may be NULL is private, so that such an average has no error beforehand. Missing values
     (NULL) of a declared column are taken to be few.
     """
@@ -137,7 +138,8 @@ def _error(
     ):
         return None
     recipe = recipes.recipes[expression.index]
-    if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
+    argument = plan.aggregates[expression.index].argument
+    if recipe.function != "avg" or not _of_everybody(public, plan, argument):
         return None
     count, total = recipe.measures
     # the largest absolute value of a summand, which may be a value less the middle of its range
@@ -150,15 +152,18 @@ def _error(
     return (noise + largest * float(allocation.noises[count].error(each))) / public.size
 
 
-def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
-    """Return whether an aggregate is over every row of the main table: no filter or inner join drops rows,
-    and its argument is never NULL, or is a plain column, whose NULLs are taken to be few."""
+def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
+    """Return whether an aggregate is over every row of the main table, whose size is declared: no filter or
+    inner join drops rows, and its argument is never NULL, or is a plain column, whose NULLs are taken to be
+    few. In another private table any number of units may have no row."""
     node = plan.source
     while not isinstance(node, Scan):
         if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
             return False
         node = node.left if isinstance(node, Joined) else node.child
-    return argument is not None and (isinstance(argument, Column) or not argument.domain.nullable)
+    if node.table != public.table or argument is None:
+        return False
+    return isinstance(argument, Column) or not argument.domain.nullable
 
 
 def words(
@@ -206,12 +211,13 @@ def notes(
     lines = not_whole(plan)
     # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
-    few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
-    if plan.many and once and few_groups:
+    # a unit may have rows in more groups than it counts in
+    limits_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
+    if plan.many and once and limits_groups:
         limit = _many(bounding.groups, "group")
         lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
     if plan.many and not once:
-        groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
+        groups = f" in each of at most {_many(bounding.groups, 'group')}" if limits_groups else ""
         lines.append(
             f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
         )
@@ -242,7 +248,8 @@ def not_whole(plan: Plan) -> list[str]:
 def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     """Say how far off a chosen value is, in rows: how far off it is in its own unit depends on the data.
 
-    `_choosing` says how the rows follow from the shortfall of the score.
+    `_choosing` says how the number of rows follows from the shortfall, how far the score of the chosen value
+    is below the best.
     """
     shortfall = selector.error(choice.width, PROMISED)
     if choice.kind != "quantile":
@@ -258,7 +265,8 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
             f"{PROMISED:.0%} confidence; how much that is in its own units depends on the data"
         )
     least = USELESS * rows
-    if public.size is not None and public.size < least:
+    # the size is the number of units, and that of rows only where each unit has one
+    if public.size is not None and not plan.many and public.size < least:
         return f"{fact}. Of the {public.size:,} declared rows this is useless: ask with more epsilon"
     return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 

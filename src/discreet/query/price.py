@@ -142,9 +142,10 @@ def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[floa
 
     Lower: calibrated discrete noise is taken to have at least 0.9 times the variance of the continuous
     Gaussian with the same (epsilon, delta) (Balle & Wang 2018); the bound is 0 where a variance is below 4,
-    as discrete and continuous noise differ there. Upper: the rho for which the textbook conversion
-    rho + 2 sqrt(rho ln(1 / delta)) is epsilon. Neither is proved for discrete noise, and need not be: they
-    decide only which noise is calibrated, so that a wrong one costs accuracy, never privacy.
+    as discrete and continuous noise differ there. Upper: the error of Gaussian noise at the rho for which the
+    textbook conversion rho + 2 sqrt(rho ln(1 / delta)) is epsilon. Neither is proved for discrete noise,
+    and need not be: they decide only which noise is calibrated, so that a wrong one costs accuracy, never
+    privacy.
     """
     count = len(shape.sensitivities)
     assert target.epsilon is not None
@@ -156,7 +157,7 @@ def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[floa
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
-    # per measure: the squared l2 sensitivity over its weight, and what `_squared_error` divides by
+    # per measure: the squared l2 sensitivity divided by its weight, and what `_squared_error` divides by
     pairs = [
         (_not_none(s.l2_squared) / w, max(s.linf, 1) ** 2)
         for s, w in zip(shape.sensitivities, weights, strict=True)
@@ -172,8 +173,8 @@ def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[floa
 
 
 def _gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the least standard deviation over sensitivity at which continuous Gaussian noise is (epsilon,
-    delta)-DP, from below, to one in 1,000."""
+    """Return the noise multiplier (standard deviation divided by sensitivity) from which on continuous
+    Gaussian noise is (epsilon, delta)-DP, rounded down by at most one in 1,000."""
     low, high = 0.0, 1.0
     while _gaussian_delta(epsilon, high) > delta:
         low, high = high, 2 * high
@@ -228,8 +229,8 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
     divisible = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
-    # In the order of the weights: measures, choices, selection. Shares are rounded down, so that their sum
-    # stays within epsilon.
+    # In the order of the weights: measures, choices, selection. The `zip`s below stop after their own part.
+    # Shares are rounded down, so that their sum stays within epsilon.
     shares = [Fraction(_round.down(target.epsilon * divisible * w / total)) for w in shape.weights]
     # Gaussian noise and the selection of groups get half of delta each; where only one of them is there, it
     # gets all of delta.
@@ -269,7 +270,7 @@ def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]
 
 
 def rho_for(epsilon: float, delta: float) -> Fraction:
-    """Return the largest rho (to 1e-6) whose zCDP implies (epsilon, delta)-DP, rounded down.
+    """Return the largest rho whose zCDP implies (epsilon, delta)-DP, rounded down by about one in 1e6.
 
     Guarantee: zcdp_to_epsilon(rho, delta) <= epsilon for the result.
     Proof:     the conversion is increasing in rho; the lower end of a bisection is returned.
@@ -317,16 +318,18 @@ def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector
     is the count of a candidate, which moves by at most 1 per row; under add_remove all counts move in the
     same direction (`monotone`).
     """
-    added = shape.neighbors is ADD_REMOVE
+    add_remove = shape.neighbors is ADD_REMOVE
     rows = shape.bounding.rows
     if choice.kind == "quantile":
         a, b = choice.parameter.numerator, choice.parameter.denominator
-        sensitivity = rows * max(a, b - a) * (1 if added else 2)
+        sensitivity = rows * max(a, b - a) * (1 if add_remove else 2)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=shape.neighbors)
     if choice.kind == "top":
         k = int(choice.parameter)
-        return TopK(epsilon=epsilon, sensitivity=rows, monotone=added, k=k, neighbors=shape.neighbors)
-    return ExponentialMechanism(epsilon=epsilon, sensitivity=rows, monotone=added, neighbors=shape.neighbors)
+        return TopK(epsilon=epsilon, sensitivity=rows, monotone=add_remove, k=k, neighbors=shape.neighbors)
+    return ExponentialMechanism(
+        epsilon=epsilon, sensitivity=rows, monotone=add_remove, neighbors=shape.neighbors
+    )
 
 
 def _allocation(
@@ -336,7 +339,7 @@ def _allocation(
     selection: tuple[Fraction, Fraction] | None,
 ) -> Allocation:
     """Return the allocation with the event that composes those of its parts. A selector, and the selection,
-    run in all groups and count `changed_groups` times: in the others neighboring tables agree."""
+    run in all groups and are charged `changed_groups` times: in all other groups neighboring tables agree."""
     events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in selectors]
     if selection is not None:
         selection_event = ApproximateDP(

@@ -52,13 +52,13 @@ def pick(
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
         check()
-        ranked = _rank_scores(choice, counts.dense(start, start + counts.rows_at_once))
-        if ranked.dtype == object:
+        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
+        if group_scores.dtype == object:
             picked.append(
-                np.array([np.atleast_1d(selector.pick(row, entropy)) for row in ranked], dtype=np.int64)
+                np.array([np.atleast_1d(selector.pick(row, entropy)) for row in group_scores], dtype=np.int64)
             )
         else:
-            picked.append(selector.pick_rows(ranked, entropy))
+            picked.append(selector.pick_rows(group_scores, entropy))
     return _name_choices(choice, _stack_choices(choice, picked))
 
 
@@ -68,12 +68,12 @@ def best(choice: Choice, counts: SparseCounts) -> Any:
     k = int(choice.parameter) if choice.kind == "top" else 1
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
-        ranked = _rank_scores(choice, counts.dense(start, start + counts.rows_at_once)).astype(float)
-        picked.append(np.argsort(-ranked, axis=1, kind="stable")[:, :k])
+        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
+        picked.append(np.argsort(-group_scores.astype(float), axis=1, kind="stable")[:, :k])
     return _name_choices(choice, _stack_choices(choice, picked))
 
 
-def _rank_scores(choice: Choice, counts: Any) -> Any:
+def _candidate_scores(choice: Choice, counts: Any) -> Any:
     """Return the score of each candidate in each group; for the most common values it is the count."""
     return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
 
@@ -87,17 +87,17 @@ def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
 
 
 def _name_choices(choice: Choice, chosen: list[Any]) -> Any:
-    """Return, per group, the values of the chosen candidates instead of their indices; days are texts, as
-    they are in keys."""
+    """Return, per group, the values of the chosen candidates instead of their indices; dates are ISO texts,
+    as they are in keys."""
     if choice.kind == "quantile":
         domain = choice.expression.domain
         values = [float(choice.first + int(i) * choice.step) for i in chosen]
         return np.clip(np.array(values, dtype=float), domain.low, domain.high)
     if choice.kind == "top":
-        names = np.empty(len(chosen), dtype=object)
+        lists = np.empty(len(chosen), dtype=object)
         for g, indices in enumerate(chosen):
-            names[g] = tuple(shown(choice.values[i]) for i in indices)
-        return names
-    values_of = [shown(choice.values[int(i)]) for i in chosen]
+            lists[g] = tuple(shown(choice.values[i]) for i in indices)
+        return lists
+    modes = [shown(choice.values[int(i)]) for i in chosen]
     numeric = all(isinstance(v, int) and not isinstance(v, bool) for v in choice.values)
-    return np.array(values_of, dtype=float if numeric else object)
+    return np.array(modes, dtype=float if numeric else object)

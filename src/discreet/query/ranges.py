@@ -46,10 +46,10 @@ class Range:
 
     Guarantee: `interval` contains the value that the query has without noise, on the data after clipping and
                after the limits per unit, if there is one, with probability `confidence` or more.
-    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most; if none does,
-               all true numbers are in their ranges, counts are not negative, and at least 1 where they
-               divide, or there is no value. The rules of operators (`rules`) and `_moments` enclose the
-               result over all numbers in these ranges.
+    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most. If none does,
+               all true numbers are in their ranges. A true count is not negative, and where it is a divisor
+               at least 1, as without rows there is no value. The rules of operators (`rules`),
+               `_moments` and `_pairs` enclose the result over all numbers in these ranges.
     """
 
     formula: Formula
@@ -58,8 +58,8 @@ class Range:
 
     def interval(self, row: int, confidence: float) -> tuple[float, float] | None:
         """Return the interval of one row of the answer; None where interval arithmetic finds no bounds."""
-        each = 1 - (1 - confidence) / len(self.noises)
-        errors = [noise.error(each) for noise in self.noises]
+        confidence_each = 1 - (1 - confidence) / len(self.noises)
+        errors = [noise.error(confidence_each) for noise in self.noises]
         boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
         try:
             enclosure = _enclose(self.formula, boxes, row)
@@ -191,7 +191,8 @@ def _moments(
             else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
     bottom, top = (end * resolutions[1] for end in boxes[1])
-    # sum / n is least at the smallest n where the sum is negative, and at the largest n where it is not
+    # sum / n is least at the smallest n if the sum is negative, else at the largest n; for the other end, the
+    # reverse
     mean = (
         Fraction(bottom) / (smallest if bottom < 0 else largest),
         Fraction(top) / (smallest if top > 0 else largest),
@@ -200,14 +201,14 @@ def _moments(
         rounding = rounding_of_mean(resolutions[1])
         ends_of_mean = (mean[0] + shift - rounding, mean[1] + shift + rounding)
         return _number(*(min(max(float(end), low), high) for end in ends_of_mean))
-    # the variance is squares / n - sum² / n²: it is bounded below with the least squares and the largest
-    # sum², and above with the largest squares and the least sum²
+    # The variance is squares / n - sum² / n²: for each n least where the sum of squares is least and sum² is
+    # largest, and largest in the opposite case.
     squares = [max(Fraction(0), end * resolutions[2]) for end in boxes[2]]
-    ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
-    least_square = Fraction(0) if bottom < 0 < top else min(ends)
+    squared_sums = [Fraction(bottom) ** 2, Fraction(top) ** 2]
+    least_squared_sum = Fraction(0) if bottom < 0 < top else min(squared_sums)
     variance = [
-        min(_extremes(squares[0], max(ends), smallest, largest)),
-        max(_extremes(squares[1], least_square, smallest, largest)),
+        min(_extremes(squares[0], max(squared_sums), smallest, largest)),
+        max(_extremes(squares[1], least_squared_sum, smallest, largest)),
     ]
     variance = [min(max(end, 0.0), widest) for end in variance]
     # n / (n - 1) is least at the largest n

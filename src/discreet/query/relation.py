@@ -61,8 +61,8 @@ class Relations:
     ) -> tuple[Relation, Scope]:
         """Bind FROM, its joins and WHERE of one SELECT; return the relation and the scope of its columns.
 
-        `ctes`: the common table expressions in scope. `outer`, if given, is a list to which those conditions
-        of WHERE are added, and not bound, that name columns of an outer query (for EXISTS).
+        `ctes`: the common table expressions in scope. `outer`: for EXISTS, a list that collects, unbound, the
+        conditions of WHERE that name columns of an outer query; None where there is no outer query.
         """
         ctes = {**ctes, **self._with(select, ctes)}
         source = select.args.get("from_") or select.args.get("from")
@@ -74,11 +74,11 @@ class Relations:
         where = select.args.get("where")
         # The conditions of WHERE, joined by AND, that are not yet part of a join.
         left_over = [] if where is None else list(conjuncts(where.this))
-        all_conditions = len(left_over)
+        condition_count = len(left_over)
         has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for join in joins:
             other_alias, other = self._item(join.this, ctes)
-            if other_alias.lower() in (other_name.lower() for other_name in tables):
+            if other_alias.lower() in (earlier.lower() for earlier in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
             # FROM a, b WHERE a.x = b.x is a join ON a.x = b.x. Beside a RIGHT JOIN the condition stays in
             # WHERE, which applies after that join: as part of an earlier join it would drop rows that the
@@ -95,20 +95,21 @@ class Relations:
             left_over = [c for c in left_over if c not in outer]
         if not left_over:
             return relation, scope
+        # binds IN and EXISTS with a sub-query, each as a mark: a column that says whether a row has a match
         marks = Marks(self, relation, scope, ctes)
         binder = Binder(_Aliases(scope, select), marks.special)
         # WHERE as it was written, if no condition was taken out of it
         remaining = (
             where.this
-            if where is not None and len(left_over) == all_conditions
+            if where is not None and len(left_over) == condition_count
             else exp.and_(*left_over, copy=False)
         )
-        # binding comes first, as it adds the columns of IN and EXISTS to `marks.relation`
+        # binding comes first, as it adds the marks to `marks.relation`
         condition = binder.condition(remaining)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
-    def _with(self, select: exp.Select, outer: dict[str, CommonTable]) -> dict[str, CommonTable]:
-        """Return the common table expressions of WITH; each sees those before it."""
+    def _with(self, select: exp.Select, ctes: dict[str, CommonTable]) -> dict[str, CommonTable]:
+        """Return the common table expressions of WITH; each sees those before it, and those in `ctes`."""
         clause = select.args.get("with_") or select.args.get("with")
         if clause is None:
             return {}
@@ -116,7 +117,7 @@ class Relations:
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
         tables: dict[str, CommonTable] = {}
         for cte in clause.expressions:
-            tables[cte.alias.lower()] = CommonTable(cte.this, {**outer, **tables}, _alias_columns(cte))
+            tables[cte.alias.lower()] = CommonTable(cte.this, {**ctes, **tables}, _alias_columns(cte))
         return tables
 
     def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
@@ -138,14 +139,14 @@ class Relations:
             raise refuse(
                 item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read."
             )
-        extra = [name for name, arg in item.args.items() if arg and name not in ("this", "alias", "db")]
+        unknown = [name for name, arg in item.args.items() if arg and name not in ("this", "alias", "db")]
         if item.text("db") and item.text("db").lower() not in SCHEMAS:
             raise refuse(
                 item,
                 f"there is no schema {item.text('db')!r}",
                 f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
-        if extra or (_alias_columns(item) and item.name.lower() not in ctes):
+        if unknown or (_alias_columns(item) and item.name.lower() not in ctes):
             raise refuse(
                 item, f"only the name of a table can stand here, and an alias; {item.name!r} has more to it"
             )
@@ -176,8 +177,8 @@ class Relations:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
         unit = f"{prefix}u" if scan.private else None
-        # the columns that equal the unit: none where a row is the unit, so that `many`, the last argument of
-        # `Relation`, is false
+        # No column equals the unit where a row is the unit. A unit then has one row, so that `many`, the last
+        # argument of `Relation`, is False.
         unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
         return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
 
@@ -275,7 +276,7 @@ class Relations:
                 "Keep the rows of the private table: FROM private LEFT JOIN public, or use JOIN.",
             )
         if left.unit is not None and right.unit is not None:
-            self._same_unit(join, on, left, right)
+            self._require_same_unit(join, on, left, right)
         # whether one unit may have several rows after the join
         many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
         return self._joined_relation(left, right, "inner" if kind == "inner" else "left", on, many), both
@@ -284,7 +285,7 @@ class Relations:
         self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
     ) -> Relation:
         """Return the relation of a join: it has the unit of `left`, which the unit of `right` equals or, in a
-        left join without a partner, NULL."""
+        row of a left join that has no partner, NULL."""
         unit_keys, nullable_unit_keys = left.unit_keys, left.nullable_unit_keys | right.nullable_unit_keys
         if kind == "inner":
             unit_keys |= right.unit_keys
@@ -337,7 +338,9 @@ class Relations:
         if condition is not None:
             yield from _conjuncts(Binder(scope).condition(condition))
 
-    def _same_unit(self, join: exp.Join, on: tuple[Expr, ...], left: Relation, right: Relation) -> None:
+    def _require_same_unit(
+        self, join: exp.Join, on: tuple[Expr, ...], left: Relation, right: Relation
+    ) -> None:
         """Refuse a join of two private tables that may join rows of different units."""
         for condition in on:
             if isinstance(condition, Call) and condition.op == "=":

@@ -28,8 +28,8 @@ CHUNK = 10_000
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
-    """Return the values of every aggregate, one per group: float arrays from its noisy integers, with NaN
-    where there is no value; for quantiles and most common values the `choices` as they are."""
+    """Return the values of every aggregate, one per group: floats computed from its noisy `measures`, NaN
+    where there is no value; for quantiles and most common values the values in `choices` as they are."""
     columns = []
     for aggregate, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
@@ -163,8 +163,8 @@ def _cells(
     _, expression = plan.outputs[i]
     measure = direct(plan, recipes, i)
     if measure is not None and recipes.measures[measure].resolution == 1:
-        exact: list[Any] = np.asarray(measures[measure])[kept].tolist()
-        return exact
+        integers: list[Any] = np.asarray(measures[measure])[kept].tolist()
+        return integers
     if output.dtype == object:
         return list(output)
     if isinstance(expression, OutputReference) and expression.domain.integral and not np.isnan(output).any():
@@ -295,8 +295,8 @@ def _standard_deviation(values: Any) -> Any:
         distances = np.where(present, values - mean, 0.0)
         # divided by the largest distance, as squares of very small or large ones leave the range of floats
         largest = np.abs(distances).max(axis=0, initial=0.0)
-        unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
-        deviation = unit * np.sqrt(((distances / unit) ** 2).sum(axis=0) / (count - 1))
+        scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+        deviation = scale * np.sqrt(((distances / scale) ** 2).sum(axis=0) / (count - 1))
         # Where all draws agree, their differences are below the spacing of floats, or a limit hides them: a
         # number with noise is never shown as exact.
         deviation = np.maximum(deviation, np.nextafter(0.0, 1.0))

@@ -3,8 +3,8 @@ have.
 
 A rule takes the domains of the arguments (`domain.ValueDomain`) and returns the domain of the result, or
 raises a `Refusal` for arguments that the operator is not for. A domain may be too wide, never too narrow: it
-decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing. A
-domain of `domain.number` may be missing unless `nullable` is False. `ValueDomain.integral` says that all
+decides the sensitivity of sums, and which groups are public. A value that is NULL is called missing; values
+of `domain.number(...)` may be missing unless nullable=False is given. `ValueDomain.integral` says that all
 values are whole numbers, and `integer` that the engine's type is an integer type, for which // truncates. The
 rules of dates and texts are in `date_rules` and `text_rules`; the operators themselves are in `operators`.
 """
@@ -91,8 +91,8 @@ def integer_divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
 
 
 def exactly_whole(a: ValueDomain) -> ValueDomain:
-    """Return the domain of the operator that keeps whole numbers and makes all others missing: it is the key
-    of GROUP BY a number that is declared with integer bounds."""
+    """Return the domain of the operator that keeps whole numbers and makes all others missing: GROUP BY
+    applies it to a number that is declared with integer bounds."""
     numbers("GROUP BY", a)
     return number(a.low, a.high, integral=True)
 
@@ -295,8 +295,8 @@ def round_half_away(x: float) -> float:
     """Return the nearest whole number, halves away from zero: ROUND in DuckDB."""
     if not math.isfinite(x):
         return x
-    whole = math.trunc(x)
-    return float(whole + math.copysign(1, x) if abs(x - whole) >= 0.5 else whole)
+    truncated = math.trunc(x)
+    return float(truncated + math.copysign(1, x) if abs(x - truncated) >= 0.5 else truncated)
 
 
 def to_integer(lower: int, upper: int) -> Rule:
@@ -304,26 +304,32 @@ def to_integer(lower: int, upper: int) -> Rule:
     to the even neighbor, as DuckDB casts a DOUBLE; a number that does not fit the type is missing."""
 
     def rule(a: ValueDomain) -> ValueDomain:
-        b = to_number(a)
-        # A text has the range of the type, so that it does not matter that DuckDB rounds '2.5' otherwise.
-        low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
+        numeric = to_number(a)
+        # A text gets the range of the type, so that it does not matter that DuckDB rounds '2.5' to 3.
+        low, high = (float(round(end)) if math.isfinite(end) else end for end in (numeric.low, numeric.high))
         fits = lower <= low and high <= upper and a.kind is not Kind.TEXT
         low, high = min(max(low, lower), upper), max(min(high, upper), lower)
-        domain = number(low, high, integral=True, nullable=b.nullable or not fits)
-        return replace(domain, values=b.values if fits else None)
+        domain = number(low, high, integral=True, nullable=numeric.nullable or not fits)
+        return replace(domain, values=numeric.values if fits else None)
 
     return rule
 
 
 def to_decimal(a: ValueDomain, width: ValueDomain, scale: ValueDomain) -> ValueDomain:
-    """Return the domain of CAST to DECIMAL(width, scale), `width` digits of which `scale` are decimals.
+    """Return the domain of CAST to DECIMAL(width, scale): `width` digits, the last `scale` of them decimals.
     Halves are rounded away from zero; a number that does not fit the type is missing."""
     b, digits = to_number(a), int(scale.low)
-    half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
-    ends = (round_half_away(b.low), round_half_away(b.high)) if digits == 0 else (b.low - half, b.high + half)
+    # `rounding` is the largest rounding error; numbers from `limit` on do not fit
+    rounding, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
+    ends = (
+        (round_half_away(b.low), round_half_away(b.high))
+        if digits == 0
+        else (b.low - rounding, b.high + rounding)
+    )
     # A range that lies beyond the type, where every row is missing, shrinks to one end of the type.
     low, high = (min(max(end, -limit), limit) for end in ends)
     domain = number(low, high, integral=digits == 0)
+    # whole numbers that all fit stay as they are
     if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain
@@ -347,7 +353,7 @@ def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     if decimals == 0:
         return monotone(math.trunc, "TRUNC", integral=True)(a)
     return number(
-        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-decimals),
+        a.low if a.low < 0 else max(0.0, a.low - 10.0**-decimals),
         max(a.high, 0.0),
         nullable=a.nullable,
     )
@@ -359,11 +365,13 @@ def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     decimals = 0 if digits is None else digits.low
     if digits is not None and not (is_fixed(digits) and digits.integral and -12 <= decimals <= 12):
         raise Refusal("ROUND needs a fixed number of digits between -12 and 12")
-    half = 0.5 * 10.0**-decimals
+    rounding = 0.5 * 10.0**-decimals
     if a.integral and decimals >= 0:
         return replace(a, values=None)
     ends = (
-        (round_half_away(a.low), round_half_away(a.high)) if decimals == 0 else (a.low - half, a.high + half)
+        (round_half_away(a.low), round_half_away(a.high))
+        if decimals == 0
+        else (a.low - rounding, a.high + rounding)
     )
     result = number(*ends, integral=decimals <= 0, nullable=a.nullable)
     return result if decimals >= 0 or not a.bounded else _multiples(a, result, 10 ** int(-decimals))

@@ -3,11 +3,11 @@ declared type and clipped to its declared bounds, by operations that cannot fail
 reveal something about that row).
 
 Names of columns: the table with prefix t0 has t0u, the unit of privacy as the engine has it; t0w, the unit as
-text; t0c0, t0c1, ..., the declared columns, cleaned; t0c0r, ..., the same columns raw, as the table has them,
-for sums that put a number on the grid themselves, and for group keys; t0i, the identity of a row where a row
-is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per
-unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with these names: they must not
-change.
+text; t0c0, t0c1, ..., the declared columns, cleaned (`cleaned`); t0c0r, ..., the same columns raw, as the
+table has them, for sums that themselves round a number to its grid (`amounts`), and for group keys; t0i, the
+identity of a row where a row is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0,
+... (keys and aggregates per unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with
+these names: they must not change.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def not_null(column: str) -> Node:
 
 
 def clean(x: Expr) -> Expr:
-    """Return a number clipped to its public range, and NULL where it is not finite.
+    """Return an expression's number clipped to its public range, and NULL where it is not finite.
 
     Columns of tables ("t0c1", recognized by the c) are clipped already; computed numbers may leave their
     range by a rounding error.

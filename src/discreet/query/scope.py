@@ -43,11 +43,10 @@ class Scope:
             if alias.lower() not in self.tables:
                 advice = f"There is: {', '.join(self.aliases)}.{did_you_mean(alias, self.aliases)}"
                 raise refuse(node, f"there is no table {alias!r} in FROM", advice)
-            matches = [
-                columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns
-            ]
+            tables = [self.tables[alias.lower()]]
         else:
-            matches = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
+            tables = list(self.tables.values())
+        matches = [columns[name.lower()] for columns in tables if name.lower() in columns]
         if len(matches) > 1 and not all(
             frozenset((matches[0], other)) in self.equal for other in matches[1:]
         ):

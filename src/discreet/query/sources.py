@@ -83,9 +83,9 @@ class Marked:
     """Marks each row of `child` that has a match in `right`, for EXISTS and IN with a sub-query.
 
     A row of `right` matches if own = inner for all `pairs` (own, inner) of an expression over `child` and one
-    over `right`. A mark adds no rows. Column `{prefix}m` is true where there is a match, else NULL; with
-    `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c` the number of those in which the
-    inner expression of the first pair is not NULL.
+    over `right`. A mark adds no rows. Column `{prefix}m` is true where there is a match, else NULL; without
+    `pairs` it is true or false. With `counted`, `{prefix}n` is the number of rows of `right`, and `{prefix}c`
+    the number of those in which the inner expression of the first pair is not NULL.
     """
 
     child: From

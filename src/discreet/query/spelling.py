@@ -73,9 +73,9 @@ def _find_unquoted(text: str, names: list[str]) -> str | None:
     in backticks, or without any quotes though it is no identifier; None if there is none."""
     by_lower = {name.lower(): name for name in names}
     for part in _QUOTED.findall(text):
-        inside = part[1:-1].lower()
-        if part[0] != '"' and inside in by_lower:
-            return by_lower[inside]
+        content = part[1:-1].lower()
+        if part[0] != '"' and content in by_lower:
+            return by_lower[content]
     bare = _QUOTED.sub(" '' ", text)
     # the longest first: one name may be the start of another
     for name in sorted((n for n in names if not n.isidentifier() and n.strip()), key=len, reverse=True):
@@ -86,8 +86,8 @@ def _find_unquoted(text: str, names: list[str]) -> str | None:
 
 
 def _keyword(refusal: QueryError, text: str, names: list[str]) -> str | None:
-    """Return the declared name that is also a word of SQL, such as Alter, Order or Group, at which the text
-    could not be parsed."""
+    """Return the declared name at which the text could not be parsed, as it is also a word of SQL, such as
+    Alter, Order or Group; None if there is none."""
     offset = _offset(refusal, text)
     if offset is None or "cannot be parsed" not in str(refusal):
         return None
@@ -105,7 +105,8 @@ def _offset(refusal: QueryError, text: str) -> int | None:
 
 
 def _decimal_comma(refusal: QueryError, text: str) -> re.Match[str] | None:
-    """Return the number with a comma at which the text could not be parsed."""
+    """Return the number with a decimal comma at the position that the refusal names; None if there is
+    none."""
     start = _offset(refusal, text)
     if start is None:
         return None

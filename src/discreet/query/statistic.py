@@ -1,8 +1,8 @@
 """Defines statistics that are written in SQL: exact numbers without noise, each with its sensitivity, for
 mechanisms that add noise themselves or only compare the number with a threshold.
 
-Sparse vector, the reusable holdout and stream counters take statistics; these an analyst can send as text. A
-statistic is never released by itself.
+Sparse vector, the reusable holdout and stream counters take statistics; an analyst can send those of this
+module as text. A statistic is never released by itself.
 
 >>> from discreet import Bounds, Public
 >>> from discreet.tables import Memory
@@ -31,6 +31,7 @@ from .exact import measure, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
+from .spelling import quoted
 
 # The key of the hash that chooses which groups of a unit count. It may be fixed and known, because the
 # sensitivity holds for every key; a fixed one makes the value a function of the data.
@@ -64,20 +65,20 @@ class SqlStatistic:
 
     def step_for(self, public: Public) -> Fraction:
         """Return the amount that an integer of 1 stands for; 1 for counts."""
-        return _settle(self.sql, public, self.rows)[2].resolution
+        return _plan_total(self.sql, public, self.rows)[2].resolution
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        _, _, measure, bounding = _settle(self.sql, public, self.rows)
-        return measure.sensitivity(bounding, public.neighbors, 1)
+        _, _, total, bounding = _plan_total(self.sql, public, self.rows)
+        return total.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
         """Return whether adding a unit never lowers the value, as for counts and for sums of numbers that are
-        never negative."""
-        _, _, measure, bounding = _settle(self.sql, public, self.rows)
-        return public.neighbors is ADD_REMOVE and measure.limits(bounding)[0] >= 0
+        never negative; False under neighbors other than add_remove."""
+        _, _, total, bounding = _plan_total(self.sql, public, self.rows)
+        return public.neighbors is ADD_REMOVE and total.limits(bounding)[0] >= 0
 
     def __call__(self, source: Source) -> Any:
-        planned, recipes, _, bounding = _settle(self.sql, source.public, self.rows)
+        planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
         return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(
             ()
         )
@@ -124,8 +125,8 @@ class SqlVector:
         return [tuple(map(shown, key)) for key in public_keys(self._of(public)[0])]
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        planned, _, measure, bounding = self._of(public)
-        return measure.sensitivity(bounding, public.neighbors, planned.groups)
+        planned, _, totals, bounding = self._of(public)
+        return totals.sensitivity(bounding, public.neighbors, planned.groups)
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = self._of(source.public)
@@ -133,8 +134,8 @@ class SqlVector:
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
-    """Return the statistic that counts the units that satisfy a condition, which is written as after WHERE;
-    of a complete SELECT, the statistic that it describes.
+    """Return the statistic that counts the units that satisfy `predicate`, a condition as it is written after
+    WHERE. If `predicate` is a complete SELECT, return the statistic that it describes.
 
     A unit with several rows counts once if any of its rows satisfies the condition.
     """
@@ -144,15 +145,11 @@ def where(predicate: str, public: Public) -> SqlStatistic:
         )
     if predicate.lstrip().upper().startswith(("SELECT ", "SELECT\n", "WITH ", "WITH\n")):
         return SqlStatistic(sql=predicate)
-    counted = "*" if public.unit.column is None else f"DISTINCT {_quote(public.unit.column)}"
-    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {_quote(public.table)} WHERE {predicate}")
+    counted = "*" if public.unit.column is None else f"DISTINCT {quoted(public.unit.column)}"
+    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {quoted(public.table)} WHERE {predicate}")
 
 
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
     """Plan a statement that must be one bare COUNT or SUM; see `_cached_total`."""
     return _cached_total(sql, public, rows, repr(public))
 

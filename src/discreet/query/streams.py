@@ -19,7 +19,7 @@ def stream_statistic(
     """Return the statistic of one tick, and the clock: the column of days that the text groups by, or None.
 
     The clock is taken out of SELECT and GROUP BY: the stream itself separates the days. A text that is not
-    one COUNT or SUM by public groups is refused. `rows`, `groups`: see `SqlVector`.
+    one COUNT or SUM, by public groups or by none, is refused. `rows`, `groups`: see `SqlVector`.
     """
     select = parse(text)
     if select.find(exp.Distinct, exp.ApproxDistinct) is not None:

@@ -74,8 +74,8 @@ class Marks:
     def _exists(self, node: Node) -> Expr:
         """Bind EXISTS as a mark on the rows of the outer query.
 
-        Conditions of the sub-query that name columns of the outer query must be own = inner, an expression
-        over the outer query's columns and one over its own.
+        Conditions of the sub-query that name columns of the outer query must have the form own = inner: `own`
+        is an expression over columns of the outer query, `inner` one over columns of the sub-query.
         """
         select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         only(
@@ -87,6 +87,7 @@ class Marks:
             raise refuse(
                 select, "an aggregate without GROUP BY always has a row, so that EXISTS is always true"
             )
+        # filled by `bind` with the conditions that name columns of the outer query
         outer: list[Node] = []
         right, scope = self.relations.bind(select, self.ctes, outer)
         bind_inner, bind_own = Binder(scope), Binder(self.scope)
@@ -135,6 +136,7 @@ class Marks:
                 else make("case", make("null?", x), Literal(None), listed)
             )
         prefix = mark.name[:-1]
+        # the columns of `Marked.counted`; no table has 1e15 rows
         total, present = (
             Column(f"{prefix}{end}", number(0, 1e15, integral=True, nullable=False)) for end in "nc"
         )
@@ -170,8 +172,8 @@ class Marks:
 
 
 def _plain(select: Node) -> exp.Select:
-    """Return a sub-query without DISTINCT and ORDER BY, which change nothing if it only matters whether there
-    is a match; refuse LIMIT, OFFSET and DISTINCT ON, which might."""
+    """Remove DISTINCT and ORDER BY from a sub-query, in place, and return it: they do not change whether it
+    has a match. Refuse LIMIT, OFFSET and DISTINCT ON, which might."""
     if not isinstance(select, exp.Select):
         raise refuse(select, "only a SELECT can stand here")
     for clause in ("limit", "offset"):

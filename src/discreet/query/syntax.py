@@ -71,8 +71,8 @@ INTERVALS = {
     "QUARTER": ("months", 3),
     "YEAR": ("months", 12),
 }
-# The arguments that every node may have, and those that further nodes may have. Any other argument may change
-# what a node means, so that `binder` refuses it. Add one here only together with a rule that reads it.
+# The arguments that every node may have, and those that some nodes may have besides. Any other argument may
+# change what a node means, so that `binder` refuses it. Add one here only together with a rule that reads it.
 ARGUMENTS = {"this", "expression", "expressions"}
 FURTHER_ARGUMENTS: dict[type, set[str]] = {
     exp.Like: {"negate"},

@@ -14,10 +14,11 @@ from .domain import Kind, ValueDomain, boolean, number, text
 from .errors import Refusal
 from .rules import Rule, any_null, is_fixed
 
-# The most characters of a result of SUBSTRING, || and REPLACE: without a limit, one row's text could be too
-# long for the engine, and the query would fail on it. Not tuned.
+# The most characters of a result of || and REPLACE: without a limit, one row's text could be too long for the
+# engine, and the query would fail on it. It is also the largest number in SUBSTRING. Not tuned.
 LONGEST = 10_000
-# The most characters that REPLACE puts in: a text of LONGEST characters grows to a megabyte at most.
+# The most characters of what REPLACE looks for, and of what it puts in: a text of LONGEST characters grows to
+# a megabyte at most, before it is cut off.
 LONGEST_FIXED_TEXT = 100
 # The most results of || that are listed; if there are more, the result is any text. Not tuned.
 _MAX_TEXTS = 10_000
@@ -72,8 +73,8 @@ def replace_text(a: ValueDomain, old: ValueDomain, new: ValueDomain) -> ValueDom
 
 
 def python_function(function: Callable[..., Any], what: str) -> Rule:
-    """Return the rule of a text function whose further arguments are fixed whole numbers, a start of at least
-    1 first; `function` evaluates it in Python on the declared categories."""
+    """Return the rule of a text function whose further arguments are fixed whole numbers, the first of them a
+    start of at least 1; `function` evaluates it in Python on the declared categories."""
 
     def rule(a: ValueDomain, *numbers: ValueDomain) -> ValueDomain:
         a.need(Kind.TEXT, what)

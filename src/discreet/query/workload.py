@@ -6,7 +6,9 @@ combinations of the cells, the strategy, which is chosen for the least expected 
 and all answers are computed from these noisy numbers by least squares. Queries that only group are marginals
 of the table of cells, whose matrix is never written out; conditions need the matrix itself.
 
-A unit is who is protected: all rows of one person, or a row.
+A unit is who is protected: all rows of one person, or a row. A family is one count of one query, with one
+number per group. A statement with CUBE or the like consists of several parts, which are plain queries; any
+other statement is its only part.
 
 >>> from discreet.tables import rand_hie
 >>> people = rand_hie()
@@ -194,7 +196,7 @@ class WorkloadQuery:
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
         """Return the price, errors, and what answering together saves, without reading data."""
         workload = self._plan
-        # the error of a number in units of its standard deviation
+        # the error, with this confidence, of a number whose standard deviation is 1
         half_width = width(workload.noise, confidence)
         errors = tuple(
             half_width * max(float(workload.numbers_of(f, workload.deviations).max()) for f in families)
@@ -215,8 +217,8 @@ class WorkloadQuery:
     def preview_of_one(self, confidence: float = 0.95) -> Preview:
         """Return the preview of a workload of one statement, column by column like that of a query.
 
-        With CUBE and the like the statement has several parts, plain queries with some of its columns; the
-        error of a column is the largest of its errors in all parts.
+        A part may have some of the columns only; the error of a column is the largest of its errors in all
+        parts.
         """
         workload, (parts,), (numbers,) = self._plan, self._plan.parts, self._plan.plan_numbers
         half_width = width(workload.noise, confidence)
@@ -224,6 +226,7 @@ class WorkloadQuery:
         measured: set[int] = set()
         for part, number in zip(parts, numbers, strict=True):
             planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
+            # in the order of the plan's measures
             families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             for i, column in enumerate(part.own):
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
@@ -256,9 +259,9 @@ class WorkloadQuery:
         gaussian = isinstance(self._plan.noise, IntegerGaussian)
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
-    def _alone(self) -> float | None:
-        """Return the mean squared error of all numbers if each query is asked by itself, with an equal share
-        of the price."""
+    def _alone(self) -> float:
+        """Return the mean squared error of all numbers if each part of each query is asked by itself, with an
+        equal share of the price."""
         texts = [part.text for parts in self._plan.parts for part in parts]
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
@@ -334,21 +337,22 @@ class WorkloadQuery:
         return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
-        """Return the rows of one query and their standard deviations, from the answers of the workload. A
-        query with CUBE and the like has several parts, whose rows come one after the other; each part is
-        after its HAVING, ORDER BY and LIMIT."""
+        """Return the rows of one query and their standard deviations, from the answers of the workload. The
+        rows of its parts come one after the other, each part after its HAVING, ORDER BY and LIMIT."""
         workload, rows, deviations = self._plan, [], []
         for part, number in zip(workload.parts[query], workload.plan_numbers[query], strict=True):
             planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
             families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             measures = [workload.numbers_of(f, answers) for f in families]
-            by_group = [workload.numbers_of(f, workload.deviations) for f in families]
+            deviations_by_group = [workload.numbers_of(f, workload.deviations) for f in families]
             kept_rows, kept_groups = rows_of(planned, recipes, public_keys(planned), measures, [])
             for row, group in zip(kept_rows, kept_groups, strict=True):
                 rows.append(part.placed(list(row)))
-                shown = [direct(planned, recipes, i) for i in range(len(planned.outputs))]
+                measure_of = [direct(planned, recipes, i) for i in range(len(planned.outputs))]
                 deviations.append(
-                    part.placed([None if m is None else float(by_group[m][group]) for m in shown])
+                    part.placed(
+                        [None if m is None else float(deviations_by_group[m][group]) for m in measure_of]
+                    )
                 )
         return rows, deviations
 
@@ -395,5 +399,4 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     except QueryError:
         # It cannot be a workload, for example because it has too many cells: each count gets its own noise.
         return None
-    alone = workload._alone()
-    return workload if alone is not None and workload.rmse**2 < GAIN * alone else None
+    return workload if workload.rmse**2 < GAIN * workload._alone() else None

@@ -107,8 +107,8 @@ class WorkloadPlan:
             # Marginals: the table of cells has one axis per mark. A code that is not below the axis's size
             # means rows outside the values of a key by which all queries group: no query counts them.
             order = [m for (members, _) in self.compilation.mark_groups for m in members]
-            inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
-            return SparseCellCounts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
+            in_cell = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
+            return SparseCellCounts(self.sizes, tuple(codes[m][in_cell] for m in order), n[in_cell])
         # The index of each combination of classes: its digits are the positions in each group of marks.
         index = np.zeros(len(n), np.int64)
         for members, combinations in self.compilation.mark_groups:
@@ -132,7 +132,8 @@ def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> A
 
 
 def _expand(text: str, public: Public) -> list[PlainQuery]:
-    """Return the plain queries of a statement with CUBE, ROLLUP or several groupings."""
+    """Return the plain queries that a statement with CUBE, ROLLUP or GROUPING SETS stands for; one for any
+    other statement."""
     try:
         return list(expanded(text))
     except QueryError as refusal:
@@ -153,14 +154,14 @@ def plan_workload(
     Gaussian), the plan with the least error is returned."""
     parts = tuple(tuple(_expand(text, public)) for text in queries)
     plans: list[Plan] = []
-    numbers: list[tuple[int, ...]] = []
+    plan_numbers: list[tuple[int, ...]] = []
     for of_statement in parts:
-        numbers.append(tuple(range(len(plans), len(plans) + len(of_statement))))
+        plan_numbers.append(tuple(range(len(plans), len(plans) + len(of_statement))))
         plans += [plan(part.text, public) for part in of_statement]
     # parts with the names of columns that their plans have
     parts = tuple(
         tuple(part.bound(plans[number]) for part, number in zip(of_statement, indices, strict=True))
-        for of_statement, indices in zip(parts, numbers, strict=True)
+        for of_statement, indices in zip(parts, plan_numbers, strict=True)
     )
     compilation = compile_counts(plans)
     max_rows = max(bounding_of(p, rows or public.unit.rows, 1).rows for p in plans)
@@ -168,7 +169,8 @@ def plan_workload(
     # A unit that is replaced takes its rows out of some cells, and puts as many into others.
     unit_rows = max_rows if public.neighbors is ADD_REMOVE else 2 * max_rows
     sensitivity_of_cells = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
-    # one row leaves one cell and enters another, which some strategies have a tighter bound for
+    # Where a unit is a row, a neighbor has one row in another cell, for which some strategies have a tighter
+    # bound than for any two changes.
     exchanged = not compilation.many and public.neighbors is not ADD_REMOVE
     options = []
     for norm in norms:
@@ -181,7 +183,7 @@ def plan_workload(
             WorkloadPlan(
                 compilation=compilation,
                 parts=parts,
-                plan_numbers=tuple(numbers),
+                plan_numbers=tuple(plan_numbers),
                 cells=cells,
                 sizes=workload.domain,
                 max_rows=max_rows,

@@ -1,8 +1,8 @@
 """Exact samplers: the distribution of what is drawn is the stated one, with no rounding hidden in it.
 
 Most samplers take the number of draws and a stream of random bits (`Entropy`), and return a numpy array; the
-selections return an index. Parameters are rationals; a float is taken at its binary value. docs/sampling.md
-explains how draws are both exact and fast.
+selections (`argmax_...`) return an index. Parameters are rationals; a float is taken at its binary value.
+docs/sampling.md explains how draws are both exact and fast.
 """
 
 from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset

@@ -1,5 +1,5 @@
-"""Coins (Bernoulli draws): with a rational probability, with probability exp(-x), and subsets that keep each
-index by a coin.
+"""Tosses coins (Bernoulli draws) of a rational probability or of probability exp(-x), and draws subsets that
+keep each index by a coin.
 
 In proofs U is a uniform number on [0, 1), whose bits are drawn as they are needed; a prefix is its first bits
 as an integer. How many coins share a call (`_CHUNK`) and the order of draws change what a seed gives, not the
@@ -99,6 +99,7 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
     """
     _require.integer(denominator=denominator, at_least=1)
     divisor = int(denominator)
+    # a larger divisor might overflow as a float
     if (
         isinstance(numerators, np.ndarray)
         and numerators.dtype.kind in "iu"
@@ -127,8 +128,9 @@ def exp_coins(
     of exact(i), and `prefixes`, the first 53 bits of each U.
 
     Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error is at most
-           2**-48, and 2**-53 of U is unknown. Together they are below `error`, so that a
-           computed difference of exp(-x) and U that exceeds `error` has the right sign.
+           2**-48, and 2**-53 of U is unknown. Together they are below _FLOAT_ERROR, the least `error` that
+           may be given, so that a computed difference of exp(-x) and U that exceeds `error` has the right
+           sign.
     """
     margin = np.exp(-xs)
     margin -= prefixes.astype(np.float64) * 2.0**-53
@@ -157,7 +159,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     if low == 1 << 16 or high == 0:
         return np.arange(size if high else 0, dtype=np.int64)
     parts = (
-        _coins_up(digits, low, high, start, min(_CHUNK, size - start), entropy)
+        _kept_indices(digits, low, high, start, min(_CHUNK, size - start), entropy)
         for start in range(0, size, _CHUNK)
     )
     if 2 * low < 1 << 16:
@@ -170,7 +172,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     return result[:count]
 
 
-def _coins_up(
+def _kept_indices(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
     """Return which of n coins are True, as indices counted from `start`: decided by the first 16 bits of each

@@ -1,5 +1,5 @@
-"""Exact binomial draws: trials are split into blocks, each drawn from a certified table of its distribution,
-and added up.
+"""Draws exactly from binomial distributions: trials are split into blocks, whose numbers of successes are
+drawn from certified tables and added up.
 
 The draws are exact because `_weights` rounds outwards; its rounding must not change. Sizes of blocks and
 chunks change the speed and what a seed gives, not the distribution.
@@ -50,7 +50,7 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
         raise _require.fail("trials", trials, f"at most {_MAX_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
-    block_size = _BLOCKS[trials > _BLOCKS[1]]
+    block_size = _BLOCKS[1] if trials > _BLOCKS[1] else _BLOCKS[0]
     blocks, rest = divmod(trials, block_size)
     successes = np.zeros(n, np.int64)
     for block_trials, repeats in ((block_size, blocks), (rest, 1 if rest else 0)):
@@ -94,9 +94,9 @@ def _weights(trials: int, p: Fraction, mode: int) -> WeightIntervals:
     above and below the mode, then on the longer side alone.
 
     Proof: with f(k) the probability of k successes, f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a
-           rational at most 1 from the mode upwards, and likewise downwards; products are rounded outwards. No
-           weight exceeds the one before it, so that all weights that a side does not list are together at
-           most the first of them times their number, and each alone is at most _NEGLIGIBLE.
+           rational at most 1 from the mode upwards, and likewise downwards; products are rounded outwards. On
+           each side no weight exceeds the one before it, so that all weights that a side does not list are
+           together at most the first of them times their number, and each alone is at most _NEGLIGIBLE.
     """
     # p / (1 - p) = a / b
     a, b = p.numerator, p.denominator - p.numerator
@@ -120,12 +120,12 @@ def _weights(trials: int, p: Fraction, mode: int) -> WeightIntervals:
     def weights(bits: int) -> Weights:
         upper, tail_up, done_up = side(bits, True)
         lower, tail_down, done_down = side(bits, False)
-        unit = 1 << bits
-        order = [(unit, unit)]
-        short = min(trials - mode, mode)
+        one = 1 << bits
+        order = [(one, one)]
+        paired = min(trials - mode, mode)
         longer = upper if trials - mode > mode else lower
         for j in range(max(len(upper), len(lower))):
-            if j < short:
+            if j < paired:
                 order.append(upper[j] if j < len(upper) else (0, _NEGLIGIBLE))
                 order.append(lower[j] if j < len(lower) else (0, _NEGLIGIBLE))
             elif j < len(longer):

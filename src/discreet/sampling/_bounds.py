@@ -1,4 +1,4 @@
-"""Certified enclosures in integers, of the numbers with which samplers compare a uniform U.
+"""Encloses the numbers with which samplers compare a uniform U, certified, between integers.
 
 A number y in [0, 1] is described by a function `digits(bits)` that returns integers (low, high) with
 low <= 2**bits * y <= high and high - low at most a few units. `below` then decides U < y exactly, for a
@@ -27,7 +27,8 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
     """Return integers (low, high) with low <= 2**bits * exp(-x) <= high and high - low <= 3, for x >= 0.
 
     Proof:   the argument is at most `bits`, so rounding it to `working` bits moves exp(-x) by less than
-             2**-(bits+38).
+             2**-(bits+38); 2**30 units in the last of `working` bits are less than 2**-(bits+9). Together
+             they move 2**bits * exp(-x) by less than 1, and `to_fixed` rounds to an integer by less than 1.
     Assumes: mpmath's exp is right to within 2**30 units in the last place.
     """
     if x == 0:

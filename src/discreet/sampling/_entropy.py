@@ -1,4 +1,4 @@
-"""Where random bits come from: a keyed AES-256-CTR stream, seeded by the operating system.
+"""Provides random bits: a keyed AES-256-CTR stream, seeded by the operating system.
 
 `Entropy()` is for releases; `SeededEntropy(seed)` repeats itself, is for tests and simulations, and says so
 with `private == False`. Neither can be copied or pickled: two copies would draw the same noise, which cancels
@@ -33,7 +33,7 @@ _CIPHER_MARGIN = 15
 
 
 class Entropy:
-    """A stream of independent uniform bits, private to this process.
+    """Yields a stream of independent uniform bits, private to this process.
 
     Guarantee: no two calls, threads, or forked processes are given the same part of the stream; what one
                caller has seen tells nothing computable about what another will see.
@@ -115,8 +115,8 @@ class Entropy:
         return out
 
     def _pour(self, buffer: memoryview, size: int) -> None:
-        """Write the next `size` bytes of the stream to the beginning of the buffer. The cipher writes bytes
-        directly where `_CIPHER_MARGIN` more follow in the buffer; the last ones are copied otherwise."""
+        """Write the next `size` bytes of the stream to the beginning of the buffer. The cipher writes into
+        the buffer itself as far as `_CIPHER_MARGIN` more bytes follow there; the last bytes are copied."""
         with self._lock:
             # true after a fork that bypassed Python's hooks, or in which no new key could be obtained
             if self._pid != os.getpid():
@@ -159,7 +159,7 @@ class Entropy:
 
 
 class SeededEntropy(Entropy):
-    """The same stream for the same seed: for tests and simulations, never for a release.
+    """Yields the same stream for the same seed: for tests and simulations, never for a release.
 
     >>> bool((SeededEntropy(7).words(4) == SeededEntropy(7).words(4)).all())
     True
@@ -192,8 +192,8 @@ class SeededEntropy(Entropy):
 
 
 class EntropyStream(Entropy):
-    """A stream of AES-256 in counter mode under a key drawn from another stream: for long noise, as it is
-    twice as fast as `Entropy`.
+    """Yields a stream of AES-256 in counter mode under a key drawn from another stream, `source`: for long
+    noise, as it is twice as fast as `Entropy`.
 
     It is GCM without its tag, which is counter mode with faster code in OpenSSL. Locks, forks and new keys
     are handled as in every `Entropy`, but after a fork the child takes its key from the operating system, and
@@ -249,6 +249,7 @@ def _keystream(key: bytes) -> CipherContext:
     return Cipher(AES(key), CTR(bytes(16))).encryptor()
 
 
+# all streams of the process, for `_after_fork_in_child`
 _ALIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
 
 
