@@ -139,7 +139,7 @@ class Remainder(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
 
 
-class FloorDivide(Semantic):
+class TruncatingDivide(Semantic):
     """The quotient of two whole numbers (the first perhaps wide, the second positive), cut off towards zero:
     exact."""
 

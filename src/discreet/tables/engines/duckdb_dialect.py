@@ -248,7 +248,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Times: template("({this} * {expression})"),
     d.Divide: template(f"({{this}} / NULLIF({{expression}}, {_ZERO}))"),
     d.Remainder: template(f"({{this}} % NULLIF({{expression}}, {_ZERO}))"),
-    d.FloorDivide: template("DIVIDE({this}, {expression})"),
+    d.TruncatingDivide: template("DIVIDE({this}, {expression})"),
     d.Floor: template("FLOOR({this})"),
     d.Ceil: template("CEIL({this})"),
     d.RoundHalfAway: _with_digits("ROUND"),

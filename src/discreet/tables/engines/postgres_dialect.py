@@ -347,7 +347,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.AsInteger: _as_integer,
     d.AsDecimal: _as_decimal,
     d.AsFloat: _as_float,
-    d.FloorDivide: template("div(({this})::numeric, ({expression})::numeric)"),
+    d.TruncatingDivide: template("div(({this})::numeric, ({expression})::numeric)"),
     d.Floor: template("floor({this})"),
     d.Ceil: template("ceil({this})"),
     d.Sign: template("sign({this})"),

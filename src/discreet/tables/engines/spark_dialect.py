@@ -47,7 +47,7 @@ _DAY = r"\A" + d.DATE.replace(r"\v", r"\x0b").replace("$", r"\z")
 _LONG_EXPONENT = "[eE][+-]?0*[1-9][0-9]{4}"
 # A number with 39 digits before the point that is rounded down: the first digit after the point is below 5.
 _DIGITS_39 = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
-# Half of the 38 digits of a decimal: long division goes in two steps of so many (`_floor_divide`).
+# Half of the 38 digits of a decimal: long division goes in two steps of so many (`_truncating_divide`).
 _SPLIT = 10**19
 
 
@@ -269,7 +269,7 @@ def _wide_sum(g: Generator, node: Any) -> str:
     return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {total}, SUM(CAST({x} AS DECIMAL(38, 0))))"
 
 
-def _floor_divide(g: Generator, node: Any) -> str:
+def _truncating_divide(g: Generator, node: Any) -> str:
     """Write an exact quotient of whole numbers a and b of up to 38 digits, as a long division in two steps of
     19 digits: Spark's quotient of two decimals has only 32 digits before the point, and each step needs 20.
 
@@ -313,7 +313,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Times: template("({this} * {expression})"),
     d.Divide: template("({this} / NULLIF({expression}, 0.0D))"),
     d.Remainder: template("({this} % NULLIF({expression}, 0.0D))"),
-    d.FloorDivide: _floor_divide,
+    d.TruncatingDivide: _truncating_divide,
     d.Floor: repeating(_floor),
     d.Ceil: repeating(_ceil),
     d.RoundHalfAway: _rounding(_half_away),
