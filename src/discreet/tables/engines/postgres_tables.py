@@ -72,7 +72,7 @@ def _kind(type_: str, typtype: str) -> str:
     array type begins with "_"."""
     if typtype == "e":
         return "text"
-    if typtype in "cr" or typtype == "m" or type_.startswith("_"):
+    if typtype in ("c", "r", "m") or type_.startswith("_"):
         return "nested"
     return _KINDS.get(type_, "binary")
 
@@ -239,7 +239,7 @@ class PostgresTable:
     """Describes a relation under the name that queries use, with what is declared of it.
 
     `relation`: its schema and name in the database. `schema`: the declared fact of each column. `unit`: the
-    column of the units' ids. `condition`: SQL that rows must fulfil to be read; None for all rows.
+    column of the units' ids.
     """
 
     name: str
@@ -247,7 +247,6 @@ class PostgresTable:
     shape: RelationShape
     schema: tuple[tuple[str, Fact], ...]
     unit: str | None
-    condition: str | None = None
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -284,8 +283,7 @@ class PostgresTable:
         # Rows have no number: PostgreSQL's ctid can change when a row is written anew, and depends on which
         # other rows were written. `Dialect.numbers_rows` is False for this engine.
         select_list.append(f"NULL::bigint AS {quoted(ROW)}")
-        where = "" if self.condition is None else f" WHERE {self.condition}"
-        query = f"SELECT {', '.join(select_list)} FROM {self.text}{where}"
+        query = f"SELECT {', '.join(select_list)} FROM {self.text}"
         return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
