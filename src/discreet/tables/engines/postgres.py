@@ -85,7 +85,7 @@ class PostgreSQL:
     @property
     def changes(self) -> bool:
         """Whether no version of the table is declared. Rows may then have changed since an answer was stored,
-        so that no stored answer is served again."""
+        so that the curator, which reads this attribute, serves no stored answer again."""
         return self._public.version == UNVERSIONED
 
     def _fingerprint(self, key: bytes) -> bytes:

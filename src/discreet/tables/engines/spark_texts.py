@@ -22,7 +22,8 @@ _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 
 
 
 # An argument of at most so many characters is repeated where it is used twice; Spark computes equal
-# expressions once. Longer ones would make nested texts double with every level. 64 is a choice, not measured.
+# expressions once. Longer ones would make nested texts double with every level. The number is chosen by hand,
+# not tuned.
 _SHORT = 64
 
 
@@ -84,8 +85,12 @@ def _case_of(function: str) -> tuple[str, str]:
     Spark's UPPER makes two characters of some. The public categories of a query are converted by DuckDB
     (`tables.texts`), and the texts of rows must be converted in the same way.
     """
-    plain = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
-    pairs = [(old, new) for old, new in zip(plain, engine_values(function, plain), strict=True) if old != new]
+    characters = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
+    pairs = [
+        (old, new)
+        for old, new in zip(characters, engine_values(function, characters), strict=True)
+        if old != new
+    ]
     assert all(len(new) == 1 for _, new in pairs)
     return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
 
@@ -169,7 +174,8 @@ def _day_text(g: Generator, node: Any) -> str:
 def _formatted(g: Generator, layout: str, day: str) -> str:
     """Write the SQL text `day` in the format `layout`; directives for times give those of midnight."""
     parts: list[str] = []
-    plain = ""
+    # The characters since the last directive.
+    pending = ""
     directives = {
         "Y": _padded(f"YEAR({day})", 4),
         "y": _padded(f"YEAR({day}) % 100", 2),
@@ -192,7 +198,7 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
     position = 0
     while position < len(layout):
         if layout[position] != "%":
-            plain, position = plain + layout[position], position + 1
+            pending, position = pending + layout[position], position + 1
             continue
         directive = (
             layout[position + 1 : position + 3]
@@ -201,11 +207,11 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
         )
         position += 1 + len(directive)
         if directive == "%":
-            plain += "%"
+            pending += "%"
             continue
-        parts += [*([text_of(g, plain)] if plain else []), directives[directive]]
-        plain = ""
-    parts += [text_of(g, plain)] if plain or not parts else []
+        parts += [*([text_of(g, pending)] if pending else []), directives[directive]]
+        pending = ""
+    parts += [text_of(g, pending)] if pending or not parts else []
     return f"CASE WHEN NOT {day} IS NULL THEN CONCAT({', '.join(parts)}) END"
 
 
