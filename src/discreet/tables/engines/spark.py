@@ -31,7 +31,7 @@ from ..columns import check_names, converted_to, engine_types
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
-from .spark_reading import SparkTable, read
+from .spark_reading import SparkTable, local_session, read
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -294,8 +294,6 @@ def _host_of(tables: Mapping[str, Any]) -> Any:
     for data in tables.values():
         if hasattr(data, "sparkSession"):
             return data.sparkSession
-    from .spark_reading import local_session
-
     return local_session()
 
 

@@ -4,7 +4,6 @@ SQL."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -16,7 +15,10 @@ from ..dialect import Writer, argument, template
 from ..texts import engine_values
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 # The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 
