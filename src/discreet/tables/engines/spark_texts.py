@@ -4,7 +4,6 @@ SQL."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 from sqlglot import exp
@@ -12,7 +11,7 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Writer, argument, template
-from ..texts import engine_values
+from ..texts import letter_cases
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -80,28 +79,15 @@ def _regex(part: str) -> str:
     )
 
 
-@cache
-def _case_of(function: str) -> tuple[str, str]:
-    """Return the characters that DuckDB's UPPER or LOWER changes, and the single characters that they become.
+def _case(*, upper: bool) -> Writer:
+    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters.
 
     Spark's UPPER makes two characters of some. The public categories of a query are converted by DuckDB
     (`tables.texts`), and the texts of rows must be converted in the same way.
     """
-    characters = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
-    pairs = [
-        (old, new)
-        for old, new in zip(characters, engine_values(function, characters), strict=True)
-        if old != new
-    ]
-    assert all(len(new) == 1 for _, new in pairs)
-    return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
-
-
-def _case(function: str) -> Writer:
-    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters."""
 
     def write(g: Generator, node: Any) -> str:
-        old, new = (text_of(g, part) for part in _case_of(function))
+        old, new = (text_of(g, part) for part in letter_cases(upper=upper))
         return f"TRANSLATE({argument(g, node, 'this')}, {old}, {new})"
 
     return write
@@ -219,8 +205,8 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
 
 TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Matches: _matches,
-    d.UpperCase: _case("upper"),
-    d.LowerCase: _case("lower"),
+    d.UpperCase: _case(upper=True),
+    d.LowerCase: _case(upper=False),
     d.Trim: _trim,
     d.Substring: _substring,
     d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
