@@ -454,9 +454,9 @@ CASES = [
     _two(d.Divide, strict(_quotient, 2)),
     _two(d.Remainder, strict(lambda a, b: None if b == 0 else ieee(np.fmod)(a, b), 2)),
     NodeCase(
-        d.FloorDivide,
+        d.TruncatingDivide,
         "wholes",
-        lambda: d.FloorDivide(
+        lambda: d.TruncatingDivide(
             this=exp.Paren(
                 this=exp.Mul(
                     this=d.Convert(this=column("i"), to="wide"), expression=exp.Literal.number(2**40)

@@ -519,7 +519,7 @@ MUTANTS = {
     d.Matches: template("({this} LIKE {pattern} ESCAPE '\\')"),
     d.SignBit: template("({this} < 0)"),
     d.Number: template("CAST({this} AS FLOAT)"),
-    d.FloorDivide: template("FLOOR({this} / {expression})"),
+    d.TruncatingDivide: template("FLOOR({this} / {expression})"),
     d.AddMonths: template("CAST({this} + 30 * CAST({expression} AS INT) AS DATE)"),
     d.DatePart: template("CAST(DATE_PART('day', {this}) AS DOUBLE)"),
     d.Concat: template("CONCAT({this}, {expression})"),

@@ -119,7 +119,7 @@ def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Boundi
         times_rows = binary(
             exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.parts_per_step)
         )
-        scaled_down = semantics.FloorDivide(this=times_rows, expression=count.copy())
+        scaled_down = semantics.TruncatingDivide(this=times_rows, expression=count.copy())
         unscaled = (
             total
             if m.parts_per_step == 1

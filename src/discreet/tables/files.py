@@ -1,4 +1,4 @@
-"""Several files as one table: a folder, a pattern or a list of Parquet or CSV files.
+"""Makes one table of several files: a folder, a pattern or a list of Parquet or CSV files.
 
 The list of files is fixed when the table is opened: a file that is added later is not part of it, and a
 Parquet file that changes or is removed is noticed before a charge (CSV files are read as a whole when they
@@ -55,7 +55,8 @@ class Files:
         return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(self.paths)} files)"
 
     def complete(self) -> bool:
-        """Return whether the folder or pattern still stands for these files and no others."""
+        """Return whether the folder or pattern still stands for these files and no others. A folder that is
+        gone counts as complete here; the engine notices its missing files (`file_stamp`)."""
         try:
             now = None if self.named_by is None else several(self.named_by)
         except InvalidInput:
@@ -91,8 +92,8 @@ def several(data: Any) -> Files | None:
     refuse_empty(data)
     path = Path(data)
     if os.path.isdir(path):
-        inside = [p for p in _walk(path) if os.path.isfile(p) and kind_of_file(p)]
-        return _check_files(sorted(inside), repr(str(data)), data)
+        data_files = [p for p in _walk(path) if os.path.isfile(p) and kind_of_file(p)]
+        return _check_files(sorted(data_files), repr(str(data)), data)
     if not os.path.exists(path) and any(mark in str(data) for mark in _WILDCARDS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
         return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
@@ -116,9 +117,10 @@ def _walk(folder: Path) -> list[Path]:
         ) from None
 
     paths = []
-    for inside, folders, names in os.walk(folder, onerror=refuse):
+    for current, folders, names in os.walk(folder, onerror=refuse):
+        # Changed in place: `os.walk` goes on into the folders that are left.
         folders[:] = [name for name in folders if not _hidden(name)]
-        paths += [Path(inside, name) for name in names if not _hidden(name)]
+        paths += [Path(current, name) for name in names if not _hidden(name)]
     return paths
 
 

@@ -1,4 +1,4 @@
-"""How well a table fits what is declared of it: coarse shares, for the steward alone.
+"""Tells the steward, and nobody else, how well a table fits what is declared of it, as coarse shares.
 
 Shares are exact facts about the data, not differentially private: they are never shown to analysts and never
 part of a release. No value is shown, and a share only as one of a few ranges ("1 to 5%").
@@ -80,7 +80,7 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _people(engine: DuckDB, table: str) -> dict[str, str]:
-    """Return the share of units with more rows than some limits, rounded."""
+    """Return, for each of some limits, the coarse share of units with more rows."""
     unit = engine.public.unit
     if unit.column is None:
         return {}
@@ -89,11 +89,11 @@ def _people(engine: DuckDB, table: str) -> dict[str, str]:
     column = quoted(unit.column)
     inner = f"SELECT COUNT(*) AS n FROM {table} WHERE {column} IS NOT NULL GROUP BY {column}"
     total, *counts = _row(engine, f"SELECT COUNT(*) AS a, {parts} FROM ({inner}) AS one")
-    words = [
+    labels = [
         f"{limit} row{'' if limit == 1 else 's'}{' (the declared limit)' if limit == unit.rows else ''}"
         for limit in limits
     ]
-    return dict(zip(words, (coarse(count, total) for count in counts), strict=True))
+    return dict(zip(labels, (coarse(count, total) for count in counts), strict=True))
 
 
 def _groups(engine: DuckDB, table: str) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _groups(engine: DuckDB, table: str) -> dict[str, str]:
     for name, fact in engine.public.schema:
         if name == unit.column:
             continue
-        for words, key, condition in _group_keys(name, fact):
+        for label, key, condition in _group_keys(name, fact):
             inner = (
                 f"SELECT COUNT(DISTINCT {key}) FILTER (WHERE {condition}) AS n FROM {table} "
                 f"WHERE {quoted(unit.column)} IS NOT NULL GROUP BY {quoted(unit.column)}"
@@ -117,7 +117,7 @@ def _groups(engine: DuckDB, table: str) -> dict[str, str]:
                 engine,
                 f"SELECT COUNT(*) AS a, COUNT(*) FILTER (WHERE n > {limit}) AS b FROM ({inner}) AS one",
             )
-            shares[words] = coarse(above, total)
+            shares[label] = coarse(above, total)
     return shares
 
 
@@ -138,7 +138,8 @@ def _group_keys(name: str, fact: Fact) -> list[tuple[str, str, str]]:
 
 
 def _key(column: str, fact: Categories | Boolean) -> str:
-    """Return the value that groups are made of: 1 and 1.0 are one."""
+    """Return the SQL of the value that groups are made of; where categories are whole numbers, 1 and 1.0 are
+    the same."""
     if isinstance(fact, Boolean):
         return f"TRY_CAST({column} AS BOOLEAN)"
     return f"TRY_CAST({column} AS DOUBLE)" if _numeric(fact) else f"CAST({column} AS VARCHAR)"
@@ -149,12 +150,14 @@ def _numeric(fact: Categories) -> bool:
 
 
 def _row(engine: DuckDB, sql: str) -> list[int]:
+    """Return the counts in the only row of an answer."""
     answer = engine.answer(sql)
     return [int(answer.column(name)[0].as_py()) for name in answer.column_names]
 
 
 def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
-    """Return the conditions under which a value is missing, unreadable, and out of bounds."""
+    """Return the SQL conditions under which a value is missing, unreadable, and outside the bounds or
+    categories."""
     missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
     if isinstance(fact, Bounds):
         return _range_conditions(

@@ -1,4 +1,5 @@
-"""The format of a CSV file: the delimiter of its fields, its decimal and thousands marks, its dates.
+"""Describes the format of a CSV file: the delimiter of its fields, its decimal and thousands marks, its
+dates.
 
 The steward declares it in the schema file; it is never guessed.
 
@@ -63,7 +64,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """A CSV file with its format, and the columns that are declared as numbers and as dates (`days`)."""
+    """Names a CSV file with its format, and the columns declared as numbers and as dates (`days`)."""
 
     path: Path
     format: Format
@@ -94,8 +95,9 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
     format = format_of(schema)
     if format == Format():
         return data
-    several = hasattr(data, "written_as")
-    first = data.paths[0] if several else data
+    # A `Files`, which cannot be imported here because its module imports this one.
+    is_several = hasattr(data, "written_as")
+    first = data.paths[0] if is_several else data
     suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
         raise InvalidInput(
@@ -104,4 +106,4 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
         )
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
-    return data.written_as(format, numbers, days) if several else Csv(Path(data), format, numbers, days)
+    return data.written_as(format, numbers, days) if is_several else Csv(Path(data), format, numbers, days)

@@ -1,4 +1,4 @@
-"""What the columns of a CSV file look like, for a steward who agrees to look: kinds, decimal mark and date
+"""Tells a steward who agrees to look what the columns of a CSV file look like: kinds, decimal mark and date
 formats, never a value.
 
 `discreet init --look` drafts a schema from it. Its results are not differentially private: the draft and the
@@ -18,12 +18,15 @@ from .._errors import InvalidInput
 from .compressed import open_text
 from .formats import Format
 
-# How many lines are read, from the first on.
+# How many records are read, from the first on; chosen by hand, not tuned.
 _LINES = 10_000
-# The share of values that must read as a kind: a few typing errors do not make a column text.
+# The share of values that must read as a kind: a few typing errors do not make a column text. Chosen by hand,
+# not tuned.
 _SHARE = 0.95
+# Numbers with a decimal point, and numbers with a decimal comma and perhaps points between thousands.
 _POINT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _COMMA = re.compile(r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*")
+# The date formats that are tried; of two that read as many dates of a column, the first is taken.
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
 
 
@@ -89,7 +92,8 @@ def _decimal_comma(columns: Iterable[list[str]]) -> bool:
 
 
 def _kind(values: list[str], number: re.Pattern[str], date_formats: list[str]) -> str:
-    """Return the kind of a column. Formats of its dates are added to those that are known already."""
+    """Return the kind of a column. `number` is the pattern of numbers. The formats of the column's dates are
+    added to `date_formats`."""
     if _is_mostly(sum(bool(number.fullmatch(v)) for v in values), values):
         return "number"
     if _is_mostly(sum(v.lower() in ("true", "false") for v in values), values):

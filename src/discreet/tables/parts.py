@@ -1,5 +1,5 @@
-"""A part of a table, as an engine of its own: the rows whose value in one column lies in given periods of
-time, or is a given value.
+"""Makes an engine for a part of a table: the rows whose value in one column lies in given periods of time,
+or is a given value.
 
 Whether a row belongs to a part depends on that row alone. Parts of different values of one type, or of
 periods that do not overlap, never share a row. A row whose value is missing, or does not convert, belongs to
@@ -36,7 +36,7 @@ class Within(DuckDB):
 
     def _cursor(self) -> Any:
         """Return a connection with a temporary view of the table's name, which takes precedence over the
-        table and exists on this connection only."""
+        table (`memory.main` is the schema that holds it) and exists on this connection only."""
         cursor, name = super()._cursor(), quoted(self._public.table)
         cursor.execute(
             f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM memory.main.{name} WHERE {self._condition}"

@@ -1,5 +1,5 @@
-"""Whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that one row
-hides others.
+"""Tells whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that
+one row hides others.
 
 The whole file is read once, when the steward opens it. Analysts, who do not open files, do not see the
 result.
@@ -22,7 +22,8 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
     the delimiter of fields.
 
     A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
-    So every odd quote of a file follows the end of a field or another quote, and every even one precedes one.
+    So the first, third, fifth, ... quote of a file comes after a delimiter, a line end or another quote, and
+    the second, fourth, ... comes before one of these.
 
     >>> import io
     >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ",")
@@ -36,8 +37,10 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
         positions = np.flatnonzero(chunk == _QUOTE)
         bordered = np.concatenate([[before], chunk, [after]]).astype(np.uint8)
         opening = (count + np.arange(len(positions))) % 2 == 0
-        outer = np.where(opening, bordered[positions], bordered[positions + 2])
-        if not (np.isin(outer, ends) | (outer == _QUOTE)).all():
+        # The byte at a position of `chunk` is one further in `bordered`: this is the byte before an opening
+        # quote, and the byte after a closing one.
+        outside = np.where(opening, bordered[positions], bordered[positions + 2])
+        if not (np.isin(outside, ends) | (outside == _QUOTE)).all():
             return None
         if len(positions) or count % 2:
             lines = np.flatnonzero((chunk == ends[1]) | (chunk == ends[2]))

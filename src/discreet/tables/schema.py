@@ -1,7 +1,9 @@
-"""The schema file: what the steward declares public about a table, as TOML that people can read and review.
+"""Reads and writes the schema file: what the steward declares public about a table, as TOML that people can
+read and review.
 
-`draft(file)` starts one from the names and types of the columns, never from a value: every bound is a
-question to the steward. `load` and `dump` are exact inverses of each other.
+`drafting.draft` starts one from the names and types of the columns, and from values only if the steward
+agrees to look at them; every bound is a question to the steward. `load` returns exactly the public facts that
+`dump` wrote.
 
 >>> public = load('''
 ... table = "people"
@@ -33,8 +35,10 @@ from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .engines.duckdb_reading import Database
 
+# The entries outside of all sections, and the names of the sections.
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
-_FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
+# By type of column, the entries that its section must have, and those that it may have beside.
+_FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "number": ({"lower", "upper"}, {"nullable"}),
     "categories": ({"values"}, set()),
     "boolean": (set(), {"nullable"}),
@@ -82,17 +86,18 @@ def _place(text: str, message: str) -> str:
         return ""
     number = int(match[1])
     line = lines[number - 1].partition("#")[0].strip()
-    sections = [text.strip() for text in lines[:number] if re.match(r"\s*\[.+\]", text)]
+    sections = [header.strip() for header in lines[:number] if re.match(r"\s*\[.+\]", header)]
     where = f" in {sections[-1].partition(' #')[0].rstrip()}" if sections else ""
-    lacks = (
+    hint = (
         " A value is missing behind '=': give one, or put '#' before the line." if line.endswith("=") else ""
     )
-    return f" That is {line!r}{where}.{lacks}"
+    return f" That is {line!r}{where}.{hint}"
 
 
 def data_of(file: Path) -> dict[str, Path | Database]:
     """Return where the data of the related tables of a schema file is, by name of the table: its entry `data`
     ("wards.csv", "hospital.duckdb::wards"), relative to the folder of the schema file."""
+    # Refuses a file that is no valid schema.
     load(file)
     data: dict[str, Path | Database] = {}
     for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
@@ -197,7 +202,8 @@ def _fact(name: str, body: Any) -> Fact:
 
 
 def _number(value: Any) -> Any:
-    """Read a number; exact rationals are written as text, "1/3"."""
+    """Read a number; exact rationals are written as text, "1/3". What is no number is returned as it is, and
+    refused by `Bounds`."""
     try:
         return Fraction(value) if isinstance(value, str) else value
     except (ValueError, ZeroDivisionError):

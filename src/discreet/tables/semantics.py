@@ -37,6 +37,7 @@ NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
 # Year, month and day between - or /, then nothing more, or a time of day, which is not looked at.
 DATE = rf"{BLANK}([0-9]{{1,4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][0-9])"
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+# The types of `Convert`.
 TYPES = ("double", "integer", "bigint", "wide", "boolean", "date", "text")
 
 
@@ -139,7 +140,7 @@ class Remainder(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
 
 
-class FloorDivide(Semantic):
+class TruncatingDivide(Semantic):
     """The quotient of two whole numbers (the first perhaps wide, the second positive), cut off towards zero:
     exact."""
 
@@ -209,9 +210,9 @@ class SignBit(Semantic):
 
 
 class Clip(Semantic):
-    """A double inside [`low`, `high`]; NULL where it is not finite.
+    """A double clipped to [`low`, `high`]; NULL where it is not finite.
 
-    The caller may know that it is a number (`may_be_nan` false).
+    `may_be_nan` is false where the caller knows that it is not NaN.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "low": True, "high": True, "may_be_nan": False}
@@ -271,7 +272,8 @@ class Concat(Semantic):
 
 
 class Replace(Semantic):
-    """A text with `new` for every `old`, cut off after `max_length` characters before and after."""
+    """A text with `new` for every `old`, cut off after `max_length` characters both before and after the
+    replacement."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "old": True, "new": True, "max_length": True}
 
@@ -349,9 +351,9 @@ class WindowSum(Semantic):
 
 
 class KeyedHash(Semantic):
-    """A whole number of 64 bits that `expressions` decide under the secret `key` (a number of 63 bits): over
-    keys the order of two different tuples is uniform, and independent between tuples. NULL is a value like
-    others here; equal values have equal hashes."""
+    """A whole number of 64 bits that `expressions` decide under the secret `key` (a number of 63 bits). Over
+    random keys, the hashes of different tuples of values behave like independent uniform numbers. NULL is a
+    value like others here; equal values have equal hashes."""
 
     arg_types: ClassVar[dict[str, bool]] = {"key": True, "expressions": True}
 
@@ -363,15 +365,19 @@ class ContentHash(Semantic):
 
 
 class Rank(Semantic):
-    """A hash whose last `bits` bits are those of `low`, a whole number below 2**bits: ordered by the hash,
-    and no two with different `low` are equal."""
+    """A hash whose last `bits` bits are replaced by those of `low`, a whole number below 2**bits. Ranks are
+    ordered by the other bits of the hash first, and two with different `low` are never equal."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "low": True, "bits": True}
 
 
+# The following nodes are common table expressions, to stand after WITH: each defines a relation `alias`. In
+# the relation `source`, the column "u" is the unit, "j" the group, and "x0" the value.
+
+
 class SmallestRanks(Semantic):
     """WITH `alias`: the rows of `source` whose rank "h" is among the `n` smallest different ranks of their
-    unit "u"; of these "u", "j" and `columns`. Rows without a unit are left out.
+    unit "u", with the columns "u", "j" and `columns`. Rows without a unit are left out.
 
     `pairs` names a relation that has each ("u", "h") of `source` once."""
 
@@ -414,7 +420,7 @@ class SmallestRows(Semantic):
     smallest `order`, ties by "x0".
 
     Rows that agree in "u", "j", `columns` and "x0" (a whole number below 2**32) are numbered from 0, and
-    `order` sees that number as "o"."""
+    `order` sees that number as "o". Of `order`, a hash, an engine may compare only the first 32 bits."""
 
     arg_types: ClassVar[dict[str, bool]] = {
         "alias": True,

@@ -1,4 +1,4 @@
-"""The data that mechanisms read: tables as Arrow batches of named columns, with their public facts."""
+"""Holds the data that mechanisms read: tables as Arrow batches of named columns, with their public facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .columns import arrow_kind, check_facts, check_names, converted_to, engine_
 
 @runtime_checkable
 class Source(Protocol):
-    """One version of a table, with the public facts it is protected under.
+    """Represents one version of a table, with the public facts it is protected under.
 
     Mechanisms read it in batches of the columns they name, and no row leaves a mechanism. Engines
     (`tables.engine`) also answer aggregate queries by themselves.
@@ -30,9 +30,10 @@ class Source(Protocol):
 
 
 class Memory:
-    """A table held in memory, as Arrow.
+    """Holds a table in memory, as Arrow.
 
-    `data` is an Arrow table, or a mapping from column name to a one-dimensional array.
+    `data` is an Arrow table, or a mapping from column name to a one-dimensional array. A batch has at most
+    `batch_rows` rows.
 
     >>> people = Memory({"age": [31, 45, 27]}, Public(table="people"))
     >>> people

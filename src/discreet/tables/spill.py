@@ -1,6 +1,6 @@
-"""Private folders in the temporary directory: for data that does not fit into an engine's memory, for ledgers
-of trial sessions, and for files that are being written. The process that creates a folder removes it; after a
-crash, the next process that creates such a folder does (`sweep`).
+"""Makes private folders in the temporary directory: for data that does not fit into an engine's memory, for
+ledgers of trial sessions, and for files that are being written. The process that creates a folder removes it;
+after a crash, the next process that creates such a folder does (`sweep`).
 
 Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken has no
 owner any more.
@@ -24,25 +24,25 @@ except ImportError:  # pragma: no cover  (Windows)
 PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
 _LOCK = "in-use"
 # Seconds after which a folder without a lock file, of an earlier version or not completely made, counts as
-# left behind by a crashed process. Convention, not measured.
+# left behind by a crashed process; chosen by hand, not tuned.
 _GRACE = 24 * 3600.0
 
 
 class PrivateFolder:
-    """A private folder (mode 0700) for as long as this process needs it. Folders of the same prefix that
-    crashed processes left behind are removed first."""
+    """Holds a private folder (mode 0700) for as long as this process needs it. Folders of the same prefix
+    that crashed processes left behind are removed first."""
 
     def __init__(self, prefix: str) -> None:
         sweep(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._pid = os.getpid()
-        # The file is locked before it gets its final name: a `sweep` in between could take the lock and
-        # remove the folder.
-        unnamed = self.path / f"{_LOCK}-soon"
-        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # The file is locked before it gets its final name. Otherwise a `sweep` between its creation and its
+        # locking could take the lock and remove the folder.
+        provisional = self.path / f"{_LOCK}-soon"
+        self._lock = os.open(provisional, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if fcntl is not None:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            unnamed.rename(self.path / _LOCK)
+            provisional.rename(self.path / _LOCK)
 
     def remove(self) -> None:
         """Remove the folder with its contents. A forked child does not remove its parent's folder."""
@@ -59,7 +59,7 @@ class PrivateFolder:
 
 
 class Spill(PrivateFolder):
-    """A private folder for data that does not fit into an engine's memory."""
+    """Holds a private folder for data that does not fit into an engine's memory."""
 
     def __init__(self) -> None:
         super().__init__(PREFIX)
@@ -76,12 +76,13 @@ def sweep(prefix: str = PREFIX) -> list[Path]:
 def _is_left(path: Path) -> bool:
     """Return whether a folder of this user belongs to no running process."""
     try:
-        facts = path.lstat()
-        if fcntl is None or not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+        status = path.lstat()
+        if fcntl is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
         handle = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return path.exists() and time.time() - facts.st_mtime > _GRACE
+        # There is no lock file, or the folder itself is gone: then `status` is not set, and not used.
+        return path.exists() and time.time() - status.st_mtime > _GRACE
     except OSError:
         return False
     try:

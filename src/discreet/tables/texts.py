@@ -1,5 +1,5 @@
-"""Functions of public texts and dates, computed by the engine itself, so that the groups listed for GROUP BY
-are spelled exactly as the engine will find them in the data.
+"""Computes functions of public texts and dates in DuckDB, so that the groups listed for GROUP BY are spelled
+exactly as the engine will find them in the data. Other engines' dialects follow DuckDB's functions.
 
 Python and DuckDB do not agree on letter case (`upper('ß')`, `lower('İ')`), on what a blank is, or on names of
 days. Public values are therefore put through DuckDB's own functions, in an in-memory database apart from the
@@ -20,6 +20,7 @@ from .._errors import InvalidInput
 
 # The only functions whose name is written into SQL.
 _FUNCTIONS = {"upper", "lower", "trim", "replace", "strftime", "dayname", "monthname"}
+# Held while the database is used, so that one thread at a time uses it.
 _LOCK = threading.Lock()
 
 
@@ -37,10 +38,11 @@ def engine_values(function: str, values: Sequence[str | date | None], *arguments
 @lru_cache(maxsize=256)
 def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...]) -> tuple[Any, ...]:
     """Return what `engine_values` does, for checked and hashable arguments; the latest results are cached."""
+    # Imported late because it is slow to load.
     import duckdb
 
-    days = any(isinstance(value, date) for value in values)
-    values_table = pa.table({"v": pa.array(values, pa.date32() if days else pa.string())})
+    has_days = any(isinstance(value, date) for value in values)
+    values_table = pa.table({"v": pa.array(values, pa.date32() if has_days else pa.string())})
     placeholders = "".join(", ?" for _ in arguments)
     with _LOCK:
         cursor = _database().cursor()

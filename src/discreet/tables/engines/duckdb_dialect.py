@@ -255,7 +255,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Divide: template(f"({{this}} / NULLIF({{expression}}, {_ZERO}))"),
     d.Remainder: template(f"({{this}} % NULLIF({{expression}}, {_ZERO}))"),
     # DIVIDE is DuckDB's division of whole numbers (//), which cuts off towards zero as the node demands.
-    d.FloorDivide: template("DIVIDE({this}, {expression})"),
+    d.TruncatingDivide: template("DIVIDE({this}, {expression})"),
     d.Floor: template("FLOOR({this})"),
     d.Ceil: template("CEIL({this})"),
     d.RoundHalfAway: _with_digits("ROUND"),

@@ -2,10 +2,11 @@
 `ROW` that numbers the rows.
 
 Nothing is guessed from rows, and a table that cannot be read is refused by name before anything is charged.
-No query may fail on a row: the declared columns of a file are read once when it is opened. Where that finds a
-value that cannot be read (text that is not UTF-8, a time outside the engine's years), queries read a copy in
-the private folder, in which such values are NULL (`columns.engine_types`). The connection has a limit on
-memory, writes larger intermediate results into the private folder, and is locked once its tables are open
+No query may fail on a row. A CSV file is copied into DuckDB as text. Of a Parquet file or a database the
+declared columns are read once when it is opened. Where that finds a value that cannot be read (text that is
+not UTF-8, a time outside the engine's years), queries read a copy in which such values are NULL
+(`columns.engine_types`). The copy is in the connection's private folder (`spill`), into which DuckDB also
+writes intermediate results above its limit on memory. The connection is locked once its tables are open
 (`lock`).
 """
 
@@ -54,15 +55,16 @@ from .duckdb_files import (
 # took a third longer with such a row.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
 
-# Columns of a CSV file that one UPDATE searches for texts that are too long. Each statement takes time in
+# How many columns of a CSV file one UPDATE searches for texts that are too long. Each statement takes time in
 # proportion to all columns of the table: with one statement per column, 5,000 columns took 77 CPU-seconds.
-_CHUNK = 1000
-# Where a table is in several files, a row's number has the number of the row within its file in the lower 40
-# bits and the number of the file above them.
-_FILE = 40
-# The names of the tables that hold one CSV file each while a table of several is read.
-_PART = "__discreet_part_"
-# Types of whole numbers for which Arrow has no type: converted by DuckDB, they become NULL or another number.
+_COLUMNS_PER_UPDATE = 1000
+# Where a table is in several files, a row's number has the number of the row within its file in this many
+# lower bits and the number of the file above them.
+_ROW_BITS = 40
+# While a table of several CSV files is read, each file is in a table whose name begins so.
+_PART_PREFIX = "__discreet_part_"
+# Types of whole numbers that Arrow lacks. DuckDB exports them as decimals of 38 digits, in which a longer
+# number would become NULL (`engine_types`) or another number.
 WIDE = ("HUGEINT", "UHUGEINT")
 
 
@@ -124,6 +126,7 @@ def _columns(names: Any, columns: Any) -> pa.Table:
 
 
 def _series(series: Any) -> Any:
+    """Return a column of polars as Arrow."""
     try:
         return series.to_arrow()
     except BaseException:
@@ -135,11 +138,12 @@ def _series(series: Any) -> Any:
 
 
 class TableReader:
-    """Brings tables into one connection.
+    """Brings tables into one connection: `reader(name, data)`.
 
-    `held`: the Arrow tables by the name under which they are registered. `arrow`: the same by table. `paths`:
-    the files that queries read, which `lock` allows. `unreadable`: by table, the columns whose types DuckDB
-    does not hold, with their kinds.
+    `folder`: the private folder. `declared`: by table, the columns that queries may read. `held`: the Arrow
+    tables by the name under which they are registered. `arrow`: the same by table. `paths`: the files that
+    queries read, which `lock` allows. `unreadable`: by table, the columns whose types DuckDB does not hold,
+    with their kinds.
     """
 
     def __init__(
@@ -187,18 +191,19 @@ class TableReader:
         for path in paths[1:]:
             check_same(paths[0], schema, path, parquet_schema(path))
         check_names(name, [*schema.names, ROW])
-        wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
-        self.unreadable[name] = wide
+        # This kind is that of decimals with more digits than DuckDB holds.
+        long_decimals = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
+        self.unreadable[name] = long_decimals
         files = ", ".join(literal(path) for path in paths)
         reader = f"read_parquet([{files}], file_row_number=true, hive_partitioning=false)"
-        # See `_FILE`.
-        number = (
+        # See `_ROW_BITS`.
+        renumbered = (
             ""
             if len(paths) == 1
-            else f"REPLACE (file_row_number + (file_index << {_FILE}) AS file_row_number) "
+            else f"REPLACE (file_row_number + (file_index << {_ROW_BITS}) AS file_row_number) "
         )
         empty = {f.name: "CAST(NULL AS VARCHAR)" for f in schema if pa.types.is_null(f.type)}
-        source = f"(SELECT * {number}FROM {reader})" if number else reader
+        source = f"(SELECT * {renumbered}FROM {reader})" if renumbered else reader
         columns = f"* {self._replace_clause(reader, what, empty)}RENAME (file_row_number AS {ROW})"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}", what)
         self.paths.extend(paths)
@@ -206,35 +211,37 @@ class TableReader:
 
     def _several_csv(self, name: str, data: Files) -> None:
         """Read several CSV files, each as it would be read alone; their header lines must be the same."""
-        first: list[str] = []
+        first_columns: list[str] = []
         for number, part in enumerate(data.parts):
-            file = f"{_PART}{number}"
+            file = f"{_PART_PREFIX}{number}"
             csv_file = part if isinstance(part, Csv) else None
             path = data.paths[number]
             self._csv(file, str(path.resolve()), csv_file)
             columns = [column for column, *_ in self.con.execute(f"DESCRIBE {file}").fetchall()]
-            first = first or columns
-            if columns != first:
+            first_columns = first_columns or columns
+            if columns != first_columns:
                 raise InvalidInput(
                     f"the columns of {path.name!r} are not those of {data.paths[0].name!r}, in their order. "
                     f"Nothing was opened or charged. Files of one table have the same first line."
                 )
-            rows = f"SELECT * REPLACE ({ROW} + (CAST({number} AS BIGINT) << {_FILE}) AS {ROW}) FROM {file}"
+            row = f"{ROW} + (CAST({number} AS BIGINT) << {_ROW_BITS})"
+            rows = f"SELECT * REPLACE ({row} AS {ROW}) FROM {file}"
             make = f"CREATE TABLE {quoted(name)} AS" if number == 0 else f"INSERT INTO {quoted(name)}"
             self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
     def _csv(self, name: str, path: str, csv_file: Csv | None = None) -> None:
+        """Copy a CSV file into a table of texts, in which texts that are too long are NULL."""
         format_columns = () if csv_file is None else (*csv_file.numbers, *csv_file.days)
-        mark = None if csv_file is None else csv_file.format.delimiter
-        reader = csv_reader(path, name, mark, (*self.declared.get(name, ()), *format_columns))
+        delimiter = None if csv_file is None else csv_file.format.delimiter
+        reader = csv_reader(path, name, delimiter, (*self.declared.get(name, ()), *format_columns))
         replacements = "" if csv_file is None else rewritten(csv_file)
         columns = f"* {replacements}, row_number() OVER () AS {ROW} FROM {reader}"
         what = f"{Path(path).name!r}, as text in UTF-8,"
         self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", what)
         described = self._run(f"DESCRIBE {quoted(name)}", what).fetchall()
         texts = [quoted(column) for column, *_ in described if column != ROW]
-        for chunk in (texts[i : i + _CHUNK] for i in range(0, len(texts), _CHUNK)):
-            # GREATEST leaves out NULLs; the 0 is there because it needs a second argument for one column.
+        for chunk in (texts[i : i + _COLUMNS_PER_UPDATE] for i in range(0, len(texts), _COLUMNS_PER_UPDATE)):
+            # GREATEST ignores NULLs. The 0 gives it a second argument where the file has only one column.
             longest = f"GREATEST(0, {', '.join(f'STRLEN({column})' for column in chunk)})"
             assignments = ", ".join(
                 f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
@@ -243,12 +250,12 @@ class TableReader:
 
     def _database(self, name: str, data: Database) -> None:
         """Attach a DuckDB database, and make a view of one of its tables."""
-        inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
+        database, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
         self._run(
-            f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
+            f"ATTACH {literal(path)} AS {database} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
         )
-        table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
+        table, what = f"{database}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
         described = self._run(f"DESCRIBE {table}", what).fetchall()
         check_names(name, [*(column for column, *_ in described), ROW])
         columns = f"* {self._replace_clause(table, what, collated=True)}, rowid AS {ROW}"
@@ -270,10 +277,10 @@ class TableReader:
     def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
     ) -> None:
-        """Replace the view of a table by one of a readable copy, if a declared column has values that cannot
-        be read. `batches` reads the named columns of the original.
+        """Replace the view of a table by a view of a readable copy, if a declared column has values that
+        cannot be read. `batches` reads the named columns of the original.
 
-        The copy must have the same types as the view. One row decides whether there is a copy, and it must
+        The copy must have the same types as the view: one row decides whether there is a copy, and it must
         decide neither what other rows' values are nor whether queries fail on them.
         """
         columns = list(dict.fromkeys(self.declared.get(name, ())))
@@ -289,7 +296,7 @@ class TableReader:
             write_parquet(path, batches(columns))
             reader = f"read_parquet({literal(path)}, file_row_number=true)"
             wide = [column for column in columns if described[column] in WIDE]
-            # They were copied as texts (`_export_expression`).
+            # Wide numbers were copied as texts (`_export_expression`).
             as_numbers = {c: f"CAST({quoted(c)} AS {described[c]})" for c in wide}
             selection = f"* {self._replace_clause(reader, what, as_numbers)}RENAME (file_row_number AS {ROW})"
             self.con.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {selection} FROM {reader}")
@@ -329,9 +336,12 @@ class TableReader:
         *,
         collated: bool = False,
     ) -> str:
-        """Return the REPLACE clause of a view's SELECT: `expressions` by column, and for other columns the
-        safe form of those on which queries could fail, or which could take two values for one
-        (`columns.safe`)."""
+        """Return the REPLACE clause of a view's SELECT, or an empty text.
+
+        A column in `expressions` is replaced by its expression there. Another column is replaced by its safe
+        form (`columns.safe`), if queries could fail on its values or take two different values as equal.
+        `collated`: whether text may have a collation.
+        """
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
         replacements = ", ".join(
@@ -344,8 +354,8 @@ class TableReader:
     def _arrow(self, name: str, table: pa.Table) -> None:
         """Register an Arrow table, without the columns whose types DuckDB does not hold, and number its rows.
 
-        A column that is called like that number is refused: where it repeats, two rows would be limited as
-        one unit.
+        A table with a column that is already called `ROW` is refused: rows in which it is equal would be
+        limited as one unit.
         """
         check_names(name, [*table.column_names, ROW])
         supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
@@ -365,8 +375,8 @@ class TableReader:
 def _export_expression(type_: str, column: str, new: str | None) -> str:
     """Return the SQL that selects a column of a database for a copy; `new` is its safe form, if it needs one.
 
-    Days and times are selected as they are, because the conversion of a timestamp in seconds or milliseconds
-    is the one that may fail. Whole numbers of 128 bits become texts, as Arrow has no such numbers.
+    Days and times are selected as they are, because in the safe form of a timestamp in seconds or
+    milliseconds even TRY_CAST may fail. Whole numbers of 128 bits become texts, as Arrow has no such numbers.
     """
     if type_ in WIDE:
         return f"CAST({column} AS VARCHAR) AS {column}"
@@ -374,7 +384,7 @@ def _export_expression(type_: str, column: str, new: str | None) -> str:
 
 
 def _amount(memory: Any) -> str:
-    """Return an amount of memory in DuckDB's notation, after checking that it is one of at least 50MB.
+    """Return an amount of memory in DuckDB's notation, or refuse one below 50MB or in another notation.
 
     The least amount with which DuckDB can open a table was not measured; 50MB is meant to be above it.
     """
@@ -387,8 +397,8 @@ def _amount(memory: Any) -> str:
 def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
     """Return a new connection to an embedded DuckDB, and the path of its private folder.
 
-    `memory`: its limit, such as "4GB"; by default four fifths of the machine's memory. Larger intermediate
-    results go to the private folder, which is removed with the connection.
+    `memory`: DuckDB's limit, such as "4GB"; by default four fifths of the machine's memory. Larger
+    intermediate results go to the private folder, which is removed with the connection.
     """
     # Imported late because it is slow to load.
     import duckdb

@@ -1,5 +1,5 @@
-"""Makes stamps and hashes of a table's files, by which a file that changed after the table was opened is
-noticed."""
+"""Makes stamps (times and lengths) and hashes of a table's files, by which a file that changed after the
+table was opened is noticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..files import Files
 from ..formats import Csv
 from .duckdb_reading import Database
 
-# How many bytes at the beginning and at the end of a file `content_mark` hashes; a choice, not measured.
+# How many bytes at the beginning and at the end of a file `content_mark` hashes; chosen by hand, not tuned.
 _END = 1 << 16
 
 
@@ -43,8 +43,9 @@ def content_mark(data: Any) -> bytes | None:
 
 def file_stamp(data: Any) -> tuple[Any, ...] | None:
     """Return for each file of a table its device and inode, the times of its last write and last change, and
-    its length; None for a table in memory, or where no file is left."""
-    # The time of the last change (ctime) as well, because a program can set that of the last write (mtime).
+    its length. It is None for a table in memory, and for a table whose only file is gone; ("gone",) if one of
+    several files is gone."""
+    # The time of the last change (ctime) is here because a program can set that of the last write (mtime).
     try:
         states = [path.stat() for path in paths_of(data)]
     except OSError:

@@ -19,9 +19,11 @@ def ask_open_rows(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
     >>> ask_open_rows({"t": pa.table({"a": [1, 2]})}, "SELECT MAX(a) AS s FROM t")["s"].to_pylist()
     [2]
     """
+    # Imported late because it is slow to load.
     import duckdb
 
     if not isinstance(sql, str) or not sql.strip():
+        # Users call the methods `sql` of synthetic copies, in which this argument is called `text`.
         raise _require.fail("text", sql, "a query in SQL")
     # Arrow tables are registered under names that none of the tables has: DuckDB finds a registered table
     # before a view of the same name, in any letter case, and would read another table's rows.

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 # The oldest server that is opened, as libpq numbers versions: PostgreSQL 14.
 OLDEST = 140000
-# The text of `Public.version` for a table whose steward declared no version.
+# The text of `Public.version` for a table of a database whose steward declared no version (`session.opening`
+# sets it).
 UNVERSIONED = "not declared"
 # SQLSTATE of a statement that was cancelled.
 _CANCELED = "57014"
@@ -75,6 +76,7 @@ class PostgreSQL:
 
     @property
     def dialect(self) -> Dialect:
+        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .postgres_dialect import dialect
 
         kinds = self._kinds.values()
@@ -83,12 +85,13 @@ class PostgreSQL:
     @property
     def changes(self) -> bool:
         """Whether no version of the table is declared. Rows may then have changed since an answer was stored,
-        so that no stored answer is served again."""
+        so that the curator, which reads this attribute, serves no stored answer again."""
         return self._public.version == UNVERSIONED
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Return a text that is equal only for the same state of the table, without reading it. The declared
-        version tells states apart; where none is declared, the text is random, so that no two are equal."""
+        """Return bytes that tell states of the table apart beside its declared version. No row is read, so
+        that `key` is not needed. A declared version is enough by itself; where none is declared, the bytes
+        are random, so that no two states count as the same."""
         return os.urandom(32) if self.changes else b""
 
     def ready(self) -> None:
@@ -138,7 +141,7 @@ class PostgreSQL:
                     ) from None
 
     def _with_definitions(self, sql: str) -> str:
-        """Return a query over the tables as their common table expressions define them
+        """Return a query together with the common table expressions that define its tables
         (`PostgresTable.definition`)."""
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
@@ -157,8 +160,8 @@ class PostgreSQL:
         """Yield the named columns of the main table, batch by batch, as the server sends them.
 
         Without columns, each batch has only a number of rows. All batches come from one statement, and so
-        from one snapshot. There is no limit of time: the caller may take as long as it needs between two
-        batches.
+        from one snapshot. The engine's limit of time does not apply: the caller may take as long as it needs
+        between two batches.
         """
         table = self._tables[self._public.table]
         kinds = self._kinds[self._public.table]
@@ -180,6 +183,7 @@ class PostgreSQL:
     def _typed(self, table: PostgresTable, name: str) -> str:
         """Return the SQL that selects a column as its declared kind; a value that does not convert is
         NULL."""
+        # Imported late, as in `dialect`.
         from sqlglot import exp
 
         from .. import semantics
@@ -200,8 +204,8 @@ class PostgreSQL:
         """Lock the tables against changes of their columns, and raise `EngineError` if one has changed.
 
         The common table expressions were written for the columns at opening; on another type, a value could
-        make a query fail. LOCK must stay the first statement of the transaction, because the first SELECT
-        takes the snapshot.
+        make a query fail. LOCK must come before any SELECT of the transaction, because the first SELECT takes
+        the snapshot.
         """
         psycopg = driver()
         names = ", ".join(table.text for table in self._tables.values())
@@ -225,6 +229,7 @@ class PostgreSQL:
         try:
             yield
         except psycopg.Error as error:
+            # A statement that `interrupt` cancelled has this code too: with a limit, it counts as late.
             late = getattr(error, "sqlstate", None) == _CANCELED and self._seconds is not None
             raise (too_late(self._seconds) if late else withheld(SERVER)) from None
 
@@ -277,8 +282,8 @@ def _open_tables(
     for name, (schema, unit) in declared.items():
         if name not in names:
             raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(names)}.")
-        # Only the table's name is looked up in the role's own search path. Everything else runs without it,
-        # so that a function's name means the built-in one.
+        # Only `resolve`, which looks for the table's name, runs with the role's own search path. Everything
+        # else runs without it, so that a function's name means the built-in one.
         connection.execute("SET LOCAL search_path = DEFAULT")
         relation = resolve(connection, names[name])
         connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")

@@ -35,7 +35,7 @@ _ARROW = {
 DATE = 1082
 # Days from 1970-01-01 to 2000-01-01, from which PostgreSQL counts.
 _EPOCH = 10957
-# Bytes of CSV text that make one batch, or more where a row can be longer; a choice, not measured.
+# Bytes of CSV text that make one batch, or more where a row can be longer; chosen by hand, not tuned.
 _BATCH = 1 << 22
 # The most bytes of a row as CSV text: PostgreSQL fails on a longer one itself (its MaxAllocSize).
 _LONGEST_ROW = 1 << 30
@@ -100,13 +100,15 @@ class _Stream(io.RawIOBase):
 def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield batches of the CSV text that the server writes. Only an empty field without quotes is NULL; an
     empty text has quotes."""
+    # Imported late because queries, which return aggregates, do not need it.
     import pyarrow.csv as csv
 
     # pyarrow fails on a row that is longer than a block. A text field is longest where every character is a
     # quote, which CSV doubles; 64 bytes are enough for a field of another type, and for quotes and commas.
-    texts = sum(pa.types.is_string(type_) for type_ in schema.types)
-    block = min(max(_BATCH, texts * (2 * LONGEST_TEXT + 64) + 64 * len(schema.types)), _LONGEST_ROW)
+    text_columns = sum(pa.types.is_string(type_) for type_ in schema.types)
+    block = min(max(_BATCH, text_columns * (2 * LONGEST_TEXT + 64) + 64 * len(schema.types)), _LONGEST_ROW)
     stream = io.BufferedReader(_Stream(copy), _BATCH)
+    # The text of a table without rows is empty, and pyarrow refuses it.
     if not stream.peek(1):
         return
     reader = csv.open_csv(

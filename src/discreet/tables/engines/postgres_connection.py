@@ -21,7 +21,7 @@ from ..engine import EngineError
 _LONGEST_TIMEOUT = 2**31 - 1
 SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword")
-# How many idle connections are kept for later queries; a choice, not measured.
+# How many idle connections are kept for later queries; chosen by hand, not tuned.
 _IDLE = 4
 # These settings override those of the role, the database and the server in every transaction. Days, time
 # zones and doubles have one text. Names of functions mean the built-in ones, never a function of the same
@@ -77,6 +77,7 @@ class Address:
                     f"the address has a {name} in it, which would end up in histories and logs. Nothing was "
                     f"opened. Leave it out, and put it into PGPASSWORD, ~/.pgpass or a service file."
                 )
+        # The timeout is in seconds.
         self._parts = {"connect_timeout": "10", "application_name": "discreet", **parts}
 
     @property
@@ -87,8 +88,8 @@ class Address:
         return f"{host}/{parts.get('dbname', '')}".rstrip("/")
 
     def connect(self, **options: Any) -> Any:
-        """Return a connection in autocommit mode, which begins no transaction by itself. The text of the
-        driver's error is not shown."""
+        """Return a connection in autocommit mode, which begins no transaction and prepares no statement by
+        itself. The text of the driver's error is not shown."""
         psycopg = driver()
         try:
             return psycopg.connect(
@@ -124,7 +125,8 @@ class Pool:
     @contextmanager
     def transaction(self, seconds: float | None) -> Iterator[Any]:
         """Yield a connection inside a read-only transaction with one snapshot. It is rolled back at the end,
-        as nothing was written. `seconds` limits each statement."""
+        as nothing was written. `seconds` limits each statement; with None, a limit of the role or the server
+        still applies."""
         connection = self._begin(seconds)
         self._running.add(connection)
         try:
@@ -136,7 +138,8 @@ class Pool:
     def _begin(self, seconds: float | None) -> Any:
         """Begin a read-only transaction, on an idle connection or a new one."""
         psycopg = driver()
-        # In milliseconds; 0 would mean no limit, and PostgreSQL refuses numbers above `_LONGEST_TIMEOUT`.
+        # 0 means that no limit is set; PostgreSQL refuses numbers above `_LONGEST_TIMEOUT`. The first `min`
+        # is there only because `round` fails on an infinite number.
         milliseconds = 0 if seconds is None else max(1, round(1000 * min(seconds, _LONGEST_TIMEOUT)))
         timeout = {"statement_timeout": str(min(milliseconds, _LONGEST_TIMEOUT))} if milliseconds else {}
         settings = "; ".join(f"SET LOCAL {k} = '{v}'" for k, v in {**SETTINGS, **timeout}.items())
@@ -180,6 +183,7 @@ class Pool:
     def cancel(self) -> None:
         """Cancel all statements that run now; may be called from any thread."""
         for connection in list(self._running):
+            # The timeout, in seconds, is chosen by hand, not tuned.
             with suppress(Exception):
                 connection.cancel_safe(timeout=5)
 

@@ -1,5 +1,5 @@
-"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in PostgreSQL's SQL (14 and
-later; tested on 15).
+"""Writes the SQL nodes on which engines differ (the closed set in `tables.semantics`, imported as `d`) in
+PostgreSQL's SQL (14 and later; tested on 15).
 
 The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
 the node, and returns the text; `bound` and the arithmetic are in `postgres_numbers`.
@@ -46,13 +46,13 @@ _TYPES = {
 _NUMBER = f"^{d.NUMBER}$"
 # An exponent of more than four digits. PostgreSQL fails on some of these.
 _LONG_EXPONENT = "[eE][+-]?0*[1-9][0-9]{4,}"
-_NAMED = rf"^{d.BLANK}[+-]?(inf|infinity|nan){d.BLANK}$"
+_NOT_FINITE = rf"^{d.BLANK}[+-]?(inf|infinity|nan){d.BLANK}$"
 _DATE = f"^{d.DATE}"
 # The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
 _SPACES = "".join(map(chr, (32, 160, 5760, *range(8192, 8203), 8239, 8287, 12288)))
 
 
-def _text(node: exp.Expression) -> dict[str, Any]:
+def _this_as_a(node: exp.Expression) -> dict[str, Any]:
     """Return the node's argument under the name "a", for `bound`."""
     return {"a": node.args["this"]}
 
@@ -87,7 +87,7 @@ _SHORT_EXPONENT = _numeric("regexp_replace(t, '([eE][+-]?)0*[1-9][0-9]{4,}', '\\
 _DOUBLE = (
     "(CASE WHEN k = 'float8'::regtype THEN t::float8 "
     "WHEN k = 'boolean'::regtype THEN CASE t WHEN 'true' THEN 1::float8 WHEN 'false' THEN 0::float8 END "
-    f"WHEN {_SHORT} AND t ~* {literal(_NAMED)} THEN CASE WHEN t ~* 'nan' THEN 'NaN'::float8 "
+    f"WHEN {_SHORT} AND t ~* {literal(_NOT_FINITE)} THEN CASE WHEN t ~* 'nan' THEN 'NaN'::float8 "
     f"WHEN t ~ '-' THEN -{INFINITE} ELSE {INFINITE} END "
     f"ELSE (SELECT CASE WHEN n > 1.7976931348623158e308 THEN {INFINITE} "
     f"WHEN n < -1.7976931348623158e308 THEN -{INFINITE} "
@@ -104,6 +104,7 @@ _DAYS_IN_MONTH = (
     "CASE WHEN m IN (4, 6, 9, 11) THEN 30 WHEN m <> 2 THEN 31 "
     "WHEN y % 4 = 0 AND (y % 100 <> 0 OR y % 400 = 0) THEN 29 ELSE 28 END"
 )
+# A day, from the text of a day, a time or a text. "p" are the groups of `d.DATE`: year, mark, month, day.
 _DAY = (
     f"(SELECT CASE WHEN y >= 1 AND m BETWEEN 1 AND 12 AND z BETWEEN 1 AND {_DAYS_IN_MONTH} "
     "THEN make_date(y, m, z) END FROM (SELECT p[1]::integer AS y, p[3]::integer AS m, p[4]::integer AS z "
@@ -117,8 +118,8 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Convert to an integer type. Halves of doubles are rounded to the even neighbor, those of other numbers
-    and of texts away from zero."""
+    """Round to a whole number in the range of an integer type, as a double; NULL where it does not fit.
+    Halves of doubles are rounded to the even neighbor, those of other numbers and of texts away from zero."""
     low, high = d.INTEGERS[node.args["type"]]
     # `low` and `high` + 1 are powers of two or zero, so that both are exact as doubles; `high` may not be.
     ends = f"n >= {number(float(low))} AND n < {number(float(high + 1))}"
@@ -169,12 +170,14 @@ def _convert(truths: frozenset[str]) -> Writer:
     def write(g: Generator, node: Any) -> str:
         value, to = node.args["this"], node.args["to"]
         text = g.sql(value)
-        truth = isinstance(value, exp.Boolean) or (isinstance(value, exp.Column) and value.name in truths)
+        is_boolean = isinstance(value, exp.Boolean) or (
+            isinstance(value, exp.Column) and value.name in truths
+        )
         if to == "boolean":
-            return text if truth else f"({text} <> 0)"
+            return text if is_boolean else f"({text} <> 0)"
         if to == "text":
             return f'(({text})::text COLLATE "C")'
-        if truth and to != "date":
+        if is_boolean and to != "date":
             return f"((CASE WHEN {text} THEN 1 WHEN NOT {text} THEN 0 END)::{_TYPES[to]})"
         return f"({text})::{_TYPES[to]}"
 
@@ -195,7 +198,7 @@ def _letter_case(upper: bool) -> str:
 
 
 def _with_case(upper: bool) -> Writer:
-    return lambda g, node: bound(g, _text(node), _letter_case(upper))
+    return lambda g, node: bound(g, _this_as_a(node), _letter_case(upper))
 
 
 def _literal(g: Generator, node: Any) -> str:
@@ -209,9 +212,9 @@ def _literal(g: Generator, node: Any) -> str:
     return literal(node.this)
 
 
-def _named(g: Generator, node: Any) -> str:
-    """Write a common table expression without MATERIALIZED: PostgreSQL computes one that is used twice only
-    once without it."""
+def _common_table(g: Generator, node: Any) -> str:
+    """Write a common table expression without MATERIALIZED. PostgreSQL computes one that is used several
+    times only once anyway, and may merge one that is used once into the query."""
     node.set("materialized", None)
     text: str = g.cte_sql(node)
     return text
@@ -267,7 +270,7 @@ def _day_text(g: Generator, node: Any) -> str:
     if not parts:
         return f"left(({g.sql(node.this)})::text, 0)"
     # NULL for NULL: a format without directives has no part that depends on the day.
-    return bound(g, _text(node), f"(CASE WHEN {{a}} IS NOT NULL THEN {' || '.join(parts)} END)")
+    return bound(g, _this_as_a(node), f"(CASE WHEN {{a}} IS NOT NULL THEN {' || '.join(parts)} END)")
 
 
 def _hash(g: Generator, seed: str, expressions: list[Any]) -> str:
@@ -306,9 +309,9 @@ def _names(node: Any, *names: str) -> list[str]:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Keep the rows of the n smallest different ranks of each unit: rows that share a rank stay together, and
-    rows without a unit are left out."""
-    source, _, n, alias = _names(node, "source", "pairs", "n", "alias")
+    """Keep the rows of the n smallest different ranks "h" of each unit "u": rows that share a rank stay
+    together, and rows without a unit are left out. The node's `pairs` is not needed here."""
+    source, n, alias = _names(node, "source", "n", "alias")
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     ranked = (
         f'SELECT *, DENSE_RANK() OVER (PARTITION BY "u" ORDER BY "h") AS "kept" FROM {source} '
@@ -343,11 +346,12 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Day: template("'{this}'::date"),
     d.Convert: _convert(frozenset()),
     d.SafeCast: _safe_cast,
+    # The cast rounds halves to the even neighbor.
     d.NearestWhole: template("({this})::bigint"),
     d.AsInteger: _as_integer,
     d.AsDecimal: _as_decimal,
     d.AsFloat: _as_float,
-    d.FloorDivide: template("div(({this})::numeric, ({expression})::numeric)"),
+    d.TruncatingDivide: template("div(({this})::numeric, ({expression})::numeric)"),
     d.Floor: template("floor({this})"),
     d.Ceil: template("ceil({this})"),
     d.Sign: template("sign({this})"),
@@ -374,8 +378,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayText: _day_text,
     d.DayName: template("to_char({this}, 'FMDay')"),
     d.MonthName: template("to_char({this}, 'FMMonth')"),
-    # Adding 0::bigint makes the summands 64-bit or wider: PostgreSQL adds up smaller ones in 64 bits, which
-    # could overflow, and these in 128.
+    # Adding 0::bigint makes the summands 64-bit or wider. PostgreSQL adds up smaller ones in 64 bits, which
+    # could overflow, 64-bit ones in 128 bits, and wider ones without a limit.
     d.WideSum: template("SUM(({this}) + 0::bigint)"),
     d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
@@ -389,12 +393,14 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.SmallestValues: _smallest_values,
     d.SmallestRows: _smallest_rows,
     exp.Literal: _literal,
-    exp.CTE: _named,
+    exp.CTE: _common_table,
 }
 
 
 @cache
 def dialect(truths: frozenset[str] = frozenset()) -> Dialect:
     """Return the dialect for tables whose boolean columns have the names `truths`."""
+    # `numbers_rows`: see `PostgresTable.definition`. Without numbers, a query that would have to recognize a
+    # row that a join repeats is refused (`query.scan`).
     writers = {**WRITERS, d.Convert: _convert(truths)}
     return Dialect("postgres", Postgres.Generator, writers, numbers_rows=False)

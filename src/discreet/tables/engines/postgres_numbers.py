@@ -126,16 +126,17 @@ def _scaled(operator: str, value: float) -> str:
         fits, limit = f"abs({{a}}) > {number(to_zero)} OR {{a}} = 0", "0"
     else:
         return expression
-    above, below = ("", "-") if value > 0 else ("-", "")
+    sign_above, sign_below = ("", "-") if value > 0 else ("-", "")
     return (
-        f"(CASE WHEN {fits} THEN {expression} WHEN {{a}} > 0 THEN '{above}{limit}'::float8 "
-        f"WHEN {{a}} < 0 THEN '{below}{limit}'::float8 END)"
+        f"(CASE WHEN {fits} THEN {expression} WHEN {{a}} > 0 THEN '{sign_above}{limit}'::float8 "
+        f"WHEN {{a}} < 0 THEN '{sign_below}{limit}'::float8 END)"
     )
 
 
 # A product or quotient of two numbers between these lies between 2**-1000 and 2**1000.
 _SMALL, _LARGE = number(2.0**-500), number(2.0**500)
-# The two halves of a scaling by 2**1074, the reciprocal of the least double.
+# Where both numbers are scaled by one of these, their product is scaled by 2**-1074, the least double, or by
+# 2**1074.
 _DOWN, _UP = number(2.0**-537), number(2.0**537)
 
 
@@ -153,13 +154,14 @@ def _signed(value: str) -> str:
     )
 
 
-def _sum(sign: str, same: str, other: str) -> str:
-    """Return the template of "{a}" + "{b}" or "{a}" - "{b}", by `sign`; `same` and `other` are the
-    comparisons of "{b}" with 0 under which it moves a positive or a negative "{a}" further from zero.
+def _sum(sign: str, above: str, below: str) -> str:
+    """Return the template of "{a}" + "{b}" or "{a}" - "{b}", by `sign`. `above` is the comparison of "{b}"
+    with 0 under which it moves a positive "{a}" further from zero, `below` the one for a negative "{a}".
 
-    Both numbers up to 2**1022: no overflow. One of them infinite: no error in PostgreSQL. One of them below
-    2**900: too small to make the other overflow. Otherwise the halves of both are exact, and the sum of the
-    halves is rounded like the sum: the sum is finite exactly if that of the halves is below 2**1023.
+    If both numbers are at most 2**1022, nothing overflows. If one is infinite, PostgreSQL does not fail. A
+    number below 2**900 is too small to make the other overflow. Otherwise the halves of both are exact, and
+    the sum of the halves is rounded like the sum: the sum is finite exactly if that of the halves is below
+    2**1023.
     """
     expression = f"{{a}} {sign} {{b}}"
     return (
@@ -168,8 +170,8 @@ def _sum(sign: str, same: str, other: str) -> str:
         f"WHEN abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE} "
         f"OR abs({{a}}) < {number(2.0**900)} OR abs({{b}}) < {number(2.0**900)} THEN {expression} "
         f"WHEN abs({{a}} * 0.5 {sign} {{b}} * 0.5) < {number(2.0**1023)} THEN {expression} "
-        f"WHEN {{a}} > 0 AND {{b}} {same} 0 THEN {INFINITE} "
-        f"WHEN {{a}} < 0 AND {{b}} {other} 0 THEN -{INFINITE} END)"
+        f"WHEN {{a}} > 0 AND {{b}} {above} 0 THEN {INFINITE} "
+        f"WHEN {{a}} < 0 AND {{b}} {below} 0 THEN -{INFINITE} END)"
     )
 
 
@@ -208,10 +210,10 @@ def plus(g: Generator, node: Any) -> str:
     """Write the sum of two doubles. A constant below 2**900 needs no guard: adding it makes no finite double
     overflow."""
     first, second = node.args["this"], node.args["expression"]
-    for left, right in ((first, second), (second, first)):
-        value = constant(left)
-        if value is not None and abs(value) < 2.0**900 and right.find(exp.Column):
-            return f"({g.sql(right)} + {number(value)})"
+    for summand, other in ((first, second), (second, first)):
+        value = constant(summand)
+        if value is not None and abs(value) < 2.0**900 and other.find(exp.Column):
+            return f"({g.sql(other)} + {number(value)})"
     return bound(g, {"a": first, "b": second}, _sum("+", ">", "<"))
 
 
@@ -227,12 +229,12 @@ def minus(g: Generator, node: Any) -> str:
 def times(g: Generator, node: Any) -> str:
     """Write the product of two doubles; with a constant, by `_scaled`."""
     first, second = node.args["this"], node.args["expression"]
-    for left, right in ((first, second), (second, first)):
-        value = constant(left)
-        if value is not None and math.isfinite(value) and right.find(exp.Column):
+    for factor, other in ((first, second), (second, first)):
+        value = constant(factor)
+        if value is not None and math.isfinite(value) and other.find(exp.Column):
             if value == 0:
-                return f"({g.sql(right)} * {number(value)})"
-            return bound(g, {"a": right}, _scaled("*", value))
+                return f"({g.sql(other)} * {number(value)})"
+            return bound(g, {"a": other}, _scaled("*", value))
     return bound(g, {"a": first, "b": second}, _PRODUCT)
 
 
@@ -251,9 +253,9 @@ def _bits(name: str) -> str:
     return f"('x' || encode(float8send({name}), 'hex'))::bit(64)::bigint"
 
 
-# The remainder, exactly. |a| = m_a * 2**e_a and |b| = m_b * 2**e_b with whole numbers (p and q are these
-# pairs, `_parts`). Where |a| >= |b|, also e_a >= e_b. Then the remainder of the whole numbers m_a * 2**(e_a -
-# e_b) and m_b is below 2**53, and times 2**e_b = |b| / m_b it is that of |a| and |b|.
+# The remainder, exactly. |a| = m_a * 2**e_a and |b| = m_b * 2**e_b with whole numbers (`_parts` makes the
+# pairs p and q of them). Where |a| >= |b|, also e_a >= e_b. Then the remainder of the whole numbers
+# m_a * 2**(e_a - e_b) and m_b is below 2**53, and times 2**e_b = |b| / m_b it is that of |a| and |b|.
 _REMAINDER = (
     "(CASE WHEN {b} = 0 THEN NULL WHEN {a} IS NULL OR {b} IS NULL THEN NULL "
     f"WHEN abs({{a}}) >= {INFINITE} OR {{b}} = 'NaN' THEN 'NaN'::float8 "
@@ -350,6 +352,8 @@ POWER = (
     f"WHEN {{a}} = 0 AND {{b}} < 0 THEN {INFINITE} "
     f"WHEN abs({{b}}) < {INFINITE} AND {{a}} < 0 AND floor({{b}}) <> {{b}} THEN NULL "
     f"WHEN abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE} OR {{a}} = 0 OR abs({{a}}) = 1 "
+    # A logarithm other than 0 is between 1e-16 and 746 in absolute value. So the power is 1 for the least
+    # exponents, infinite or zero for the largest, and `_LOG` neither underflows nor overflows for the others.
     "THEN power({a}, {b}) WHEN abs({b}) < 1e-300 THEN 1::float8 "
     f"WHEN abs({{b}}) > 1e20 THEN CASE WHEN (abs({{a}}) > 1) = ({{b}} > 0) THEN {INFINITE} "
     "ELSE 0::float8 END "

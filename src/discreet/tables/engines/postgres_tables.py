@@ -32,7 +32,7 @@ _KINDS = {
     **dict.fromkeys(("time", "timetz", "interval"), "time"),
     **dict.fromkeys(("json", "jsonb", "xml", "hstore"), "nested"),
 }
-# Types of text without a limit on their length that is below `LONGEST_TEXT`.
+# The types whose texts can be longer than `LONGEST_TEXT`.
 _ANY_LENGTH = ("text", "varchar", "bpchar", "citext")
 # The kinds of relations that are opened, by pg_class.relkind.
 _READABLE = {"r": "table", "p": "partitioned table", "m": "materialized view"}
@@ -63,15 +63,16 @@ class RelationShape:
 
     @property
     def kinds(self) -> dict[str, str]:
-        return {name: _kind(type_, sort) for name, type_, sort in self.columns}
+        return {name: _kind(type_, typtype) for name, type_, typtype in self.columns}
 
 
-def _kind(type_: str, sort: str) -> str:
+def _kind(type_: str, typtype: str) -> str:
     """Return the kind of a column (`columns.KINDS`, or one that cannot be declared) from the name of its type
-    and `sort`, its pg_type.typtype: "e" is an enum, "c" a composite, "r" and "m" are ranges."""
-    if sort == "e":
+    and its pg_type.typtype: "e" is an enum, "c" a composite, "r" a range, "m" a multirange. The name of an
+    array type begins with "_"."""
+    if typtype == "e":
         return "text"
-    if sort in "cr" or sort == "m" or type_.startswith("_"):
+    if typtype in ("c", "r", "m") or type_.startswith("_"):
         return "nested"
     return _KINDS.get(type_, "binary")
 
@@ -97,7 +98,8 @@ SELECT c.oid::bigint, c.relkind::text FROM part p JOIN pg_class c ON c.oid = p.i
 
 
 def parse(name: str) -> tuple[str, ...]:
-    """Return the parts of a table's name, one or two: `visits`, `clinic.visits`, `"Odd Name".visits`."""
+    """Return the parts of a table's name, one or two: `visits`, `clinic.visits`, `"Odd Name".visits`. Unlike
+    in SQL, a part without quotes keeps its capital letters."""
     part = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
     if not re.fullmatch(rf"{part}(?:\.{part})?", name):
         raise InvalidInput(
@@ -126,15 +128,15 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
 def look(connection: Any, relation: tuple[str, str]) -> RelationShape | None:
     """Return the description of the relation (schema, name) as it is now; None if it does not exist."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
-    rows = connection.execute(
+    row = connection.execute(
         f"SELECT c.oid::bigint, c.relkind::text, row_security_active(c.oid) FROM pg_class c "
         f"WHERE c.oid = to_regclass({literal(text)})"
     ).fetchone()
-    if rows is None:
+    if row is None:
         return None
-    columns = connection.execute(_LOOK.format(oid=rows[0])).fetchall()
-    parts = connection.execute(_PARTS.format(oid=rows[0])).fetchall()
-    return RelationShape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
+    columns = connection.execute(_LOOK.format(oid=row[0])).fetchall()
+    parts = connection.execute(_PARTS.format(oid=row[0])).fetchall()
+    return RelationShape(row[0], row[1], row[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
 
 
 def check(name: str, shape: RelationShape | None) -> RelationShape:
@@ -169,7 +171,7 @@ def _drop_other_years(column: str, type_: str) -> str:
     """Return the SQL of a day or time that is NULL outside the years 1 to 9999, and where it is infinite.
 
     It is not clipped to these years, because two values would become equal; where they are ids, two people
-    would become one.
+    would become one. Rows whose id is NULL are left out.
     """
     if type_ == "date":
         inside = f"{column} >= '0001-01-01'::date AND {column} <= '9999-12-31'::date"
@@ -187,8 +189,8 @@ def _drop_other_years(column: str, type_: str) -> str:
 
 def _as_double(column: str) -> str:
     """Return the SQL of a numeric as the nearest double. It is infinite above 1.7976931348623158e308, which
-    lies just above the largest double, and zero below 2.5e-324, which lies just above half of the least;
-    there PostgreSQL's cast would fail."""
+    lies just above the largest double, and zero below 2.5e-324, which lies just above half of the least:
+    beyond these limits PostgreSQL's cast could fail."""
     return (
         f"CASE WHEN {column} = 'NaN' THEN 'NaN'::float8 "
         f"WHEN {column} > 1.7976931348623158e308 THEN {INFINITE} "
@@ -199,7 +201,7 @@ def _as_double(column: str) -> str:
 
 def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) -> str:
     """Return the SQL by which a column is read. It fails on no value, and where the column holds the ids of
-    units (`is_unit`), no two ids become equal.
+    units (`is_unit`), no two different ids become equal, except for those that become NULL.
 
     `fact`: what is declared of the column.
     """
@@ -213,10 +215,18 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
     if kind == "boolean" and isinstance(fact, Bounds):
         return f"(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)::bigint"
     if type_ == "numeric":
-        texts = isinstance(fact, Categories) and not all(isinstance(v, int) for v in fact.values)
+        has_text_categories = isinstance(fact, Categories) and not all(
+            isinstance(v, int) for v in fact.values
+        )
+        # Without zeros at its end, an id has only one text: 1.0 and 1.00 are the same number.
         if is_unit:
             return f"trim_scale({column})"
-        return column if texts or not isinstance(fact, Bounds | Categories | None) else _as_double(column)
+        # A column that is not declared as numbers keeps all of its digits.
+        return (
+            column
+            if has_text_categories or not isinstance(fact, Bounds | Categories | None)
+            else _as_double(column)
+        )
     if kind == "number":
         return f"{column}::float8"
     if kind == "date":
@@ -229,7 +239,7 @@ class PostgresTable:
     """Describes a relation under the name that queries use, with what is declared of it.
 
     `relation`: its schema and name in the database. `schema`: the declared fact of each column. `unit`: the
-    column of the units' ids. `condition`: SQL that rows must fulfil to be read; None for all rows.
+    column of the units' ids.
     """
 
     name: str
@@ -237,7 +247,6 @@ class PostgresTable:
     shape: RelationShape
     schema: tuple[tuple[str, Fact], ...]
     unit: str | None
-    condition: str | None = None
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -250,10 +259,12 @@ class PostgresTable:
 
     @property
     def text(self) -> str:
+        """The relation's schema and name as SQL."""
         return f"{quoted(self.relation[0])}.{quoted(self.relation[1])}"
 
     def _columns(self) -> Iterable[tuple[str, str, str]]:
-        """Yield the name, type and kind of each declared column, or of all columns where none is declared."""
+        """Yield the name, type and kind of each declared column, or of all columns where none is declared;
+        columns of a kind that cannot be declared are left out."""
         declared = {*dict(self.schema), *({self.unit} - {None})}
         kinds = self.shape.kinds
         for name, type_, _ in self.shape.columns:
@@ -262,18 +273,17 @@ class PostgresTable:
 
     @property
     def definition(self) -> str:
-        """The common table expression of this name: the declared columns, each so that no value makes a query
-        fail."""
+        """The common table expression under the name that queries use. It has the declared columns, each
+        read so that no value makes a query fail (`_read`)."""
         facts = dict(self.schema)
         select_list = [
             f"{_read(quoted(n), type_, kind, facts.get(n), n == self.unit)} AS {quoted(n)}"
             for n, type_, kind in self._columns()
         ]
-        # Rows have no number: PostgreSQL's ctid changes when other rows are written, and a choice by it would
-        # depend on other rows. `Dialect.numbers_rows` is False for this engine.
+        # Rows have no number: PostgreSQL's ctid can change when a row is written anew, and depends on which
+        # other rows were written. `Dialect.numbers_rows` is False for this engine.
         select_list.append(f"NULL::bigint AS {quoted(ROW)}")
-        where = "" if self.condition is None else f" WHERE {self.condition}"
-        query = f"SELECT {', '.join(select_list)} FROM {self.text}{where}"
+        query = f"SELECT {', '.join(select_list)} FROM {self.text}"
         return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
@@ -295,10 +305,10 @@ class PostgresTable:
             n == column and type_ == "numeric" for n, type_, _ in self.shape.columns
         ):
             return "text"
-        return converted(dict(self.schema).get(column), self.kinds[column])
+        return kind_for(dict(self.schema).get(column), self.kinds[column])
 
 
-def converted(fact: Fact | None, kind: str) -> str | None:
+def kind_for(fact: Fact | None, kind: str) -> str | None:
     """Return the kind to which a column of `kind` is converted for what is declared of it; None where it is
     of that kind already."""
     if isinstance(fact, Categories):

@@ -1,5 +1,4 @@
-"""Checks that every engine makes, and the errors that all engines share. No message quotes a value of a
-row."""
+"""Makes the checks and the errors that all engines share. No message quotes a value of a row."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ from ..columns import check_names, converted_to, engine_types
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
-from .spark_reading import SparkTable, read
+from .spark_reading import SparkTable, local_session, read
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
 
-_RULES = "org.apache.spark.sql.catalyst.optimizer."
+_RULE_PACKAGE = "org.apache.spark.sql.catalyst.optimizer."
 # The settings of the session that runs queries. A plan must depend on the query's text alone: not on
-# statistics, sizes or values, and Spark must not plan again while a query runs. No row may make a query fail,
-# as ANSI mode does.
+# statistics, sizes or values, and Spark must not plan again while a query runs. In ANSI mode, a row could
+# make a query fail.
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -56,7 +56,8 @@ SETTINGS = {
     # The first two rules simplify plans of a table without rows. The third removes sorts below an aggregate,
     # which `spark_choices` relies on.
     "spark.sql.optimizer.excludedRules": ",".join(
-        f"{_RULES}{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")
+        f"{_RULE_PACKAGE}{rule}"
+        for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")
     ),
     # Rows that are sorted by their groups are aggregated in that order, without a hash table.
     "spark.sql.execution.replaceHashWithSortAgg": "true",
@@ -69,6 +70,7 @@ SETTINGS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     # Spark would replace a public text such as '${env:HOME}' by the variable's value.
     "spark.sql.variable.substitute": "false",
+    # `spark_dialect._truncating_divide` relies on the type that this gives to a quotient of decimals.
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     # The stack trace of an error, which may quote a value, would be part of the error's text.
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
@@ -100,8 +102,8 @@ class Spark:
         if seconds is not None:
             _require.positive(seconds=seconds)
         self._public, self._seconds, self._key = public, seconds, key
-        # Where no version of the table is declared, no stored answer is served again, as rows may have
-        # changed.
+        # Where no version of the table is declared, the curator, which reads this attribute, serves no stored
+        # answer again, as rows may have changed.
         self.unversioned = not versioned
         self._session = _own_session(spark if spark is not None else _host_of(tables))
         self._context = self._session.sparkContext
@@ -136,6 +138,7 @@ class Spark:
 
     @property
     def dialect(self) -> Dialect:
+        # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .spark_dialect import SPARK, SPARK_WITHOUT_ROWS
 
         return SPARK_WITHOUT_ROWS if self._key is None else SPARK
@@ -235,10 +238,10 @@ class Spark:
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
         facts = dict(self._public.schema)
-        listed = [
+        conversions = [
             (name, converted_to(facts[name], kinds[name]) if name in facts else None) for name in columns
         ]
-        frame = self._tables[self._public.table].converted(listed)
+        frame = self._tables[self._public.table].converted(conversions)
         try:
             for batch in _arrow_batches(frame):
                 yield from _engine_batches(batch, columns)
@@ -267,9 +270,9 @@ class Spark:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return the pool of threads that run queries. It is never closed, because each of its threads has a
-    connection to Spark's Java process and a thread there. 16 is the most queries at a time; a choice, not
-    measured.
+    """Return the pool of threads that run queries. It is never closed, so that later queries use the same
+    threads: each has a connection to Spark's Java process and a thread there. At most 16 queries run at a
+    time; the number is chosen by hand, not tuned.
     """
     return ThreadPoolExecutor(16, thread_name_prefix="discreet-spark")
 
@@ -291,18 +294,18 @@ def _host_of(tables: Mapping[str, Any]) -> Any:
     for data in tables.values():
         if hasattr(data, "sparkSession"):
             return data.sparkSession
-    from .spark_reading import local_session
-
     return local_session()
 
 
 def _view(name: str) -> str:
+    """Return the name of a view between backquotes, as Spark's SQL has it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Yield Arrow batches, one partition after the other. Spark's Java workers write them, so that the
-    workers need no Python."""
+    """Yield the Arrow batches of a DataFrame, one partition after the other. Spark's Java workers write them,
+    so that the workers need no Python."""
+    # Imported here because pyspark is an optional dependency.
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(frame.schema)

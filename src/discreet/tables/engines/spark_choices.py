@@ -4,8 +4,8 @@ Every choice is a pure function of the values and the secret key of the hash, wi
 that a task gives the same result when Spark runs it again on another worker. Each choice reads rows in sorted
 order, so that the rows of a unit are never all in memory at once.
 
-Columns have the names of `semantics`: "u" is the unit, "j" the group, "h" the rank, "x0" the value, "o" the
-number of an occurrence among equal values.
+Columns have the names of `tables.semantics`: "u" is the unit, "j" the group, "h" the rank, "x0" the value,
+"o" the number of a row among equal rows.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _chosen_totals(g: Generator, node: Any) -> str:
     """Shuffle rows by unit once, sort them by unit and rank, and add up and choose as they go by.
 
     Without these steps in the text, Spark would group by (unit, group) in a hash table on either side of a
-    shuffle, then shuffle and sort the totals by unit: three times the CPU time at ten million rows, most of
-    them in a pair of their own (docs/scale.md).
+    shuffle, then shuffle and sort the totals by unit. That takes three times the CPU time at ten million
+    rows, most of which are the only one of their unit and group (docs/scale.md).
 
     "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
     32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort
@@ -87,6 +87,7 @@ def _chosen_totals(g: Generator, node: Any) -> str:
         f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, IF({several_patterns}, NULL, `u`) AS `v`, "
         f"{argument(g, node, 'rank')} AS `h` FROM ({distributed})"
     )
+    # Adding 2**31 to the upper half of "h" makes it a number without a sign, in the same order.
     hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
     ordered = f"SELECT * FROM (SELECT * FROM ({ranked}) SORT BY {hint}) SORT BY `p`, `v`, `h`, `j`"
     pairs = f"SELECT `p`, `v`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY `p`, `v`, `h`, `j`"
@@ -95,7 +96,7 @@ def _chosen_totals(g: Generator, node: Any) -> str:
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
-    """Keep the n values of each unit and group with the smallest hash."""
+    """Keep the n values of each unit and group with the smallest `order`, ties by value."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     order = argument(g, node, "order")
     numbered = (
@@ -106,7 +107,7 @@ def _smallest_values(g: Generator, node: Any) -> str:
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
-    """Keep the n rows of each unit and group with the smallest first 32 bits of the hash, ties by value, as
+    """Keep the n rows of each unit and group with the smallest first 32 bits of `order`, ties by value, as
     `Rank` with 32 bits orders them on DuckDB. Equal rows are numbered by "o" from 0."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))

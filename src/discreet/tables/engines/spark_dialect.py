@@ -1,14 +1,14 @@
-"""Writes every node of the closed set (`tables.semantics`, imported as `d`) in Spark's SQL.
+"""Writes the SQL nodes on which engines differ (the closed set in `tables.semantics`, imported as `d`) in
+Spark's SQL.
 
 The docstring of a node says what the SQL must compute. A `Writer` takes the SQL library's generator `g` and
 the node, and returns the text. Hashes and choices are in `spark_choices`, texts and days in `spark_texts`.
 
 The engine runs these texts with ANSI mode off: then no cast and no operator raises an error. Operations that
-would silently wrap around or round are written in another way here. Two rules explain most of the rest. Spark
-knows the type of an expression when it plans a query (`TYPEOF` is a constant): where a node takes texts and
-numbers alike, both ways are written, and the planner keeps one. RINT is the only function of Spark that
-rounds a double to a double, so that all rounding uses it. An argument that is used several times is written
-once (`once`).
+would silently wrap around or round are written in another way here. Three rules explain most of the rest.
+Spark knows the type of an expression when it plans a query (`TYPEOF` is a constant): where a node takes texts
+and numbers alike, both ways are written, and the planner keeps one. All rounding of doubles uses RINT, which
+returns a double, however large it is. An argument that is used several times is written once (`once`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _JAVA_ONLY = "dDfFxXpP"
 _DAY = r"\A" + d.DATE.replace(r"\v", r"\x0b").replace("$", r"\z")
 # An exponent of more than four digits.
 _LONG_EXPONENT = "[eE][+-]?0*[1-9][0-9]{4}"
-# A number with 39 digits before the point that is rounded down: the first digit after the point is below 5.
+# A number with 39 digits before the point, and perhaps a fraction, which is not looked at.
 _DIGITS_39 = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
-# Half of the 38 digits of a decimal: long division goes in two steps of so many (`_floor_divide`).
+# Half of the 38 digits of a decimal: long division goes in two steps of so many (`_truncating_divide`).
 _SPLIT = 10**19
 
 
@@ -63,14 +63,14 @@ def _by_type(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
 
 def _number_of(g: Generator, text: str) -> str:
     """Write a text as a double; NULL where it is not a number by `semantics.SafeCast`."""
-    words = ", ".join(text_of(g, value) for value in _INFINITE)
+    infinities = ", ".join(text_of(g, value) for value in _INFINITE)
     nans = ", ".join(text_of(g, value) for value in _NAN)
     trimmed = f"LOWER(TRIM(BOTH {text_of(g, _BLANKS)} FROM {text}))"
-    plain = f"TRANSLATE({text}, '{_JAVA_ONLY}', '') = {text} OR {trimmed} IN ({words})"
+    is_readable = f"TRANSLATE({text}, '{_JAVA_ONLY}', '') = {text} OR {trimmed} IN ({infinities})"
     return (
         f"CASE WHEN OCTET_LENGTH({text}) > {d.LONGEST_NUMBER} THEN NULL "
         f"WHEN {trimmed} IN ({nans}) THEN CAST('NaN' AS DOUBLE) "
-        f"WHEN {plain} THEN TRY_CAST({text} AS DOUBLE) END"
+        f"WHEN {is_readable} THEN TRY_CAST({text} AS DOUBLE) END"
     )
 
 
@@ -84,12 +84,15 @@ def _safe_cast(g: Generator, node: Any) -> str:
     def day(text: str) -> str:
         # Spark's own cast also reads '2020' and '2020-02' as days, and does not read '2020/02/29'.
         pattern = text_of(g, _DAY)
-        year, month, day = (f"CAST(REGEXP_EXTRACT({text}, {pattern}, {part}) AS INT)" for part in (1, 3, 4))
-        return f"CASE WHEN {text} RLIKE {pattern} AND {year} >= 1 THEN MAKE_DATE({year}, {month}, {day}) END"
+        year, month, day_of_month = (
+            f"CAST(REGEXP_EXTRACT({text}, {pattern}, {part}) AS INT)" for part in (1, 3, 4)
+        )
+        made = f"MAKE_DATE({year}, {month}, {day_of_month})"
+        return f"CASE WHEN {text} RLIKE {pattern} AND {year} >= 1 THEN {made} END"
 
     def truth(text: str) -> str:
         true, false = (
-            ", ".join(text_of(g, word) for word in words) for words in (d.TRUE_WORDS, d.FALSE_WORDS)
+            ", ".join(text_of(g, value) for value in words) for words in (d.TRUE_WORDS, d.FALSE_WORDS)
         )
         return f"CASE WHEN LOWER({text}) IN ({true}) THEN TRUE WHEN LOWER({text}) IN ({false}) THEN FALSE END"
 
@@ -120,8 +123,8 @@ def _as_integer(g: Generator, node: Any) -> str:
         if high < 10**38:
             return inside
         # HUGEINT goes up to 39 digits. A number from 1E38 on has no fraction as a double, so that it needs no
-        # rounding. Close to the largest HUGEINT, where doubles are too coarse for the test, its digits are
-        # compared.
+        # rounding. Close to the largest HUGEINT, where doubles are too coarse for the test, its digits
+        # before the point are compared.
         beyond = once(
             _number_of(g, text), lambda x: f"CASE WHEN ABS({x}) >= 1E38D AND {fits(x)} THEN {x} END"
         )
@@ -130,10 +133,10 @@ def _as_integer(g: Generator, node: Any) -> str:
             f"CASE WHEN {text} RLIKE {pattern} AND REGEXP_EXTRACT({text}, {pattern}, 1) <> '-' "
             f"AND REGEXP_EXTRACT({text}, {pattern}, 2) <= '{high}' THEN {_number_of(g, text)} END"
         )
-        beyond = f"{beyond}, {largest}"
-        return f"COALESCE({inside}, {beyond})"
+        return f"COALESCE({inside}, {beyond}, {largest})"
 
     def of_number(x: str) -> str:
+        # Adding zero makes 0.0 of -0.0.
         return f"CASE WHEN {fits(x)} THEN {x} + 0.0D END"
 
     return once(
@@ -143,8 +146,8 @@ def _as_integer(g: Generator, node: Any) -> str:
 
 
 def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
-    """Write a text as a decimal. It is NULL for exponents of more than four digits, with which Spark would
-    write out all digits of the number."""
+    """Write a text as a decimal. It is NULL where the text is not a number, and for exponents of more than
+    four digits, with which Spark would write out all digits of the number."""
     return (
         f"CASE WHEN {text} RLIKE {text_of(g, _LONG_EXPONENT)} THEN NULL "
         f"WHEN ABS({_number_of(g, text)}) < 1E39D THEN TRY_CAST({text} AS DECIMAL({width}, {scale})) END"
@@ -212,9 +215,9 @@ def _rounding(function: Callable[[str], str]) -> Writer:
         unit = f"POWER(10.0D, ABS({digits}))"
 
         def result(value: str) -> str:
-            after = f"{once(f'({value} * {unit})', function)} / {unit}"
-            before = f"{once(f'({value} / {unit})', function)} * {unit}"
-            either = f"CASE WHEN {digits} >= 0.0D THEN {after} ELSE {before} END"
+            after_point = f"{once(f'({value} * {unit})', function)} / {unit}"
+            before_point = f"{once(f'({value} / {unit})', function)} * {unit}"
+            either = f"CASE WHEN {digits} >= 0.0D THEN {after_point} ELSE {before_point} END"
             return once(either, lambda y: f"CASE WHEN ABS({y}) <= {_LARGEST} THEN {y} END")
 
         return once(x, lambda value: f"COALESCE({result(value)}, {value})")
@@ -266,12 +269,14 @@ def _wide_sum(g: Generator, node: Any) -> str:
     total = f"CAST({' + '.join(sums)} AS DECIMAL(38, 0))"
     if largest is not None and largest < 1 << 63:
         return total
+    # MAX is there only because the query is an aggregate: it has the type of its argument.
     return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {total}, SUM(CAST({x} AS DECIMAL(38, 0))))"
 
 
-def _floor_divide(g: Generator, node: Any) -> str:
-    """Write an exact quotient of whole numbers a and b of up to 38 digits, as a long division in two steps of
-    19 digits: Spark's quotient of two decimals has only 32 digits before the point, and each step needs 20.
+def _truncating_divide(g: Generator, node: Any) -> str:
+    """Write an exact quotient of whole numbers, a of up to 38 digits and b of up to 19, as a long division in
+    two steps of 19 digits: Spark's quotient of two decimals has only 32 digits before the point, and no step
+    needs more than 20.
 
     h is a without its last 19 digits, q the quotient of h and b, and r the remainder of h and b followed by
     the last 19 digits of a.
@@ -313,11 +318,12 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Times: template("({this} * {expression})"),
     d.Divide: template("({this} / NULLIF({expression}, 0.0D))"),
     d.Remainder: template("({this} % NULLIF({expression}, 0.0D))"),
-    d.FloorDivide: _floor_divide,
+    d.TruncatingDivide: _truncating_divide,
     d.Floor: repeating(_floor),
     d.Ceil: repeating(_ceil),
     d.RoundHalfAway: _rounding(_half_away),
     d.TruncateNumber: _rounding(_truncate),
+    # Adding zero makes 0.0 of -0.0.
     d.Sign: template("(SIGNUM({this}) + 0.0D)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: repeating(lambda x: f"CASE WHEN {x} >= 0.0D THEN SQRT({x}) END"),
@@ -356,16 +362,17 @@ class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
     def select_sql(self, expression: exp.Select) -> str:
         """Write a SELECT, with a hint that sends joined VALUES to all workers. The values are public, and the
         hint does not depend on a size."""
-        listed = [
+        values = [
             join.this.alias
             for join in expression.args.get("joins") or []
             if isinstance(join.this, exp.Values)
         ]
         text: str = super().select_sql(expression)
-        if not listed:
+        if not values:
             return text
+        # Otherwise the text would not begin with this SELECT.
         assert not expression.args.get("with_")
-        return f"SELECT /*+ BROADCAST({', '.join(map(word, listed))}) */{text.removeprefix('SELECT')}"
+        return f"SELECT /*+ BROADCAST({', '.join(map(word, values))}) */{text.removeprefix('SELECT')}"
 
 
 SPARK = Dialect("spark", SparkGenerator, WRITERS)

@@ -17,7 +17,7 @@ def is_frame(data: Any) -> bool:
 
 
 def frame_name(data: Any) -> str | None:
-    """Return the name of the stored table that a DataFrame reads; None if it has none."""
+    """Return the name of the stored table that a DataFrame reads, or its alias; None if it has neither."""
     if not is_frame(data) or not hasattr(data, "_jdf"):
         return None
     plan = data._jdf.queryExecution().analyzed()

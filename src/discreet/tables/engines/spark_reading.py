@@ -3,7 +3,8 @@ fails.
 
 A DataFrame must hold columns of stored tables as they are. A computation of the host in it could fail on a
 row, or give another result when Spark repeats it after the loss of a worker. This module reads plans and
-types, and values only to check a declared key (`SparkTable.unique`).
+types, and values only to check a declared key (`SparkTable.unique`). It imports pyspark, an optional
+dependency, only inside functions.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ..engine import ROW
 from .spark_files import files_of, is_frame
 
 # The nodes of Spark's analyzed plan, and of its expressions, that may occur in a DataFrame: they fail on no
-# row, and give the same result when they are repeated. Of a LogicalRDD it is not known how the host computes
-# its rows.
+# row, and give the same result when they are repeated. A LogicalRDD (rows that the host's own code computes,
+# such as those of `createDataFrame`) is allowed although neither can be checked.
 _RELATIONS = {
     "SubqueryAlias",
     "View",
@@ -66,7 +67,7 @@ _YEARS = {
     "timestamp": ("0001-01-02 00:00:00", "9999-12-30 23:59:59.999999"),
     "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
 }
-_PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_ntz": "date"}
+_KINDS_BY_TYPE = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_ntz": "date"}
 
 
 @dataclass(frozen=True)
@@ -87,21 +88,22 @@ class SparkTable:
     def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
         """Return a DataFrame of the named columns, each converted to the type beside it (DuckDB's name of the
         type; None: as it is). A value that does not convert is NULL."""
+        # Imported late: the SQL library is slow to load.
         from sqlglot import exp
 
         from .. import semantics as d
         from .spark_dialect import SPARK
 
         to = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text"}
-        listed = []
+        select_list = []
         for name, type_ in columns:
             column: Any = exp.column(exp.to_identifier(name, quoted=True))
             if type_ == "VARCHAR":
                 column = d.Convert(this=column, to="text")
             elif type_ is not None:
                 column = d.SafeCast(this=column, to=to[type_])
-            listed.append(SPARK.write(exp.alias_(column, exp.to_identifier(name, quoted=True))))
-        return self.frame.selectExpr(*listed) if listed else self.frame.selectExpr("1 AS `n`")
+            select_list.append(SPARK.write(exp.alias_(column, exp.to_identifier(name, quoted=True))))
+        return self.frame.selectExpr(*select_list) if select_list else self.frame.selectExpr("1 AS `n`")
 
     def unique(self, columns: Sequence[str]) -> bool:
         """Return whether no two rows agree in all of these columns, and no row has NULL in one of them."""
@@ -138,7 +140,7 @@ def kind_of(type_: str) -> str:
         return "time"
     if type_ == "binary":
         return "binary"
-    return _PLAIN.get(type_, "nested")
+    return _KINDS_BY_TYPE.get(type_, "nested")
 
 
 def local_session() -> Any:
@@ -190,6 +192,7 @@ def _in_session(session: Any, name: str, frame: Any) -> Any:
     plan = frame._jdf.queryExecution().analyzed()
     if frame.isStreaming:
         raise InvalidInput(f"table {name!r} is a stream, and has no end. Nothing was opened.")
+    # The first computation, if there is one, is named in the error.
     for node, expression in _computations(plan):
         raise InvalidInput(
             f"the DataFrame of table {name!r} computes something ({expression or node}): that could fail on "
@@ -233,8 +236,8 @@ def _computations(plan: Any) -> Any:
 
 
 def _widens(cast: Any) -> bool:
-    """Return whether a cast keeps every value, as the casts do that Spark adds to the two sides of a
-    comparison."""
+    """Return whether a cast is of a constant, or keeps every value, as the casts do that Spark adds to the
+    two sides of a comparison."""
     of, to = (part.dataType().simpleString() for part in (cast.child(), cast))
     if cast.child().getClass().getSimpleName() == "Literal" or of == to:
         return True

@@ -4,8 +4,6 @@ SQL."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
-from functools import cache
 from typing import Any
 
 from sqlglot import exp
@@ -13,16 +11,20 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Writer, argument, template
-from ..texts import engine_values
+from ..texts import letter_cases
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 # The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 
 
 # An argument of at most so many characters is repeated where it is used twice; Spark computes equal
-# expressions once. Longer ones would make nested texts double with every level. 64 is a choice, not measured.
+# expressions once. Longer ones would make nested texts double with every level. The number is chosen by hand,
+# not tuned.
 _SHORT = 64
 
 
@@ -77,24 +79,15 @@ def _regex(part: str) -> str:
     )
 
 
-@cache
-def _case_of(function: str) -> tuple[str, str]:
-    """Return the characters that DuckDB's UPPER or LOWER changes, and the single characters that they become.
+def _case(*, upper: bool) -> Writer:
+    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters.
 
     Spark's UPPER makes two characters of some. The public categories of a query are converted by DuckDB
     (`tables.texts`), and the texts of rows must be converted in the same way.
     """
-    plain = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
-    pairs = [(old, new) for old, new in zip(plain, engine_values(function, plain), strict=True) if old != new]
-    assert all(len(new) == 1 for _, new in pairs)
-    return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
-
-
-def _case(function: str) -> Writer:
-    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters."""
 
     def write(g: Generator, node: Any) -> str:
-        old, new = (text_of(g, part) for part in _case_of(function))
+        old, new = (text_of(g, part) for part in letter_cases(upper=upper))
         return f"TRANSLATE({argument(g, node, 'this')}, {old}, {new})"
 
     return write
@@ -169,7 +162,8 @@ def _day_text(g: Generator, node: Any) -> str:
 def _formatted(g: Generator, layout: str, day: str) -> str:
     """Write the SQL text `day` in the format `layout`; directives for times give those of midnight."""
     parts: list[str] = []
-    plain = ""
+    # The characters since the last directive.
+    pending = ""
     directives = {
         "Y": _padded(f"YEAR({day})", 4),
         "y": _padded(f"YEAR({day}) % 100", 2),
@@ -192,7 +186,7 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
     position = 0
     while position < len(layout):
         if layout[position] != "%":
-            plain, position = plain + layout[position], position + 1
+            pending, position = pending + layout[position], position + 1
             continue
         directive = (
             layout[position + 1 : position + 3]
@@ -201,18 +195,18 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
         )
         position += 1 + len(directive)
         if directive == "%":
-            plain += "%"
+            pending += "%"
             continue
-        parts += [*([text_of(g, plain)] if plain else []), directives[directive]]
-        plain = ""
-    parts += [text_of(g, plain)] if plain or not parts else []
+        parts += [*([text_of(g, pending)] if pending else []), directives[directive]]
+        pending = ""
+    parts += [text_of(g, pending)] if pending or not parts else []
     return f"CASE WHEN NOT {day} IS NULL THEN CONCAT({', '.join(parts)}) END"
 
 
 TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Matches: _matches,
-    d.UpperCase: _case("upper"),
-    d.LowerCase: _case("lower"),
+    d.UpperCase: _case(upper=True),
+    d.LowerCase: _case(upper=False),
     d.Trim: _trim,
     d.Substring: _substring,
     d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
