@@ -82,11 +82,12 @@ def worst_deviation(counter: ContinualCounter) -> float:
     if isinstance(counter.strategy, Dense) or window_of_tree:
         # Any step may be the worst. A window is the difference of two sums, so its deviation is at most the
         # sum of theirs (`filtered_deviation`).
-        roots = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
-        before = np.zeros(last)
+        deviations = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
+        subtracted = np.zeros(last)
         if counter.window is not None:
-            before[counter.window :] = roots[: max(0, last - counter.window)]
-        return math.sqrt(noise_variance(counter, counter._block_length(1))) * float((roots + before).max())
+            subtracted[counter.window :] = deviations[: max(0, last - counter.window)]
+        largest = float((deviations + subtracted).max())
+        return math.sqrt(noise_variance(counter, counter._block_length(1))) * largest
     return max(deviation_at(counter, step) for step in worst_candidates(last))
 
 
@@ -103,16 +104,16 @@ def filtered_deviation(counter: ContinualCounter, step: int) -> float:
     and its deviation is at most the sum of their deviations.
     """
     length = counter._block_length(1)
-    noise = math.sqrt(noise_variance(counter, length))
+    noise_deviation = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
         # `counter_checks.check_shape` refuses decayed sums with these strategies.
         assert counter.window is not None
         variances = variances_of(counter.strategy, length)
         before = step - counter.window
-        return noise * (
+        return noise_deviation * (
             math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
         )
-    return noise * math.sqrt(
+    return noise_deviation * math.sqrt(
         filtered_variances(counter.strategy, length, counter.window, counter.decay)[step - 1]
     )
 
