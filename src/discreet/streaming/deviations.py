@@ -42,16 +42,15 @@ def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
 
 
 def worst_candidates(steps: int) -> list[int]:
-    """Return a few steps from 1 to `steps`, one of which has the largest error: for Toeplitz strategies the
-    last step, for trees one whose binary digits have many ones, because each digit 1 adds a noisy node."""
-    # Numbers of ones alone, and numbers that begin as `steps` does and end in ones.
-    ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
-    top = (1 << (steps.bit_length() - 1)) - 1
-    high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
-    below = [
-        (steps & ~((1 << (k + 1)) - 1)) | ((1 << k) - 1) for k in range(steps.bit_length()) if steps >> k & 1
-    ]
-    return sorted({t for t in (*ones, top, *high, *below, steps) if 1 <= t <= steps})
+    """Return a few steps from 1 to `steps`, one of which has the largest error.
+
+    Proof: for Toeplitz strategies it is the last step. For trees each binary digit 1 of a step adds a noisy
+           node, whose variance depends on the digit's position alone. A step below `steps` first differs
+           from it in a digit that is 1 in `steps` and 0 in the step; all later digits 1 make its error
+           largest.
+    """
+    below = ((steps >> k << k) - 1 for k in range(steps.bit_length()) if steps >> k & 1)
+    return sorted({t for t in (*below, steps) if t})
 
 
 @lru_cache(maxsize=8192)
