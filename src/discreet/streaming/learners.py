@@ -37,6 +37,7 @@ from .counter import Advance, ContinualCounter, Latest
 from .losses import ClippedGradients, LinearLoss, Loss, check_columns
 from .rules import (
     Ball,
+    Box,
     Simplex,
     Space,
     descend_mirror,
@@ -180,7 +181,8 @@ class OnlineLearner:
                  convex, and for the leader `parameter`-strongly so; losses of experts are in [0, 1].
         """
         deviations = [self.sums.deviation(t) / self.batch for t in range(1, self.horizon + 1)]
-        lipschitz = float(self._gradients.clip) + self.ridge * self.space.diameter
+        # the gradient of the ridge at w is ridge w
+        lipschitz = float(self._gradients.clip) + self.ridge * _largest_norm(self.space)
         if self.learner == "leader":
             return leader_bound(self.space, lipschitz, self.parameter, deviations)
         if self.learner == "mirror":
@@ -327,6 +329,14 @@ def learner(
         batch=_as_float(batch=batch),
         ridge=_as_float(ridge=ridge),
     )
+
+
+def _largest_norm(space: Space) -> float:
+    """Return a bound of |w| over the set: its diameter, unless it is a box away from the origin."""
+    if isinstance(space, Box):
+        corner = max(abs(space.lower), abs(space.upper)) * math.sqrt(space.dimension)
+        return max(space.diameter, corner)
+    return space.diameter
 
 
 def _as_float(**named: Real) -> float:
