@@ -157,7 +157,8 @@ def _curator(
     address = remote or _ledger_address(ledger)
     path = _ledger_path(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
     # `attach` returns whether the database has this ledger; it then creates the local file that points there.
-    if path.exists() if address is None else attach(path, address):
+    exists = path.exists() if address is None else attach(path, address)
+    if exists:
         curator = _open_curator(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
         return curator

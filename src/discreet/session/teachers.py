@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Boolean, Categories
+from .._public import Boolean, Bounds, Categories
 from ..mechanisms import stable_votes, vote_cost, votes
 from ..mechanisms.protocols import ExampleSource
 
@@ -221,7 +221,7 @@ def _columns(
         names = [
             name
             for name, kind in _schema(public)
-            if name not in (target, unit) and type(kind).__name__ in ("Bounds", "Categories", "Boolean")
+            if name not in (target, unit) and isinstance(kind, Bounds | Categories | Boolean)
         ]
     values = (False, True) if isinstance(fact, Boolean) else tuple(fact.values)
     if classes is not None and classes != len(values):
