@@ -57,7 +57,7 @@ def test_every_value_has_the_same_number_of_words(bound):
         first = -(-(value << 32) // bound)
         last = min(-(-((value + 1) << 32) // bound), 1 << 32)
         script = np.arange(first, last, dtype=np.uint32)
-        found, kept = _uniform._small(bound, len(script), Scripted(script.tobytes()))
+        found, kept = _uniform._propose_lemire(bound, len(script), Scripted(script.tobytes()))
         assert (found == value).all()
         assert kept.sum() == wanted
 

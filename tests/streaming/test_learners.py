@@ -106,6 +106,26 @@ def test_regret_is_near_the_leaders_without_noise_and_below_the_bound(name: str,
     assert name == "experts" or without < with_noise
 
 
+@pytest.mark.parametrize("name", ["leader", "mirror"])
+def test_regret_with_ridge_is_below_the_bound_in_a_box_away_from_the_origin(name: str) -> None:
+    """The gradient of the ridge is as long as the decision. (The bound took it for at most the diameter of the box:
+    66 for a regret of 1,000.)"""
+    public, rounds = Public(schema={"a": dp.Bounds(-1, 1)}, table="t"), 20
+    private = learner(
+        public, LinearLoss(columns=("a",)), learner=name, space=Box(1, 99.0, 100.0), ridge=1, horizon=rounds,
+        rho=1e-9,
+    )  # fmt: skip
+    batch, regrets = Memory({"a": [0.0]}, public), []
+    for seed in range(20):
+        entropy = SeededEntropy(seed)
+        state, total = private.start(batch, entropy=entropy), 0.0
+        for _ in range(rounds):
+            total += (state["decision"][0] ** 2 - 99**2) / 2
+            state, _released = private.feed(state, batch, entropy=entropy)
+        regrets.append(total)
+    assert 500 < float(np.mean(regrets)) < private.regret_bound()
+
+
 def test_the_leader_without_noise_is_the_mean_so_far() -> None:
     exact = learner(PUBLIC, SquaredDistance(columns=COLUMNS), horizon=60, rho=10**12, strategy="item", clip=2)
     values = points()[:50]

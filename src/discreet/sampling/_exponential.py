@@ -1,5 +1,5 @@
-"""-ln(U) for a uniform U, as certified integers, by the same steps on numbers of the same lengths whatever U
-is.
+"""Computes -ln(U) for a uniform U, as integers that are proved to enclose it, by the same steps on numbers of
+the same lengths whatever U is.
 
 An observer who can time a draw must not learn its size. So nothing here branches on U, and every number is
 kept at a length that does not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading
@@ -23,7 +23,7 @@ DIGIT = 30
 MARGIN = 2
 # The series of the logarithm is around c = 1 - 2**-8, not around 1: its variable z is then never so small
 # that its leading digit would be zero.
-_INNER = 8
+_CENTER_BITS = 8
 # A bound on the error of the series, in units of 2**-bits; see `enclose`.
 _SERIES_ERROR = 7
 
@@ -35,17 +35,17 @@ def round_up(bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Logarithm:
-    """Holds the constants for -ln(U) from the first bits - `MARGIN` bits of U; all numbers but `turns` are in
-    units of 2**-bits."""
+    """Holds the constants with which `enclose` computes -ln(U) from the first (bits - `MARGIN`) bits of U;
+    all but `bits` and `turns` are in units of 2**-bits."""
 
     bits: int
     # c / 4 for c = 1 - 2**-8
     center: int
     # ln(2), rounded down
     log_two: int
-    # a power of two above `bits`
+    # how often `lift` holds ln(2): a power of two above `bits`
     turns: int
-    # -ln(c), rounded up, plus the largest error of `turns` times log_two
+    # -ln(c), rounded up, plus a bound on the error of log_two times at most `turns`
     top: int
     # a bound on the errors of log_two, `top` and the series together
     spread: int
@@ -68,8 +68,9 @@ class Logarithm:
                error of s: together below 2.68 / (1 - 0.1124) < 3.1. What the series leaves out is below 1
                unit, for it has more than bits / 3.15 terms and 0.1124 < 2**-3.15. So 2 z s is off by at most
                2 (1.05 + 0.336 * 4.1) + 1 < 7 units, downwards. ln(c) and ln(2) are at most 3 above what is
-               stored, and j <= turns. Finally ln(prefix + 1) - ln(prefix) <= 1 / prefix <= 2**(j + 2 - bits):
-               2**(j + 2) units, written below as the difference of two numbers of full length.
+               stored, and ln(2) is taken j <= turns times. Finally ln(prefix + 1) - ln(prefix) <= 1 / prefix
+               <= 2**(j + 2 - bits): 2**(j + 2) units, written below as the difference of two numbers of full
+               length.
         """
         shift = self.bits - 1 - prefix.bit_length()
         # m / 4
@@ -87,7 +88,7 @@ class Logarithm:
 @lru_cache(maxsize=64)
 def logarithm(bits: int) -> Logarithm:
     """Return the constants for `bits` bits, a multiple of `DIGIT`."""
-    center = (1 << bits - MARGIN) - (1 << bits - MARGIN - _INNER)
+    center = (1 << bits - MARGIN) - (1 << bits - MARGIN - _CENTER_BITS)
     turns = 1 << bits.bit_length()
     return Logarithm(
         bits=bits,

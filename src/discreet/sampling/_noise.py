@@ -1,13 +1,13 @@
-"""Integer noise with weights exp(-a k² - b k): geometric, discrete Laplace and discrete Gaussian, by one
-sampler.
+"""Draws integer noise with weights exp(-a k² - b |k|): geometric, discrete Laplace and discrete Gaussian, by
+one sampler.
 
-Narrow distributions are inverted with a table of all their values. Wide distributions are cut into cells of
-2**shift integers: the cell comes from a table, the offset in the cell is uniform, and a last coin, nearly
-always heads, makes up for the slope of the weights inside the cell (rejection sampling). No logarithm is
-taken. A coin falls heads if a uniform number U on [0, 1) is below the probability of heads; floats decide
+Narrow distributions are drawn by inversion, with a table of all their values. Wide distributions are cut into
+cells of 2**shift integers: the cell comes from a table, the offset in the cell is uniform, and a last coin,
+nearly always heads, makes up for the slope of the weights inside the cell (rejection sampling). No logarithm
+is taken. A coin falls heads if a uniform number U on [0, 1) is below the probability of heads; floats decide
 this only where the two are further apart than all float errors.
 
-The first 16 bits of a draw decide most values, but those in the tails less often. So that the time of a call
+The first 16 bits of a draw decide most draws; in the tails they decide fewer. So that the time of a call
 does not tell how many draws were undecided, a fixed number of draws is looked up a second time with more
 bits, whether they need it or not (`_second_look`).
 """
@@ -115,8 +115,8 @@ def discrete_gaussian(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Weights exp(-(square k² + linear k)) for k = 0, 1, 2, ..., mirrored to the negative integers if
-    `signed`."""
+    """Describes the weights exp(-(square k² + linear k)) for k = 0, 1, 2, ..., mirrored to the negative
+    integers if `signed`."""
 
     square: Fraction
     linear: Fraction
@@ -294,7 +294,7 @@ class _Wide:
         allowed = Fraction(1, 32)
         first = self.shape.cost(step)
         curve = 2 * self.shape.square * step * step
-        # without a quadratic term d is the same in all cells
+        # without a quadratic term d is the same in all cells, and 1 << 30 is above all cells of the table
         cells = int((allowed - first) / curve) + 1 if curve else 1 << 30
         return int((1 - allowed) * (1 << 16)), cells if first <= allowed else 0
 

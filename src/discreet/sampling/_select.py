@@ -1,5 +1,5 @@
-"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, as if the noisy
-scores were never rounded.
+"""Selects the candidates with the largest rate * score + noise, for continuous noise, exactly: as if the
+noisy scores were never rounded.
 
 Each candidate's noise is a function of a uniform number U of which 64 bits are drawn (a word). Floats give an
 interval for every noisy score; candidates whose intervals overlap, if their order decides the selection, are
@@ -134,25 +134,25 @@ def top_k_gumbel_rows(
 def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return for each row the k candidates with the largest lower ends, in order, and whether the intervals
     prove that these are the k largest in this order."""
-    # One sort of each row costs less than more than 8 searches for the largest; 8 was not measured.
+    # For a large k, one sort of each row costs less than k searches for the largest; 8 is chosen by hand.
     if k > 8:
         order = np.argsort(-low, axis=1, kind="stable")
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
-        after = np.maximum.accumulate(ends, axis=1)[:, ::-1][:, 1 : k + 1]
+        highest_after = np.maximum.accumulate(ends, axis=1)[:, ::-1][:, 1 : k + 1]
         # where k is the width, the last candidate has none after it
-        starts = np.take_along_axis(low, order, axis=1)[:, : after.shape[1]]
-        return order[:, :k].astype(np.int64, copy=False), np.asarray((starts > after).all(axis=1))
+        starts = np.take_along_axis(low, order, axis=1)[:, : highest_after.shape[1]]
+        return order[:, :k].astype(np.int64, copy=False), np.asarray((starts > highest_after).all(axis=1))
     rows = np.arange(len(low))
     order = np.empty((len(low), k), np.int64)
     clear = np.ones(len(low), bool)
     high = high.copy()
-    left = low.copy()
+    remaining = low.copy()
     for rank in range(k):
-        top = left.argmax(axis=1)
+        top = remaining.argmax(axis=1)
         order[:, rank] = top
         high[rows, top] = -np.inf
         clear &= low[rows, top] > high.max(axis=1, initial=-np.inf)
-        left[rows, top] = -np.inf
+        remaining[rows, top] = -np.inf
     return order, clear
 
 
@@ -277,10 +277,11 @@ def _largest(
 ) -> npt.NDArray[np.int64]:
     """Return the indices of the k largest noisy scores, largest first.
 
-    Proof: every candidate's noisy score lies in its float interval. At least k noisy scores are at or above
-           the k-th largest lower end, so a candidate whose upper end is below it is not among the k largest.
-           Sorted by lower end, the others fall into runs of overlapping intervals (`_runs`); between runs the
-           order is decided, within a run `_compare` decides it.
+    Proof: every candidate's noisy score lies in its float interval (for limited offsets
+           see `_offsets`). At least k noisy scores are at or above the k-th largest lower end, so a candidate
+           whose upper end is below it is not among the k largest. Sorted by lower end, the others fall into
+           runs of overlapping intervals (`_runs`); between runs the order is decided, within a run `_compare`
+           decides it.
     """
     exact_rate, offsets, exact_scores = _offsets(scores, rate)
     _require.integer(k=k, at_least=0)
@@ -335,8 +336,12 @@ def _runs(low: Floats, high: Floats) -> list[slice]:
 
 
 def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
-    """Return the exact rate, rate * (score - best score) in floats, each right to a few units in the last
-    place, and a function that returns score - best score exactly."""
+    """Return the exact rate, rate * (score - best score) in floats, and a function that returns score - best
+    score exactly.
+
+    Each float is right to a few units in the last place, or so far below 0 that its exact size changes no
+    order.
+    """
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
     if isinstance(scores, list | tuple) and all(type(score) is int for score in scores):
@@ -355,4 +360,5 @@ def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], 
     exact: Sequence[int] = integers(scores, "scores")
     best = max(exact)
     gaps = np.array([_require.float_or_inf(exact_rate * (s - best)) for s in exact], dtype=np.float64)
+    # Two candidates at the limit overlap and are compared exactly; no noise lifts one above the others.
     return exact_rate, np.maximum(gaps, -1e300), lambda i: exact[i] - best

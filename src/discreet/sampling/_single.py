@@ -9,8 +9,7 @@ attempt that its first bits do not decide (one in about 2**55) takes longer, and
 which has probability 2**-28, the prefix of U is a digit shorter (Python stores an integer in digits of
 `DIGIT` = 30 bits).
 
-`lifted` is the constant that a draw is returned with, 0 for none; `Logarithm.lift` is another such constant,
-for -ln(U).
+The argument `lifted` is this constant, 0 for none; `Logarithm.lift` is another such constant, for -ln(U).
 
 U is a uniform number on [0, 1), a prefix its first bits as an integer.
 """
@@ -63,9 +62,9 @@ def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
     """Return the `_Floor` for x = numerator / denominator, with so many bits of `slope` that products have
     the same length for all U."""
     log = logarithm(bits)
-    spare = bits + 2 * DIGIT
-    spare += _to_middle(log.lift * ((denominator << spare) // numerator))
-    slope, shift = (denominator << spare) // numerator, bits + spare
+    slope_bits = bits + 2 * DIGIT
+    slope_bits += _to_middle(log.lift * ((denominator << slope_bits) // numerator))
+    slope, shift = (denominator << slope_bits) // numerator, bits + slope_bits
     return _Floor(
         log, slope, shift, (lifted << shift) - log.lift * slope, (lifted << shift) - log.lift * (slope + 1)
     )
@@ -105,6 +104,7 @@ def _draw_laplace_size(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[i
     or 0, with equal probability; size 0 with a negative sign is rejected."""
     while True:
         size, minus = geometric(rate, entropy, lifted), entropy.integer(1)
+        # `&`, not `and`, and below an index, not an `if`: the same steps for all sizes and signs
         if not (size == lifted) & minus:
             return size, minus
 

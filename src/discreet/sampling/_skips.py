@@ -1,5 +1,5 @@
-"""Many sparse Poisson subsets at once: instead of a coin for each index, the gaps between the kept indices
-are drawn. U is a uniform number on [0, 1), a prefix its first bits as an integer."""
+"""Draws many sparse Poisson subsets at once: instead of tossing a coin for each index, it draws the gaps
+between the indices that are kept. U is a uniform number on [0, 1), a prefix its first bits as an integer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
 
     Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability
                exactly `rate`.
-    Proof:     all coins of all subsets stand in one line; the number of others between two that are kept is
-               geometric, independently of all before. It is floor(-ln U / -ln(1 - rate)), computed in floats
-               where their errors leave one answer, and by certified digits of both logarithms elsewhere
-               (`_exact_gap`).
+    Proof:     all coins of all subsets stand in one line. The number of coins that are False before the next
+               True one is geometric, independently of all before. It is floor(-ln U / -ln(1 - rate)),
+               computed in floats where their errors leave one answer, and by certified digits of both
+               logarithms elsewhere (`_exact_gap`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
 
@@ -48,25 +48,26 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
     _require.integer(size=size, n=n, at_least=0)
     # as Python integers: numpy integers could wrap
     size, n = int(size), int(n)
-    line = draws(size * n, entropy)
+    coins = draws(size * n, entropy)
     if not _SPARSE[0] <= exact <= _SPARSE[1]:
         return [poisson_subset(size, exact, entropy) for _ in range(n)]
-    kept = _coins_up(line, exact, entropy)
+    kept = _kept_positions(coins, exact, entropy)
     edges = np.searchsorted(kept, np.arange(n + 1) * size).tolist()
     return [kept[edges[i] : edges[i + 1]] - i * size for i in range(n)]
 
 
-def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
-    """Return the positions below `line` whose coins are True, ascending."""
+def _kept_positions(coins: int, rate: Fraction, entropy: Entropy) -> Indices:
+    """Return the positions of the True ones among `coins` coins, ascending."""
     parts, last, slope = [np.empty(0, np.int64)], -1, _slope(rate)
-    while last < line:
-        expected = (line - last) * float(rate)
+    while last < coins:
+        expected = (coins - last) * float(rate)
+        # four standard deviations more than expected, so that few gaps rarely need a second pass
         wanted = min(_GAPS, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
-        positions = np.cumsum(_gaps(wanted, line, rate, slope, entropy) + 1) + last
+        positions = np.cumsum(_gaps(wanted, coins, rate, slope, entropy) + 1) + last
         parts.append(positions)
         last = int(positions[-1])
     positions = np.concatenate(parts)
-    return positions[: np.searchsorted(positions, line)]
+    return positions[: np.searchsorted(positions, coins)]
 
 
 def _slope(rate: Fraction) -> float:

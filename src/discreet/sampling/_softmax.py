@@ -1,5 +1,5 @@
-"""One exact draw with probabilities proportional to integer weights times exponentials: the exponential
-mechanism over groups of candidates that share a score (the weight is the size of a group).
+"""Draws one index exactly, with probabilities proportional to integer weights times exponentials: the
+exponential mechanism over groups of candidates that share a score (the weight is the size of a group).
 
 U is a uniform number on [0, 1), a prefix its first bits as an integer; a gap is a cost minus the least cost;
 the stretch of an index is the interval between two cumulated terms in which U times their total selects it.
@@ -107,6 +107,7 @@ def _by_integers(
     gaps, sizes = [int(c) - best for c in costs], [int(w) for w in weights]
     length = 53
     while True:
+        # 75 more: the first sums are then computed with 128 bits
         prefix, length = prefix << 75 | entropy.integer(75), length + 75
         index = decide(prefix, length, *_ends(gaps, sizes, rate, length))
         if index is not None:

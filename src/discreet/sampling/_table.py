@@ -1,11 +1,10 @@
-"""Exact inversion of a discrete distribution with a table of certified thresholds.
+"""Draws from a discrete distribution by exact inversion, with a table of certified thresholds.
 
-Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative distribution in some order of the outcomes. The
-table holds floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one
-look-up (the guide); sixty-four decide all but a 2**-50 fraction; for the remaining draws the thresholds are
-computed again with more digits, until they are decided.
-
-U is a uniform number on [0, 1), a prefix its first bits as an integer.
+U is a uniform number on [0, 1), a prefix its first bits as an integer. Outcome i is chosen when F(i-1) <= U <
+F(i), with F the cumulative distribution in some order of the outcomes. The table holds floor(2**64 * F(i)),
+certified by interval arithmetic. Sixteen bits of U decide most draws by one look-up (the guide); sixty-four
+decide all but a 2**-50 fraction; for the remaining draws the thresholds are computed again with more digits,
+until they are decided.
 """
 
 from __future__ import annotations

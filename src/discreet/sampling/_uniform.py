@@ -1,4 +1,4 @@
-"""Uniform choices: integers below a bound, permutations, subsets, and integer-weighted categories."""
+"""Draws uniform integers below a bound, permutations and subsets, and categories with integer weights."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     if bound > 1 << 63:
         return np.fromiter((_big_below(bound, entropy) for _ in range(n)), dtype=object, count=n)
     out = np.empty(n, np.int64)
-    draw = _small if bound <= 1 << 32 else _draw_masked
+    propose = _propose_lemire if bound <= 1 << 32 else _propose_bits
     for start in range(0, n, _CHUNK):
         part = out[start : start + _CHUNK]
         unfilled: Any = slice(None)
         missing = len(part)
         while missing:
-            values, kept = draw(bound, missing, entropy)
+            values, kept = propose(bound, missing, entropy)
             part[unfilled] = values
             unfilled = np.flatnonzero(~kept) if isinstance(unfilled, slice) else unfilled[~kept]
             missing = len(unfilled)
@@ -66,8 +66,8 @@ def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     while True:
         keys = entropy.words(n)
         order = np.argsort(keys)
-        ranked = keys[order]
-        if not (ranked[1:] == ranked[:-1]).any():
+        sorted_keys = keys[order]
+        if not (sorted_keys[1:] == sorted_keys[:-1]).any():
             return order.astype(np.int64, copy=False)
 
 
@@ -121,8 +121,8 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     cumulated = np.cumsum(np.array(exact, dtype=object))
     total = int(cumulated[-1])
     ends = cumulated.astype(np.int64) if total <= 1 << 62 else cumulated
-    codes = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
-    return codes.astype(np.int64, copy=False)
+    indices = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
+    return indices.astype(np.int64, copy=False)
 
 
 def integers(values: Any, name: str, may_be_empty: bool = False) -> list[int]:
@@ -143,7 +143,7 @@ def integers(values: Any, name: str, may_be_empty: bool = False) -> list[int]:
     return [int(value) for value in values]
 
 
-def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _propose_lemire(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Return n proposals by Lemire's method for a bound of at most 2**32, and which of them are accepted."""
     low_half = np.uint64(0xFFFFFFFF)
     product = (entropy.words((n + 1) // 2).view(np.uint32)[:n]).astype(np.uint64)
@@ -152,7 +152,7 @@ def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.
     return (product >> np.uint64(32)).view(np.int64), kept
 
 
-def _draw_masked(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _propose_bits(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Return n proposals of as many bits as bound - 1 has, and which of them are accepted."""
     values = (entropy.words(n) >> np.uint64(64 - (bound - 1).bit_length())).view(np.int64)
     return values, values < bound

@@ -1,5 +1,5 @@
 """The base of a session: the curator, the name of the caller, the caller's budget, and the methods that take
-a finished mechanism."""
+a finished mechanism. The caller is an analyst, or by default the steward, who administers the dataset."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class SessionBase(NearestNames):
 
     @property
     def spent(self) -> float:
-        """How much of `budget` is spent, in its own unit (epsilon or rho). With a budget per period: that of
-        the period with the largest spending."""
+        """How much of `budget` is spent, in its own unit (epsilon or rho). With a budget per period, it is
+        how much the period that has spent most has spent."""
         return self.curator.account(self.analyst).used
 
     @property
@@ -122,6 +122,7 @@ class SessionBase(NearestNames):
     def _state(self) -> str:
         """Return the caller's spending in words, such as "epsilon 0.5 of 1 used"."""
         account = self.curator.account(self.analyst)
+        # `rule`: the filter of the account's budget
         return f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g} used"
 
     def _repr_html_(self) -> str:

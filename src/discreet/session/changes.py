@@ -1,8 +1,8 @@
 """The warning that a file was written again while its declared version is the same.
 
 The warning depends on public facts alone: when the file was last written, and the time and the table version
-of the ledger's last charge. A file that keeps its version gets answers about its old contents from the
-ledger.
+of the ledger's last charge. A changed file gets no old answer even under the same version
+(`Curator._question`), but the ledger does not tell then which contents an answer was about.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .questions import Questions
 
 
-def explain_books(session: Questions, audience: str, delta: float | None) -> Explanation:
+def explain_ledger(session: Questions, audience: str, delta: float | None) -> Explanation:
     """Explain what was spent of the accounts that the caller may see, and what spending the whole budget
     would mean. `audience` and `delta` are those of `explaining.explain_spending`."""
     public = session.public
@@ -134,6 +134,7 @@ def _spending(session: Questions, account: Account) -> Spending:
     steps: list[tuple[str, float]] = []
     if policy.budget.per is None:
         state = rule.start()
+        # each charge at its price on this account, which may be limited by a cap that its entry states
         for event, body in charges.spending(session.ledger, analyst):
             state = state.plus(rule.price(charges.priced(event, body, charges.cap_field(analyst))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))

@@ -102,9 +102,11 @@ class Models(SessionBase):
             raise _require.fail("target", None, "the name of the column to predict")
         epsilon = getattr(estimator, "epsilon", None)
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
+        # a default of 0, that of a budget without delta, is no delta
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
+        # a `PrivateSearch`, whose number of trials is secret
         if isinstance(mechanism, SecretlyStepped):
             release = self.curator.run(
                 mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
@@ -157,8 +159,9 @@ class Models(SessionBase):
 
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `target`, `features`:
         the column of classes, and the columns that teachers read. `aggregator`: "gnmax", "lnmax",
-        "confident", "interactive", "stable" (M_stab), "sampled" (M_samp), "sparse" (M_svec), or an instance
-        of a class of `mechanisms.votes` or `mechanisms.stable_votes`, which has its own noise.
+        "confident", "interactive", "stable" (M_stab of Bassily et al. 2018, arXiv:1803.05101), "sampled"
+        (M_samp), "sparse" (M_svec), or an instance of a class of `mechanisms.votes` or
+        `mechanisms.stable_votes`, which has its own noise.
 
         Options of some aggregators only. `answers`: how many questions are answered at most ("confident",
         "interactive"). `threshold`: how many votes the most common class needs ("confident"), or by how many
@@ -172,6 +175,7 @@ class Models(SessionBase):
         teachers. `progress` is called with (teachers trained so far, `teachers`). `number`, the number of its
         charge in the ledger, returns a labeller that was started before, for example after a restart.
         """
+        # before the import, which would add a name to locals()
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")
         }
@@ -180,8 +184,8 @@ class Models(SessionBase):
         return teach(self, learner, options, number=number)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
-        """Preview the price of a labeller, the lead in votes that the first class needs despite the noise,
-        and how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
+        """Preview the price of a labeller, the lead in votes with which a class wins despite the noise, and
+        how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
         read."""
         from .teaching import preview
 

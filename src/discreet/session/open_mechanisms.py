@@ -46,7 +46,7 @@ class OpenMechanisms(SessionBase):
         """Start a sparse vector, which tells for each of many counts whether it is above a threshold. Its
         price is charged now, and it halts after `positives` answers "above".
 
-        `numeric`: release a noisy value with each answer "above" too, which is part of the price. `gap`:
+        `numeric`: also release a noisy value with each answer "above"; it is part of the price. `gap`:
         release by how much the noisy count exceeds the noisy threshold, which is free. `monotone`: by default
         whether counts are monotone under the declared neighbors. `questions`, `sensitivity` and `split` are
         those of `mechanisms.SparseVector`. With a `delta` above zero the threshold is drawn anew after each
@@ -162,7 +162,8 @@ class OpenMechanisms(SessionBase):
         Assumes:   the times at which versions arrive do not depend on the data.
         """
         mechanism, number = self._mechanism_of(live, number)
-        # Only answers questions about the new table; no rows are handed to a method `feed`.
+        # The mechanism only answers questions about the new table (`any_version`, see `Interactive`); it has
+        # no method `feed` that takes rows.
         only_resumed = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
         if only_resumed and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
@@ -173,7 +174,9 @@ class OpenMechanisms(SessionBase):
         release = None if only_resumed else self.curator.feed(mechanism, number, analyst=self.analyst)
         handle = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
-            handle if isinstance(live, InteractiveHandle) or mechanism is live else _handle_on(live, handle),
+            handle
+            if isinstance(live, InteractiveHandle) or mechanism is live
+            else _with_handle(live, handle),
             release,
         )
 
@@ -198,11 +201,11 @@ class OpenMechanisms(SessionBase):
         )
 
 
-def _handle_on(handle: Any, live: InteractiveHandle) -> Any:
+def _with_handle(holder: Any, handle: InteractiveHandle) -> Any:
     """Return a copy of an object that holds a handle in `live` (a `Watch`, a `HoldoutScorer`), with another
     handle there."""
-    if is_dataclass(handle):
-        return replace(handle, live=live)  # type: ignore[type-var]
-    other = copy.copy(handle)
-    other.live = live
+    if is_dataclass(holder):
+        return replace(holder, live=handle)  # type: ignore[type-var]
+    other = copy.copy(holder)
+    other.live = handle
     return other

@@ -72,11 +72,12 @@ def open(
     Public facts. `schema`: facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()` if
     nobody has two rows, or the column that tells people apart; it has no default. `neighbors`: by default
     add_remove. `size`: the number of rows, if it is public. `table`: the name that queries use. `version`:
-    the name of the state of the data; answers are repeated from the ledger for the same version only. For
-    files it is by default the time at which they were last written; a PostgreSQL table without a version is
-    never answered from the ledger. What a complete schema declares is not overruled by these arguments: where
-    the two differ, nothing is opened. `related`: the data of other tables that the schema declares, by name;
-    a schema file may name the files of these tables itself.
+    the name of the state of the data; answers are repeated from the ledger for the same version only. By
+    default it is the version of a schema file or `Public` ("1" if it has none); without these, for files, the
+    time at which they were last written. A PostgreSQL table without a version is never answered from the
+    ledger. What a complete schema declares is not overruled by these arguments: where the two differ, nothing
+    is opened. `related`: the data of other tables that the schema declares, by name; a schema file may name
+    the files of these tables itself.
 
     Budget and ledger. `ledger`: the file in which charges are recorded, created with `budget` if it does not
     exist; by default the name of the data file with `.ledger` added. ":memory:" is for trials: that ledger is
@@ -105,9 +106,9 @@ def open(
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
-    by_spark = _spark_engine(data, engine, key, memory)
+    by_spark = _uses_spark(data, engine, key, memory)
     if is_address(data):
-        source: Any = _remote(data, public, table, related, limits)
+        source: Any = _connect_postgres_table(data, public, table, related, limits)
     elif by_spark:
         is_versioned = not is_frame(data) or version is not None or public.version != Public().version
         source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=is_versioned)
@@ -130,6 +131,7 @@ def _connect_source(
         if source.public != public:
             raise InvalidInput("this source has public facts of its own; give none beside them.")
         return source
+    # a folder, a pattern or a list becomes one set of files
     table_data = (None if is_frame(data) else several(data)) or data
     if isinstance(schema, str | Path):
         table_data = formatted(table_data, Path(schema), public)
@@ -153,10 +155,11 @@ def _curator(
                 "ledger=':memory:' is deleted with the session, and is in no database. Leave remote out."
             )
         return _trial(source, budget, analysts, large_delta)
-    address = remote or _address(ledger)
-    path = _ledger(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
+    address = remote or _ledger_address(ledger)
+    path = _ledger_path(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
     # `attach` returns whether the database has this ledger; it then creates the local file that points there.
-    if path.exists() if address is None else attach(path, address):
+    exists = path.exists() if address is None else attach(path, address)
+    if exists:
         curator = _open_curator(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
         return curator
@@ -191,7 +194,7 @@ def _trial(
     return curator
 
 
-def _remote(
+def _connect_postgres_table(
     data: str, public: Public, table: str | None, related: Mapping[str, Any] | None, limits: dict[str, Any]
 ) -> Source:
     """Connect a table of a PostgreSQL database: `data` is "postgresql://user@host/database", or the same with
@@ -204,7 +207,7 @@ def _remote(
     return connect_postgres(address, public, table=table_name or table, related=related, **limits)
 
 
-def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
+def _uses_spark(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
     """Return whether Spark answers the queries: for Spark DataFrames, and for files with engine='spark'."""
     if engine not in (None, "spark", "duckdb"):
         raise _require.fail("engine", engine, "'spark' or 'duckdb'")
@@ -327,7 +330,7 @@ def _default_table_name(data: Any, path: Path | None) -> str:
     """Return the name that queries use for a table without a declared name."""
     if isinstance(data, Database):
         return data.table
-    return frame_name(data) or "data" if path is None else path.name.split(".")[0]
+    return (frame_name(data) or "data") if path is None else path.name.split(".")[0]
 
 
 def _with_version(data: Any, public: Public, version: str | None) -> Public:
@@ -367,7 +370,7 @@ def _check_agreement(public: Public, arguments: Mapping[str, Any]) -> Public:
     return public
 
 
-def _address(ledger: str | Path | None) -> str | None:
+def _ledger_address(ledger: str | Path | None) -> str | None:
     """Return the address of the database that holds the ledger's entries; None for a file. In a `Path`, the
     two slashes of an address have become one."""
     text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
@@ -395,7 +398,7 @@ def _path(data: Any) -> Path | None:
     return Path(data) if isinstance(data, str | Path) else None
 
 
-def _ledger(data: Any, ledger: str | Path | None) -> Path:
+def _ledger_path(data: Any, ledger: str | Path | None) -> Path:
     """Return the path of the ledger: as given, or beside the data."""
     if ledger is not None:
         if not isinstance(ledger, str | Path) or not Path(ledger).name:

@@ -62,7 +62,7 @@ class QueryPreview(BudgetPreview, NearestNames):
 class Watch(NearestNames):
     """Asks any number of questions of the form "is this count above the threshold?" (a sparse vector).
 
-    The price, paid at the start, depends on the number of answers "yes" only; the watch halts after them.
+    The price, paid at the start, depends on the number of answers "above" only; the watch halts after them.
     `number`, that of its charge, continues it after a restart: `session.watch(..., number=...)` with the same
     options.
     """

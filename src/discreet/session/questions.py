@@ -47,11 +47,11 @@ class Questions(SessionBase):
         from the ledger, free.
 
         Give one of: the price `epsilon`, the price `rho`, or the accuracy `within`, the error that is not
-        exceeded with probability `confidence`. `delta`: by default a part of the budget's delta, half of the
-        share that `epsilon` has of the budget's epsilon. `noise`: "laplace", "gaussian" or "auto". `rows`,
-        `groups`: how many rows of one unit count, and in how many groups. `weights`: how the price is divided
-        between output columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for
-        new noise instead of repeating an earlier answer.
+        exceeded with probability `confidence`. `delta`: by default a part of the budget's delta: half of the
+        share that `epsilon` has of the budget's epsilon, or a hundredth for a budget in rho. `noise`:
+        "laplace", "gaussian" or "auto". `rows`, `groups`: how many rows of one unit count, and in how many
+        groups. `weights`: how the price is divided between output columns. `other`: groups that are not shown
+        are added up in one row. `fresh`: pay for new noise instead of repeating an earlier answer.
         """
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         with terms.refusing():
@@ -175,10 +175,10 @@ class Questions(SessionBase):
 
         Free: no data is read.
         """
-        from .explanations import explain_books, explain_sql
+        from .explanations import explain_ledger, explain_sql
 
         if text is None:
-            return explain_books(self, audience or "public", delta)
+            return explain_ledger(self, audience or "public", delta)
         return explain_sql(
             self, text, audience or "engineer", options | ({} if delta is None else {"delta": delta})
         )

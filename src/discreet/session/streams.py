@@ -1,6 +1,7 @@
 """Streams of a session: continual counters that SQL describes, and online learners. They are fed with rows,
-files that grow or tables of a database, one tick or round at a time; what they have released can be read from
-the ledger at any time, free."""
+files that grow or tables of a database, one tick or round at a time. A stream with a clock, a column of days,
+has one tick per day; otherwise each batch of rows is a tick. What was released can be read from the ledger at
+any time, free."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Stream(_require.NearestNames):
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
         """Close one tick, and return its release. `rows`, the rows of this tick, are a data frame, an Arrow
         table, a mapping of columns, a file, a `tables.Database`, "postgresql://...::table" or a Spark
-        DataFrame; without any row it is a tick as well.
+        DataFrame; an empty batch is a tick as well.
 
         `tick` is the name of the tick, by default "tick 1", "tick 2" and so on. A name that was fed before is
         refused, so that a batch can be fed again after a crash without counting twice. With a clock, the rows
@@ -91,11 +92,11 @@ class Stream(_require.NearestNames):
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
-        before = self._was_fed(name)
+        fed_before = self._was_fed(name)
         try:
             return self._feed_batch(rows, name)
         except InvalidInput:
-            if tick is not None or before or not self._was_fed(name):
+            if tick is not None or fed_before or not self._was_fed(name):
                 raise
         # Another process has closed the tick of this number in the meantime. These rows were not counted, and
         # become the next tick.
@@ -118,8 +119,8 @@ class Stream(_require.NearestNames):
         return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in used_names)
 
     def _was_fed(self, tick: str) -> bool:
-        """Return whether the ledger has an entry that this tick was fed; the key of such an entry never
-        changes."""
+        """Return whether the ledger has an entry that this tick was fed. Stored ledgers have such entries, so
+        the form of their keys must stay as it is."""
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
 
     def _advance(self, rows: Any) -> Release:
@@ -165,6 +166,7 @@ class Stream(_require.NearestNames):
             return connect_postgres(address, public, table=table or public.table)
         if isinstance(rows, Source):
             raise _require.fail("rows", type(rows).__name__, "data, a path, or tables.Database(path, table)")
+        # a mapping of columns; data frames have `keys` too
         if hasattr(rows, "keys") and not hasattr(rows, "columns"):
             return Memory(rows, public)
         refuse_empty(rows)

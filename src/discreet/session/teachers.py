@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Boolean, Categories
+from .._public import Boolean, Bounds, Categories
 from ..mechanisms import stable_votes, vote_cost, votes
 from ..mechanisms.protocols import ExampleSource
 
@@ -111,7 +111,7 @@ def _teacher_size(
     Some models grow with their rows, and a teacher above the limit is replaced by one that always casts a
     default vote. So the limit is generous: random labels make the largest models, the fit has twice the rows
     of one teacher (512 rows where no size is declared, and at most 4096), and a quarter and 16 KiB are added.
-    Conventions, not measured.
+    These numbers are chosen by hand, not tuned.
     """
     from ..learning.pate.labeller import fit_made_up
 
@@ -168,17 +168,17 @@ def build_aggregator(
     if name == "stable":
         return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
     if name == "sampled":
-        # By default each unit is given to a tenth of the teachers. Convention, not measured.
+        # By default each unit is given to a tenth of the teachers. Chosen by hand, not tuned.
         unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
         if unit_teachers > teachers:
             raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
         return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
     if name == "sparse":
-        # 5 refused questions by default: convention, not measured.
+        # 5 refused questions by default: chosen by hand, not tuned.
         refusals = 5 if failures is None else failures
         return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
     # By default, "confident": 4 of 5 teachers must agree, as in Papernot et al. 2018, arXiv:1802.08908;
-    # "interactive": votes must differ from the student's prediction by 3 of 10 teachers, not measured.
+    # "interactive": votes must differ from the student's prediction by 3 of 10 teachers, chosen by hand.
     votes_needed = (
         threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
     )
@@ -221,7 +221,7 @@ def _columns(
         names = [
             name
             for name, kind in _schema(public)
-            if name not in (target, unit) and type(kind).__name__ in ("Bounds", "Categories", "Boolean")
+            if name not in (target, unit) and isinstance(kind, Bounds | Categories | Boolean)
         ]
     values = (False, True) if isinstance(fact, Boolean) else tuple(fact.values)
     if classes is not None and classes != len(values):

@@ -34,10 +34,11 @@ class LabellerReport:
 
     `asked` = `answered` + `refused` + questions that failed; `left` is the number of questions that may still
     be asked. `epsilon` at `delta` is the data-independent price, charged at the start, and `per_answer` is
-    epsilon divided by the answers so far (by the largest number of answers before the first). `agreement` is
-    the mean share of teachers that voted for an answer, from noisy counts, and `agreement_error` its error
-    with 95% confidence; both are None where the aggregator releases no counts. `sanitized` is the
-    data-dependent epsilon, published with noise of its own, or None if `publish_cost` was not called.
+    epsilon divided by the number of answers so far (before the first answer: by the largest possible number).
+    `agreement` is the mean share of teachers that voted for an answer, from noisy counts, and
+    `agreement_error` its error with 95% confidence; both are None where the aggregator releases no counts.
+    `sanitized` is the data-dependent cost (`vote_cost.SanitizedFigure`), published with noise of its own, or
+    None if `publish_cost` was not called.
     """
 
     teachers: int

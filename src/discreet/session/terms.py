@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..query import WorkloadQuery
 
 # Under a budget in rho, a query without a delta of its own gets the budget's delta divided by this number, so
-# that a hundred such queries fit. Convention, not measured: a larger number means slightly more noise per
+# that a hundred such queries fit. Chosen by hand, not tuned: a larger number means slightly more noise per
 # query.
 _QUERIES_PER_DELTA = 100
 

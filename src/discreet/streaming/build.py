@@ -58,7 +58,7 @@ def counter(
         _require.integer(restart=options["restart"], at_least=1)
         if options["restart"] > MAX_STEPS:
             raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
-    # The length of a block; None where blocks double without end.
+    # The length of a block, a run of ticks with noise of its own; None where blocks double without end.
     steps = options.get("restart") or horizon
     names = _candidates(strategy, steps, rho is not None or delta > 0, options.get("decay") is not None)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
@@ -68,6 +68,7 @@ def counter(
         candidate = factors.named(name, steps or 1) if isinstance(name, str) else name
         try:
             choices += _priced_choices(facts, candidate, epsilon, delta, rho)
+        # `Unsupported`: there is no proof or no formula for this strategy with these options
         except NotImplementedError as unsupported:
             refusal = unsupported
     if not choices:

@@ -1,4 +1,4 @@
-"""Continual sums: a count, a sum or a histogram that is released again at every tick, for one price.
+"""Releases continual sums: a count, a sum or a histogram again at every tick, for one price.
 
 >>> from discreet import Public
 >>> from discreet.streaming import counter
@@ -36,7 +36,7 @@ from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, ch
 from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from .counter_checks import check_options, check_shape, check_units
+from .counter_checks import check_arguments, check_shape, check_units
 from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_deviation
 from .factors import StreamStrategy
 from .records import BLOB, UnitRecord, columns_of, record_size, rows_of, tick_value
@@ -44,7 +44,7 @@ from .records import BLOB, UnitRecord, columns_of, record_size, rows_of, tick_va
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# The default number of units that a record can hold: 24 MB, rewritten at every step. A convention.
+# The default number of units that a record can hold: 24 MB, rewritten at every step. Chosen by hand.
 CAPACITY = 1_000_000
 # FAILURES ticks may fail, and one more for every TICKS_PER_FAILURE ticks of the horizon, but never more than
 # MAX_FAILURES. One tick in a hundred is an assumption about machines over years, not measured. The number is
@@ -83,18 +83,18 @@ class ContinualCounter:
     (Laplace) and `rho` (discrete Gaussian) is the price; `asked` is the (epsilon, delta) that the caller
     gave to `counter`, which may have converted it to rho.
 
-    Guarantee: the event, for two histories that differ in all rows of one unit: one row in one batch where
+    Guarantee: `event`, for two histories that differ in all rows of one unit: one row in one batch where
                units are rows (event level); where they are a column (user level), at most `participations`
                steps, any two at least `separation` apart, which is enforced by a sealed record across all
-               feeds. The noise of a node, or of a row of C, is drawn once.
-    Proof:     every release is a function of C x + z with x the exact integers of the steps, C an integer
-               matrix fixed in advance (the strategy) and z independent integer noise; the change of C x is
-               within `sensitivity` (`Encoder.sensitivity`, after rounding), for which the noise is priced.
-               Data that comes later may depend on releases: measurement t moves by d_t, which earlier
-               releases and data decide, and the sums of |d_t| and d_t² are within `sensitivity` in every
-               case, so that the likelihood ratio (Laplace), or the Rényi filter (Feldman & Zrnic 2021,
-               arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same price. Blocks (doubling, restart) have
-               disjoint measurements: a unit with one participation is in one block.
+               feeds. The noise of each measurement is drawn once.
+    Proof:     every release is a function of the measurements C x + z, with x the exact integers of the
+               steps, C an integer matrix fixed in advance (the strategy) and z independent integer noise; the
+               change of C x is within `sensitivity` (`Encoder.sensitivity`, after rounding), for which the
+               noise is priced. Data that comes later may depend on releases: measurement t moves by d_t,
+               which earlier releases and data decide, and the sums of |d_t| and d_t² are within `sensitivity`
+               in every case, so that the likelihood ratio (Laplace), or the Rényi filter (Feldman & Zrnic
+               2021, arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same price. Blocks (doubling, restart)
+               have disjoint measurements: a unit with one participation is in one block.
     Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than its
                `sensitivity` in any one batch; the time when a batch arrives, and the choice of `capacity`, do
                not depend on the data.
@@ -117,7 +117,7 @@ class ContinualCounter:
     asked: tuple[Real, float] | None = None
 
     def __post_init__(self) -> None:
-        check_options(self)
+        check_arguments(self)
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _require.exact(getattr(self, name), name))
@@ -219,7 +219,7 @@ class ContinualCounter:
         steps).
         """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
-        # For a longer horizon, about 4,096 steps at equal distances are enough (not measured).
+        # Of a longer horizon, about 4,096 steps at equal distances are taken (chosen by hand).
         sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
         counter, unit = self._unversioned(), self._grid_step()
         deviations = [unit * deviation_at(counter, t) for t in sampled]
@@ -231,7 +231,7 @@ class ContinualCounter:
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
         """Return the half-width of the confidence interval of one released number: at `step`, or at the worst
-        step of the horizon (of the first 1,024 steps where there is none)."""
+        step of the horizon or of a block (of the first 1,024 steps where there is neither)."""
         _require.open_probability(confidence=confidence)
         if step is not None:
             self._check_step(step)
@@ -240,7 +240,7 @@ class ContinualCounter:
         return width(noise, confidence) * largest
 
     def _worst_deviation(self) -> float:
-        """Return the largest deviation of the horizon (or of a block, or of the first 1,024 steps)."""
+        """Return `worst_deviation` in the statistic's own unit."""
         return self._grid_step() * worst_deviation(self._unversioned())
 
     def _grid_step(self) -> float:
@@ -391,14 +391,14 @@ class ContinualCounter:
 
     def _apply_window(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
         """Return the sum, the sum of the window or the decayed sum, and the next `tail`: post-processing of
-        noisy sums. For a window the tail is its last window + 1 sums, for a decay the last sum and the last
+        noisy sums. For a window the tail is the last window + 1 sums, for a decay the last sum and the last
         decayed sum."""
         if self.window is not None:
             tail = [*(state["tail"] or [[0.0] * len(total)]), total.tolist()][-self.window - 1 :]
             return total - np.array(tail[0]), tail
         if self.decay is not None:
-            before, decayed = (np.array(vector) for vector in (state["tail"] or [[0.0] * len(total)] * 2))
-            decayed = float(self.decay) * decayed + (total - before)
+            previous, decayed = (np.array(vector) for vector in (state["tail"] or [[0.0] * len(total)] * 2))
+            decayed = float(self.decay) * decayed + (total - previous)
             return decayed, [total.tolist(), decayed.tolist()]
         return total, []
 

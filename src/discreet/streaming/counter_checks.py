@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_STEPS = 1 << 22
 
 
-def check_options(counter: ContinualCounter) -> None:
+def check_arguments(counter: ContinualCounter) -> None:
     """Refuse arguments of the wrong type or sign, and anything but exactly one of epsilon and rho."""
     _check_types(counter)
     for name in ("participations", "separation", "capacity"):
@@ -71,6 +71,7 @@ def check_shape(counter: ContinualCounter) -> None:
                 f"the clock {counter.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
                 f"{ticks:,}, got {counter.horizon}. Nothing was read or charged."
             )
+    # blocks of 1, 2, 4, ... ticks, see `ContinualCounter`
     doubling = counter.horizon is None and counter.restart is None
     if doubling and not isinstance(counter.strategy, BinaryTree):
         raise Unsupported(

@@ -42,16 +42,15 @@ def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
 
 
 def worst_candidates(steps: int) -> list[int]:
-    """Return a few steps from 1 to `steps`, one of which has the largest error: for Toeplitz strategies the
-    last step, for trees one whose binary digits have many ones, because each digit 1 adds a noisy node."""
-    # Numbers of ones alone, and numbers that begin as `steps` does and end in ones.
-    ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
-    top = (1 << (steps.bit_length() - 1)) - 1
-    high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
-    below = [
-        (steps & ~((1 << (k + 1)) - 1)) | ((1 << k) - 1) for k in range(steps.bit_length()) if steps >> k & 1
-    ]
-    return sorted({t for t in (*ones, top, *high, *below, steps) if 1 <= t <= steps})
+    """Return a few steps from 1 to `steps`, one of which has the largest error.
+
+    Proof: for Toeplitz strategies it is the last step. For trees each binary digit 1 of a step adds a noisy
+           node, whose variance depends on the digit's position alone. A step below `steps` first differs
+           from it in a digit that is 1 in `steps` and 0 in the step; all later digits 1 make its error
+           largest.
+    """
+    below = ((steps >> k << k) - 1 for k in range(steps.bit_length()) if steps >> k & 1)
+    return sorted({t for t in (*below, steps) if t})
 
 
 @lru_cache(maxsize=8192)
@@ -82,11 +81,12 @@ def worst_deviation(counter: ContinualCounter) -> float:
     if isinstance(counter.strategy, Dense) or window_of_tree:
         # Any step may be the worst. A window is the difference of two sums, so its deviation is at most the
         # sum of theirs (`filtered_deviation`).
-        roots = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
-        before = np.zeros(last)
+        deviations = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
+        subtracted = np.zeros(last)
         if counter.window is not None:
-            before[counter.window :] = roots[: max(0, last - counter.window)]
-        return math.sqrt(noise_variance(counter, counter._block_length(1))) * float((roots + before).max())
+            subtracted[counter.window :] = deviations[: max(0, last - counter.window)]
+        largest = float((deviations + subtracted).max())
+        return math.sqrt(noise_variance(counter, counter._block_length(1))) * largest
     return max(deviation_at(counter, step) for step in worst_candidates(last))
 
 
@@ -103,16 +103,16 @@ def filtered_deviation(counter: ContinualCounter, step: int) -> float:
     and its deviation is at most the sum of their deviations.
     """
     length = counter._block_length(1)
-    noise = math.sqrt(noise_variance(counter, length))
+    noise_deviation = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
         # `counter_checks.check_shape` refuses decayed sums with these strategies.
         assert counter.window is not None
         variances = variances_of(counter.strategy, length)
         before = step - counter.window
-        return noise * (
+        return noise_deviation * (
             math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
         )
-    return noise * math.sqrt(
+    return noise_deviation * math.sqrt(
         filtered_variances(counter.strategy, length, counter.window, counter.decay)[step - 1]
     )
 

@@ -132,29 +132,30 @@ class TreeEncoder(Encoder):
         return {"secret": [[0] * size] * self.levels, "public": [[0.0] * size] * self.levels}
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
-        last = _lowest_bit(step)
+        top = _lowest_bit(step)
         left, total = list(state["secret"]), _exact_integers(x)
         rows = [total]
-        for level in range(last):
+        for level in range(top):
             total = total + _exact_integers(left[level])
             rows.append(total)
-        left[last] = _json_integers(total)
+        left[top] = _json_integers(total)
         return {**state, "secret": left}, rows
 
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
-        last, left = _lowest_bit(step), list(state["public"])
+        top, left = _lowest_bit(step), list(state["public"])
         node = np.asarray(rows[0], dtype=np.float64)
-        for level in range(last):
+        for level in range(top):
             measured = np.asarray(rows[level + 1], dtype=np.float64)
             if self.strategy.from_below:
                 # The mean of two estimates, weighted by inverse variances: the node's own measurement, of
-                # variance 1, and the sum of its children. The variance of that mean is its own weight.
+                # variance 1, and the sum of its children. The measurement's weight equals the mean's
+                # variance.
                 share = self._variances[level + 1]
                 children = np.array(left[level]) + node
                 node = share * measured + (1 - share) * children
             else:
                 node = measured
-        left[last] = node.tolist()
+        left[top] = node.tolist()
         # The first `step` steps are the union of one left node for each binary digit 1 of `step`.
         total = np.zeros(len(node))
         for level in range(self.levels):
@@ -235,6 +236,7 @@ class RowEncoder(Encoder):
         return {"secret": [], "public": [], "sum": [0.0] * size}
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        # `row` and `past` begin with the current step and go backwards
         row = self.grid.row(step - 1)
         past = [_json_integers(x), *state["secret"]]
         total = sum(
@@ -274,12 +276,12 @@ class RowEncoder(Encoder):
             floats = self.grid.matrix(self.steps)
         # Added up in integers, because a sum of floats beyond 2**53 may round down.
         absolute = np.abs(floats.astype(np.int64))
-        column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
+        longest_column, largest_entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
         return UnitInfluence(
-            l1=times * column,
+            l1=times * longest_column,
             l2_squared=square,
-            linf=times * entry,
+            linf=times * largest_entry,
             l0=min(times * bands, self.steps),
         ).of(step)
 
@@ -352,6 +354,7 @@ class BufferedEncoder(Encoder):
         touched = step.l0 * times * self.steps
         l2 = self.scale * length * math.sqrt(int(step.l2_squared or 0)) + self.drift * math.sqrt(touched)
         l1 = self.scale * times * float(coefficients.sum()) * int(step.l1 or 0) + self.drift * touched
+        # the coefficients of C are at most 1
         entry = math.ceil((self.scale * times * step.linf + self.drift) * rounding)
         return Sensitivity(
             linf=entry,

@@ -1,6 +1,6 @@
-"""Error factors of strategies for continual sums (the matrix mechanism, as in DP-FTRL), known before
-anything is spent: the standard deviation of the sums, where a unit takes part once and adds at most 1, and
-noise of deviation 1 would protect a single measurement.
+"""Computes the error factors of strategies for continual sums (the matrix mechanism, as in DP-FTRL), before
+anything is spent: the standard deviation of the released sums where a unit takes part once, in units of the
+deviation that a single sum would need.
 
 A strategy is a lower triangular matrix C: C x + noise is measured, and the sums A x are estimated as A C⁻¹
 (C x + noise), with A the lower triangular matrix of ones.
@@ -36,8 +36,8 @@ MINIMIZES = {
     "banded": "max, among Toeplitz strategies with as many bands, approximately",
 }
 NAMES = (*MINIMIZES, "blt", "optimal")
-# The largest number of coefficients of a named Toeplitz strategy: its state has as many vectors. The
-# number is not measured.
+# The largest number of coefficients of a named Toeplitz strategy: its state has as many vectors. Chosen by
+# hand.
 MAX_COEFFICIENTS = 1 << 14
 # The largest number of steps for which comparisons include the optimal strategy, whose computation takes
 # seconds.
@@ -146,6 +146,7 @@ def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
         return np.ones(steps)
     if isinstance(strategy, Dense):
         C = strategy.matrix(steps)
+        # Imported here for the same reason as in `decoder`.
         from scipy.linalg import solve_triangular
 
         B = solve_triangular(C, np.tril(np.ones((steps, steps))).T, lower=True, trans="T").T
@@ -160,6 +161,7 @@ def decoder(strategy: Triangular, workload: Floats) -> Floats:
     from scipy.signal import lfilter
 
     if isinstance(strategy, Buffered):
+        # C⁻¹ is the product over all buffers of (1 - decay x) / (1 - inverse x), where x delays by one step.
         out = workload
         for decay, inverse in zip(strategy.decays, strategy.inverse_decays, strict=True):
             out = lfilter([1.0, -decay], [1.0, -inverse], out)

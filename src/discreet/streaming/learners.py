@@ -1,5 +1,5 @@
-"""Online learners as live mechanisms: they are paid for at the start, then fed with one batch per round, and
-release a decision after each round.
+"""Online learners as interactive mechanisms: they are paid for at the start, then fed with one batch per
+round, and release a decision after each round.
 
 >>> from discreet import Bounds, Public
 >>> from discreet.sampling import SeededEntropy
@@ -37,6 +37,7 @@ from .counter import Advance, ContinualCounter, Latest
 from .losses import ClippedGradients, LinearLoss, Loss, check_columns
 from .rules import (
     Ball,
+    Box,
     Simplex,
     Space,
     descend_mirror,
@@ -51,7 +52,8 @@ Floats = NDArray[np.float64]
 State = dict[str, Any]
 LEARNERS = ("leader", "mirror", "experts")
 # The smallest allowed parameter, batch and clip; 1 / _SMALLEST is the largest. Within these limits the square
-# of one, and the product of two, stay finite in floats, whose range is 1e-308 to 1e308. Not measured.
+# of one, and the product of two, stay finite in floats, whose range is 1e-308 to 1e308. Chosen by
+# hand.
 _SMALLEST = 1e-50
 
 
@@ -93,6 +95,7 @@ class OnlineLearner:
             raise _require.fail(
                 "sums", type(self.sums).__name__, "a counter of ClippedGradients: streaming.learner(...)"
             )
+        # `protocols.as_of` sets the facts of another version of the table.
         if self.sums.public != self.public:
             object.__setattr__(self, "sums", replace(self.sums, public=self.public))
         if self.sums.horizon is None:
@@ -178,7 +181,8 @@ class OnlineLearner:
                  convex, and for the leader `parameter`-strongly so; losses of experts are in [0, 1].
         """
         deviations = [self.sums.deviation(t) / self.batch for t in range(1, self.horizon + 1)]
-        lipschitz = float(self._gradients.clip) + self.ridge * self.space.diameter
+        # the gradient of the ridge at w is ridge w
+        lipschitz = float(self._gradients.clip) + self.ridge * _largest_norm(self.space)
         if self.learner == "leader":
             return leader_bound(self.space, lipschitz, self.parameter, deviations)
         if self.learner == "mirror":
@@ -259,6 +263,7 @@ class OnlineLearner:
             event=self.event,
             entropy=entropy,
             error=lambda confidence: self.error(confidence, step),
+            # the error is that of the noisy sum of gradients, not of the decision
             error_in_scores=True,
         )
 
@@ -282,8 +287,8 @@ def learner(
     clock: str | None = None,
     **options: Any,
 ) -> OnlineLearner:
-    """Return the online learner of a loss at a price; `parameter` is by default the one that minimizes the
-    regret bound without noise.
+    """Return the online learner of a loss at a price; `parameter` is by default the strong convexity for
+    "leader", and otherwise the one that minimizes the regret bound without noise.
 
     `learner`: "leader" (strongly convex losses), "mirror" (convex ones) or "experts" (a `LinearLoss` whose
     columns are the experts' losses); "auto" is "leader" where loss or ridge are strongly
@@ -326,6 +331,14 @@ def learner(
     )
 
 
+def _largest_norm(space: Space) -> float:
+    """Return a bound of |w| over the set: its diameter, unless it is a box away from the origin."""
+    if isinstance(space, Box):
+        corner = max(abs(space.lower), abs(space.upper)) * math.sqrt(space.dimension)
+        return max(space.diameter, corner)
+    return space.diameter
+
+
 def _as_float(**named: Real) -> float:
     _require.finite(**named)
     ((_, value),) = named.items()
@@ -351,9 +364,9 @@ def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
 def _tuned_parameter(
     learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real
 ) -> float:
-    """Return the parameter that minimizes the regret bound without noise (`rules`): H for "leader",
-    L sqrt(T) / D for "mirror", sqrt(T / (8 ln N)) for "experts". H is the strong convexity, L the longest
-    gradient, T the number of rounds, D the diameter of the set and N the number of experts."""
+    """Return the parameter: the strong convexity H for "leader", and otherwise what minimizes the regret
+    bound without noise (`rules`), L sqrt(T) / D for "mirror" and sqrt(T / (8 ln N)) for "experts". L is the
+    longest gradient, T the number of rounds, D the diameter of the set and N the number of experts."""
     steps = sums.horizon or 1
     if learner == "experts":
         return math.sqrt(steps / (8 * math.log(max(2, space.dimension))))

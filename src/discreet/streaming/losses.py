@@ -1,8 +1,8 @@
 """Losses of online learners, with a gradient for every row, and the statistic that adds up clipped gradients.
 
-The set of losses is closed and each is described by its fields, so that analysts may request them and no
-code of theirs is run. A row's gradient is computed column by column, in operations whose rounding does not
-depend on the row's position (sums, products, roots; exponentials one number at a time; never a matrix
+There are no other losses than these, and each is described by its fields, so that analysts may request them
+and no code of theirs is run. A row's gradient is computed column by column, in operations whose rounding does
+not depend on the row's position (sums, products, roots; exponentials one number at a time; never a matrix
 product): a row never changes the gradient of another, not by an ulp. The methods `values` serve comparisons
 in simulations, and no release uses them.
 
@@ -56,7 +56,7 @@ class _ColumnLoss:
 @described("streaming.SquaredDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredDistance(_ColumnLoss):
-    """Computes |w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
+    """Computes |w - x|² / 2: the best decision is the mean of the columns. It is 1-strongly convex."""
 
     convexity = 1.0
 
@@ -232,8 +232,8 @@ def check_columns(loss: Any, public: Public) -> None:
         raise _require.fail("loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}")
     for name in loss.read:
         fact = public.fact(name)
-        two = isinstance(fact, Categories) and len(fact.values) == 2
-        if isinstance(fact, Bounds) or (two and isinstance(loss, LogisticLoss) and name == loss.target):
+        is_binary = isinstance(fact, Categories) and len(fact.values) == 2
+        if isinstance(fact, Bounds) or (is_binary and isinstance(loss, LogisticLoss) and name == loss.target):
             continue
         raise InvalidInput(
             f"column {name!r} has no declared bounds, and a loss needs numbers (a target of LogisticLoss may "
@@ -286,19 +286,20 @@ class ClippedGradients:
         return Sensitivity(linf=reach, l0=d, l1=l1, l2_squared=reach**2)
 
     def __call__(self, source: Source) -> Integers:
-        by_unit = source.public.unit.column is not None
+        units_are_rows = source.public.unit.column is None
         total = np.zeros(self.loss.dimension, np.int64)
-        by_person: dict[Any, list[Floats]] = {}
+        gradients_by_unit: dict[Any, list[Floats]] = {}
         for x, units in examples(source, self.loss):
             gradients = self._row_gradients(x)
-            if not by_unit:
+            if units_are_rows:
                 total += self.clipped(gradients).sum(axis=0)
                 continue
             for unit, gradient in zip(units, gradients, strict=True):
                 if names_unit(unit):
-                    by_person.setdefault(unit, []).append(gradient)
-        if by_person:
-            total += self.clipped(np.stack([_exact_sum(part) for part in by_person.values()])).sum(axis=0)
+                    gradients_by_unit.setdefault(unit, []).append(gradient)
+        if gradients_by_unit:
+            unit_gradients = np.stack([_exact_sum(part) for part in gradients_by_unit.values()])
+            total += self.clipped(unit_gradients).sum(axis=0)
         return total
 
     def _row_gradients(self, x: Floats) -> Floats:
@@ -319,8 +320,8 @@ class ClippedGradients:
             length = length + (np.abs(column) if self.norm == "l1" else column * column)
         length = (length if self.norm == "l1" else np.sqrt(length))[:, None]
         # The factor below 1 makes up for the rounding of lengths in floats, which is far below 2^-30.
-        reach = np.minimum(self.clip, peak * length) / self.clip * (1 - 2.0**-30)
-        steps = np.trunc(direction / np.maximum(length, 1e-300) * reach * GRID)
+        clipped_length = np.minimum(self.clip, peak * length) / self.clip * (1 - 2.0**-30)
+        steps = np.trunc(direction / np.maximum(length, 1e-300) * clipped_length * GRID)
         steps = np.where(np.isfinite(steps), np.clip(steps, -GRID, GRID), 0.0).astype(np.int64)
         size = np.abs(steps).sum(axis=1) if self.norm == "l1" else np.square(steps).sum(axis=1)
         within = np.asarray(size <= (GRID if self.norm == "l1" else GRID**2))

@@ -83,8 +83,8 @@ class CorrelatedNoise:
         """Return rows of Z: independent normals by the Box-Muller transform of words of the keyed stream, 64
         bits for a radius and 32 for an angle.
 
-        A radius from 53 bits is at most 8.6 standard deviations; a normal number is further from 0 with
-        probability 7e-18.
+        A radius from 53 bits is at most 8.66 standard deviations; a normal number is further from 0 with
+        probability 5e-18.
         """
         size = count * self._dimension
         pairs = -(-size // 2)

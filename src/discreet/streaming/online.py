@@ -76,6 +76,7 @@ class PrivateSums:
     def __post_init__(self) -> None:
         _require.integer(dimension=self.dimension, steps=self.steps, at_least=1)
         _require.positive(bound=self.bound)
+        # l2 (Gaussian noise) wherever the price buys it, else l1 (Laplace)
         norm = prices(self.epsilon, self.delta, self.rho)[-1]
         self._encoder = encoder(factors.named(self.strategy, self.steps), self.steps)
         # A vector that is replaced moves by the old one and the new one.
@@ -122,8 +123,8 @@ class PrivateSums:
         length = float(np.linalg.norm(direction, 1 if self._norm == "l1" else 2)) or 1.0
         # In units of the bound. The factor below 1 keeps the length at most 1 although floats round: 2^-30 is
         # far more than their rounding of a norm.
-        unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
-        integers = np.trunc(unit * GRID).astype(np.int64)
+        clipped = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
+        integers = np.trunc(clipped * GRID).astype(np.int64)
         self.steps_taken += 1
         self._state, rows = self._encoder.encode(self._state, integers, self.steps_taken)
         noisy = [self.noise(row, entropy=entropy) for row in rows]

@@ -71,7 +71,7 @@ def columns_of(statistic: Any) -> Iterator[str]:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """Return the rows that count at a tick, held in memory: all rows without a clock, those of the tick else.
+    """Return the rows that count at a tick, held in memory: with a clock those of the tick, without one all.
 
     `allowed`, where units are a column, takes the unit of each row (None for rows of other ticks), and
     returns for each whether it counts.

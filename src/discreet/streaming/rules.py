@@ -95,12 +95,13 @@ class Simplex:
 
     def project(self, w: Floats) -> Floats:
         """Project onto the simplex by sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
-        # Adding a constant to w does not change its projection, and after this shift the largest entry is 0:
-        # floats would lose the 1 below beside large entries.
+        # The same constant added to all entries does not change the projection. With the largest entry at 0,
+        # rounding does not lose the 1 that is subtracted below, as it would next to large entries.
         w = w - w.max()
-        falling = np.sort(w)[::-1]
-        excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
-        return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
+        descending = np.sort(w)[::-1]
+        # entry k - 1: what to subtract if the k largest entries stay positive
+        excess = (np.cumsum(descending) - 1) / np.arange(1, len(w) + 1)
+        return np.asarray(np.maximum(w - excess[np.flatnonzero(descending > excess)[-1]], 0.0))
 
 
 Space = Ball | Box | Simplex
@@ -112,10 +113,11 @@ def follow_leader(space: ConvexSet, decisions: Floats, noisy: Floats, convexity:
     return space.project(decisions / step - noisy / (convexity * step))
 
 
-def descend_mirror(space: ConvexSet, noisy: Floats, rate: float) -> Floats:
-    """Return the w in the set that minimizes <v, w> + (rate / 2) |w - w_1|², where w_1 is the point of the
-    set nearest to the origin: the projection of w_1 - v / rate."""
-    return space.project(space.project(np.zeros(space.dimension)) - noisy / rate)
+def descend_mirror(space: ConvexSet, noisy: Floats, inverse_rate: float) -> Floats:
+    """Return the w in the set that minimizes <v, w> + (r / 2) |w - w_1|², where w_1 is the point of the set
+    nearest to the origin and r is `inverse_rate`, the inverse of a learning rate: the projection of
+    w_1 - v / r."""
+    return space.project(space.project(np.zeros(space.dimension)) - noisy / inverse_rate)
 
 
 def weigh_experts(noisy: Floats, temperature: float) -> Floats:
@@ -127,14 +129,15 @@ def weigh_experts(noisy: Floats, temperature: float) -> Floats:
 def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviations: Sequence[float]) -> float:
     """Return a bound of the expected regret of the approximate leader.
 
-    Proof: the decision of round t + 1, from sums with noise n_t, is within x = |n_t| / (H t) of the decision
-           from exact sums, by strong convexity of the objective, and E|n_t| <= sqrt(d) times its deviation.
-           It costs at most L x more in that round, where g is the gradient at the decision played and the
-           loss is replaced by the surrogate <g, w> + (H / 2) |w - w_s|². The exact leader meets gradients of
-           length at most L + H x there, and its regret is at most the sum of (L + H x)² / (2 H t) over rounds
-           t (Kakade & Shalev-Shwartz 2008), so at most twice L² (1 + ln T) / (2 H) and the sum of H x² / t,
-           in which H x <= H D <= 2 L: losses whose gradients are at most L long and that are H-strongly
-           convex have a diameter D of at most 2 L / H.
+    Proof: let g_s be the gradient at the decision w_s of round s. By strong convexity the regret is at most
+           that for the surrogate losses f_s(w) = <g_s, w> + (H / 2) |w - w_s|². Let u_s be the decision from
+           exact sums, which minimizes f_1 + ... + f_(s-1), and x_s = |w_s - u_s| <= D. By strong convexity of
+           this sum x_(t+1) <= |n_t| / (H t), and E|n_t| <= sqrt(d) times the deviation. Playing w_s, not u_s,
+           costs f_s(w_s) - f_s(u_s) <= L x_s. The gradient of f_s at u_s has length at most L + H x_s, so the
+           regret of u_1, ..., u_T is at most the sum of (L + H x_s)² / (2 H s) (Kakade & Shalev-Shwartz
+           2008), at most twice L² (1 + ln T) / (2 H) plus the sum of H x_s² / s. There H x_s <= H D <= 2 L:
+           where an H-strongly convex loss has gradients of length at most L, the diameter D is at most
+           2 L / H. Together x_s adds at most L x_s (1 + 2 / s).
     """
     root = math.sqrt(space.dimension)
     exact = lipschitz**2 * (1 + math.log(len(deviations))) / (2 * convexity)
@@ -145,16 +148,20 @@ def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviation
     return 2 * exact + lipschitz * sum(shifts)
 
 
-def mirror_bound(space: ConvexSet, lipschitz: float, rate: float, deviations: Sequence[float]) -> float:
-    """Return a bound of the expected regret of mirror descent: rate D² / 2 + L² T / (2 rate) for exact sums,
-    plus L |n_t| / rate for the noise of each step.
+def mirror_bound(
+    space: ConvexSet, lipschitz: float, inverse_rate: float, deviations: Sequence[float]
+) -> float:
+    """Return a bound of the expected regret of mirror descent: with r the `inverse_rate`, r D² / 2 +
+    L² T / (2 r) for exact sums, plus L |n_t| / r for the noise of each step.
 
-    Proof: as in Agarwal & Singh 2017, arXiv:1701.07953, the decision from noisy sums is within |n_t| / rate
-           of the one from exact sums; no decision is further than D from w_1.
+    Proof: as in Agarwal & Singh 2017, arXiv:1701.07953, the decision from noisy sums is within |n_t| / r of
+           the one from exact sums, and E|n_t| <= sqrt(d) times the deviation; no two decisions are further
+           than D apart.
     """
     root, steps = math.sqrt(space.dimension), len(deviations)
-    exact = rate * space.diameter**2 / 2 + lipschitz**2 * steps / (2 * rate)
-    return exact + lipschitz * sum(min(space.diameter, root * deviation / rate) for deviation in deviations)
+    exact = inverse_rate * space.diameter**2 / 2 + lipschitz**2 * steps / (2 * inverse_rate)
+    shifts = (min(space.diameter, root * deviation / inverse_rate) for deviation in deviations)
+    return exact + lipschitz * sum(shifts)
 
 
 def experts_bound(experts: int, temperature: float, deviations: Sequence[float], *, laplace: bool) -> float:

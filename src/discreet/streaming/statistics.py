@@ -50,13 +50,13 @@ class DyadicCounts:
     def levels(self) -> int:
         return (len(self.edges) - 2).bit_length() + 1
 
-    def _widths(self) -> list[int]:
+    def _intervals_per_level(self) -> list[int]:
         """Return the number of intervals of each level; the last interval of a level may have fewer bins."""
         bins = len(self.edges) - 1
         return [-(-bins // (1 << level)) for level in range(self.levels)]
 
     def length(self, public: Public) -> int:
-        return sum(self._widths())
+        return sum(self._intervals_per_level())
 
     def sensitivity(self, public: Public) -> Sensitivity:
         each = Histogram(column=self.column, edges=self.edges).sensitivity(public)
@@ -65,33 +65,33 @@ class DyadicCounts:
     def __call__(self, source: Source) -> Integers:
         bins = Histogram(column=self.column, edges=self.edges)(source)
         parts = []
-        for level, width in enumerate(self._widths()):
-            padded = np.zeros(width << level, np.int64)
+        for level, intervals in enumerate(self._intervals_per_level()):
+            padded = np.zeros(intervals << level, np.int64)
             padded[: len(bins)] = bins
-            parts.append(padded.reshape(width, 1 << level).sum(axis=1))
+            parts.append(padded.reshape(intervals, 1 << level).sum(axis=1))
         return np.concatenate(parts)
 
     def cumulative(self, released: Any) -> Floats:
         """Return the noisy number of rows in the first k bins, for k = 1, 2, ..., as a sum of at most one
         interval of each level; made non-negative and non-decreasing."""
-        values, widths = np.asarray(released, dtype=np.float64), self._widths()
-        starts = np.concatenate([[0], np.cumsum(widths)])
-        out = np.zeros(widths[0])
-        for k in range(1, widths[0] + 1):
-            done = 0
+        values, intervals = np.asarray(released, dtype=np.float64), self._intervals_per_level()
+        starts = np.concatenate([[0], np.cumsum(intervals)])
+        out = np.zeros(intervals[0])
+        for k in range(1, intervals[0] + 1):
+            covered = 0
             for level in range(self.levels - 1, -1, -1):
-                if k - done >= 1 << level:
-                    out[k - 1] += values[starts[level] + (done >> level)]
-                    done += 1 << level
+                if k - covered >= 1 << level:
+                    out[k - 1] += values[starts[level] + (covered >> level)]
+                    covered += 1 << level
         return np.maximum.accumulate(np.maximum(out, 0.0))
 
     def quantile(self, released: Any, *shares: float) -> list[float]:
         """Return the upper edges of the bins in which these shares of the released counts are reached."""
         for share in shares:
             _require.probability(share=share)
-        below = self.cumulative(released)
-        bins = [int(np.searchsorted(below, share * below[-1])) for share in shares]
-        return [float(self.edges[min(bin_index, len(below) - 1) + 1]) for bin_index in bins]
+        counts = self.cumulative(released)
+        bins = [int(np.searchsorted(counts, share * counts[-1])) for share in shares]
+        return [float(self.edges[min(bin_index, len(counts) - 1) + 1]) for bin_index in bins]
 
 
 @described("streaming.HashedBits")
@@ -118,6 +118,7 @@ class HashedBits:
 
     @property
     def _width(self) -> int:
+        """The number of entries of a bucket."""
         return 8 * self.characters + 1
 
     def length(self, public: Public) -> int:
@@ -264,7 +265,7 @@ class Presence:
     """Counts the units in a batch: with `participations=1` its continual sum is the number of distinct units
     so far, each counted on its first tick.
 
-    Guarantee: one unit moves it by at most 1 (a row under add_remove and zero_out, not at all under replace).
+    Guarantee: one unit moves it by at most 1 (where units are rows, not at all under replace).
     Proof:     by definition. Ids that are NULL, NaN or infinite name no unit and do not count (NaN, which
                equals nothing, would otherwise count once for every row).
     """
