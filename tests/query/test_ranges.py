@@ -62,7 +62,7 @@ def test_intervals_hold_as_often_as_they_say(noise, delta, confidence):
 
 def test_the_check_has_teeth(monkeypatch):
     """Normal approximations, which these intervals were before, miss too often where counts are small."""
-    monkeypatch.setattr(Answer, "_ends", lambda self, i: None)
+    monkeypatch.setattr(Answer, "_interval_column", lambda self, i: None)
     out, all_ = missed("laplace", 0.0, ["VAR_SAMP(x)"], 700, confidence=0.999)
     assert beta.ppf(1e-9, out[0], all_[0] - out[0] + 1) > 0.001
 
