@@ -54,7 +54,7 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
     """
-    leaf, items = _contents(output) if depth < DEPTH else (repr(output), None)
+    leaf, items = _contents(output) if depth < DEPTH else (_text_or_opaque(output), None)
     if items is None:
         yield path, leaf
         return
@@ -98,8 +98,13 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     attributes = getattr(output, "__dict__", None)
     if attributes and not isinstance(output, type):
         return None, ((f".{name}", attributes[name]) for name in sorted(attributes))
+    return _text_or_opaque(output), None
+
+
+def _text_or_opaque(output: Any) -> str | Opaque:
+    """Return the repr of an output, or `Opaque` where the repr holds an address in memory."""
     text = repr(output)
-    return (Opaque(kind=type(output).__qualname__) if " at 0x" in text else text), None
+    return Opaque(kind=type(output).__qualname__) if " at 0x" in text else text
 
 
 def atoms(output: Any) -> list[Any]:
@@ -130,9 +135,10 @@ def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
 
 def _label(parts: Sequence[Leaf]) -> Hashable:
     """Return a label that is equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is
-    like another."""
+    like another. Floats and Decimals stand there as text, since a NaN differs from itself."""
     return tuple(
-        (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts
+        (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float | Decimal) else leaf)
+        for path, leaf in parts
     )
 
 
