@@ -133,7 +133,7 @@ class Shuffled(Event):
 
 
 class Participation:
-    """Base class of the participation patterns, which say in which steps one unit may take part."""
+    """Says in which steps one unit may take part: the base class of participation patterns."""
 
     __slots__ = ()
 
