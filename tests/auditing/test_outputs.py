@@ -45,6 +45,19 @@ def test_values_that_python_or_print_would_call_equal_are_told_apart(one, other)
 def test_two_nans_are_one_value():
     assert not refuted(lambda rows: float("nan"))
     assert Outputs.of([float("nan")]).labels == Outputs.of([np.float64("nan")]).labels
+    for nan in ("NaN", "sNaN"):
+        assert Outputs.of([Decimal(nan)]).labels == Outputs.of([Decimal(nan)]).labels
+        assert not refuted(lambda rows, nan=nan: Decimal(nan))
+
+
+def test_an_address_in_memory_is_no_output_at_any_depth():
+    def nested(depth):
+        return [nested(depth - 1)] if depth else object()
+
+    # both are kept, so that they have different addresses
+    outputs = [nested(20), nested(20)]
+    one, other = Outputs.of(outputs).labels
+    assert one == other
 
 
 def shifted(wrap):

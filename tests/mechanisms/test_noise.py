@@ -137,6 +137,18 @@ def test_sums_of_laplace_noise_stay_within_their_bound() -> None:
     assert bound < 2 * stats.norm.isf(0.05) * math.sqrt(terms * 2) * 5
 
 
+def test_the_moments_behind_sums_of_laplace_noise_are_bounded_from_above_and_closely() -> None:
+    for scale in (Fraction(1, 20_000), Fraction(1, 7), Fraction(6), Fraction(10**9), Fraction(10**40)):
+        for theta in (0.95, 0.5, 1e-3):
+            with mpmath.workdps(400):
+                p = mpmath.exp(-mpmath.mpf(scale.denominator) / scale.numerator)
+                x = mpmath.exp(mpmath.mpf(theta) * scale.denominator / scale.numerator)
+                exact = (1 - p) ** 2 / ((1 - p * x) * (1 - p / x))
+                bound = noise_tails._laplace_mgf_above(scale, Fraction(theta))
+                bound = mpmath.mpf(bound.numerator) / bound.denominator
+                assert exact <= bound <= exact * (1 + 1e-12)
+
+
 # --- prices -------------------------------------------------------------------------------------------------
 
 

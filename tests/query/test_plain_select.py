@@ -6,9 +6,12 @@ import duckdb
 import pytest
 from sqlglot import exp
 
+from discreet import Bounds, Categories, Dates, Public
 from discreet.query import plain
 from discreet.query.errors import QueryError
 from discreet.query.plain import plain_select
+from discreet.query.streams import stream_statistic
+from discreet.query.workload import together
 
 from ..loops import for_each
 
@@ -74,3 +77,16 @@ def test_usual_questions_are_answered() -> None:
 def test_no_comment_reaches_the_engine() -> None:
     text = "SELECT x FROM h -- */ UNION SELECT getenv('HOME') /*"
     assert plain_select(text, "h") == "SELECT x FROM h"
+
+
+def test_a_text_that_nests_too_deep_is_refused_by_all_that_read_it() -> None:
+    value = "n" + "::INT" * 400
+    days = Dates("2020-01-01", "2020-01-31")
+    public = Public(table="h", schema={"k": Categories(["a", "b"]), "n": Bounds(0, 9), "d": days})
+    for ask in (
+        lambda: plain_select(f"SELECT {value} FROM h", "h"),
+        lambda: together(f"SELECT k, SUM({value}) FROM h GROUP BY CUBE (k)", public, epsilon=1),
+        lambda: stream_statistic(f"SELECT d, SUM({value}) FROM h GROUP BY d", public),
+    ):
+        with pytest.raises(QueryError, match="nests too deep"):
+            ask()

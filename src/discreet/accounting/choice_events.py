@@ -13,7 +13,7 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
 from .._require import Real
-from .events import Event, Gaussian, inherit
+from .events import Event, Gaussian, inherit_neighbors
 
 NOISES = ("laplace", "exponential", "gumbel")
 
@@ -85,7 +85,7 @@ class Thresholded(Event):
 
     def __post_init__(self) -> None:
         _require.probability(delta=self.delta)
-        inherit(self)
+        inherit_neighbors(self)
 
 
 @described("accounting.RDPPoint")
@@ -177,7 +177,7 @@ class RepeatAndSelect(Event):
                 self.trials,
                 "PoissonTrials(...), NegativeBinomialTrials(...), geometric(...) or logarithmic(...)",
             )
-        inherit(self)
+        inherit_neighbors(self)
 
 
 @described("accounting.GNMax")

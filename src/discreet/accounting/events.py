@@ -268,7 +268,7 @@ class PoissonSampled(Event):
 
     def __post_init__(self) -> None:
         _require.probability(rate=self.rate)
-        inherit(self)
+        inherit_neighbors(self)
 
 
 @described("accounting.Group")
@@ -282,7 +282,7 @@ class Group(Event):
 
     def __post_init__(self) -> None:
         _require.integer(size=self.size, at_least=1)
-        inherit(self)
+        inherit_neighbors(self)
 
 
 @described("accounting.Repeated")
@@ -296,7 +296,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=1)
-        inherit(self)
+        inherit_neighbors(self)
 
 
 @described("accounting.Composed")
@@ -323,7 +323,7 @@ class Composed(Event):
         object.__setattr__(self, "neighbors", relations.pop())
 
 
-def inherit(event: Any) -> None:
+def inherit_neighbors(event: Any) -> None:
     """Give an event that wraps another, in its field `event`, the neighbor relation of the inner one."""
     if not isinstance(event.event, Event):
         raise _require.fail("event", type(event.event).__name__, "an accounting event")

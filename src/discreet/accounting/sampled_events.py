@@ -1,5 +1,5 @@
-"""Events on random samples (of fixed size, or truncated Poisson samples), random allocation, shuffling, and
-matrix mechanisms with the steps in which a unit may take part.
+"""Defines events on random samples (of fixed size, or truncated Poisson samples), random allocation,
+shuffling, and matrix mechanisms with the steps in which a unit may take part.
 
 Every amplification theorem is proved for certain neighbor relations. Its event cannot be made for another
 relation, because the same mechanism has a different price there, and no later check would notice.
@@ -15,13 +15,14 @@ from .. import _require
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
-from .events import Event, Gaussian, inherit
+from .events import Event, Gaussian, inherit_neighbors
 
 
 @described("accounting.SampledWithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWithoutReplacement(Event):
-    """`event` on a sample of `sample` units, drawn uniformly without replacement from exactly `size` units.
+    """`event` on a sample of `sample` units, drawn uniformly without replacement from a population of exactly
+    `size` units.
 
     The price is proved for `replace` only, where the size is public (Balle, Barthe & Gaboardi 2018,
     arXiv:1807.01647, Theorem 9; Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087). `event` is for
@@ -38,7 +39,7 @@ class SampledWithoutReplacement(Event):
         _require.integer(sample=self.sample, at_least=0)
         if self.sample > self.size:
             raise _require.fail("sample", self.sample, f"at most size = {self.size}")
-        inherit(self)
+        inherit_neighbors(self)
         require_relation(self.neighbors, REPLACE, what="amplification by sampling without replacement")
 
     @property
@@ -55,7 +56,7 @@ class TruncatedPoisson(Event):
 
     The price is proved for `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run
     differs from the untruncated one only if the sample has more than `limit` units. So the price is that of
-    the untruncated sample plus the cost of their distance in total variation (see `normal`).
+    the untruncated sample plus the cost of their distance in total variation (`accounting.normal`).
     """
 
     event: Event
@@ -68,7 +69,7 @@ class TruncatedPoisson(Event):
         _require.probability(rate=self.rate)
         _require.integer(size=self.size, at_least=1)
         _require.integer(limit=self.limit, at_least=1)
-        inherit(self)
+        inherit_neighbors(self)
         require_relation(self.neighbors, ZERO_OUT, what="the price of a truncated Poisson sample")
 
 
@@ -93,7 +94,7 @@ class RandomAllocation(Event):
         _require.integer(selected=self.selected, at_least=1)
         if self.selected > self.steps:
             raise _require.fail("selected", self.selected, f"at most steps = {self.steps}")
-        inherit(self)
+        inherit_neighbors(self)
         if not isinstance(self.event, Gaussian):
             raise _require.fail(
                 "event",
@@ -103,7 +104,8 @@ class RandomAllocation(Event):
         require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
 
 
-# The name of `RandomAllocation` with `selected=1` in the literature.
+# The name of `RandomAllocation` with `selected=1` in the literature. It is the same class, so that other
+# values of `selected` are accepted under this name too.
 BallsInBins = RandomAllocation
 
 
@@ -131,7 +133,7 @@ class Shuffled(Event):
 
 
 class Participation:
-    """Base class of the participation patterns, which say in which steps one unit may take part."""
+    """Says in which steps one unit may take part: the base class of participation patterns."""
 
     __slots__ = ()
 
@@ -224,9 +226,9 @@ class CorrelatedGaussian(Event):
         return Gaussian(noise_multiplier=self.noise_multiplier, neighbors=self.neighbors)
 
 
-def parts(event: Any) -> Event:
-    """Return the event whose `selected`-fold composition is at most as private as a random allocation with
-    more than one selected step.
+def one_block(event: Any) -> Event:
+    """Return the event which, composed `selected` times, bounds the price of a random allocation with more
+    than one selected step.
 
     Let k be the number of selected steps and t the number of steps. A uniform choice of k of t steps is the
     same as k disjoint random blocks of floor(t/k) steps each, and then one uniform step from each block;

@@ -1,4 +1,5 @@
-"""Auditing with a single run: many canaries, each included by its own coin, and guesses which were in.
+"""Audits with a single run: each of many canaries is included by its own coin, and an attack guesses which
+were in.
 
 Training a model thousands of times is too expensive. But one run can carry thousands of canaries, and if it
 is private, then hardly more guesses can be right than randomized response would allow, although the guesses
@@ -57,9 +58,9 @@ def one_run_epsilon(
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since
-               privacy at an epsilon implies privacy at larger ones. The true epsilon is refuted only if at
-               least so many guesses are right as in the least count that refutes it, and the p-value of that
-               count, which is below the level, bounds this probability.
+               privacy at an epsilon implies privacy at larger ones. Let c be the least count that refutes
+               the true epsilon. It is refuted only if at least c guesses are right, which has probability at
+               most the p-value of c, below the level.
     Assumes:   as `one_run_p_value`.
 
     >>> [round(one_run_epsilon(1000, g, v), 5) for g, v in ((1000, 1000), (500, 400), (100, 100))]
@@ -78,14 +79,15 @@ def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0
     """Return a lower bound on the mu of Gaussian DP from one run.
 
     For a Gaussian run its epsilon at a small delta is about twice that of `one_run_epsilon`. Both are sharp
-    where few guesses are made and nearly all are right: a mu-GDP run may leak much in one case of twenty, so
-    with many half-sure guesses mu must stay low at 95%.
+    where few guesses are made and nearly all are right. A mu-GDP run may leak much with probability 5%, so at
+    95% confidence many uncertain guesses refute only a small mu.
 
     Guarantee: above the true mu with probability at most 1 - confidence, for every mu-GDP run.
-    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed probability of so many
-               right guesses, bounds on the right and wrong guesses at each count follow downwards through the
-               inverse of 1 - f; if together they exceed all guesses, the claim f is refuted. With one canary
-               this is the exact optimal test.
+    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235. Let f be the trade-off function. Assume
+               that so many right guesses have probability at least the level. For one count after the other
+               downwards, the inverse of 1 - f then bounds the right and wrong guesses from below. If these
+               bounds together exceed the number of guesses, f is refuted. With one canary this is the exact
+               optimal test.
     Assumes:   as `one_run_p_value`.
 
     >>> round(one_run_mu(1000, 500, 400), 3)
@@ -105,6 +107,7 @@ def one_run_gaussian_epsilon(
     then."""
     _require.open_probability(delta=delta)
     mu = one_run_mu(canaries, guesses, right, confidence=confidence)
+    # `gaussian_epsilon` is rounded up, for privacy; a lower bound is wanted here.
     return gaussian_epsilon(mu, float(delta)) * (1 - 1e-9) if mu > 0 else 0.0
 
 

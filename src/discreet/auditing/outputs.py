@@ -25,9 +25,9 @@ from .._errors import InvalidInput
 from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
-Leaf = tuple[str, Any]
-# The nesting depth from which on objects are not taken apart, so that one that contains itself ends. Chosen
-# by hand.
+PathAndLeaf = tuple[str, Any]
+# Objects nested deeper than this are not taken apart, so that the recursion ends for an object that contains
+# itself. Chosen by hand, not tuned.
 DEPTH = 16
 
 
@@ -48,13 +48,13 @@ class Opaque:
     kind: str
 
 
-def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
+def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[PathAndLeaf]:
     """Yield the leaves of an output, in a fixed order, each with its path.
 
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
     """
-    leaf, items = _contents(output) if depth < DEPTH else (repr(output), None)
+    leaf, items = _contents(output) if depth < DEPTH else (_text_or_opaque(output), None)
     if items is None:
         yield path, leaf
         return
@@ -98,8 +98,13 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     attributes = getattr(output, "__dict__", None)
     if attributes and not isinstance(output, type):
         return None, ((f".{name}", attributes[name]) for name in sorted(attributes))
+    return _text_or_opaque(output), None
+
+
+def _text_or_opaque(output: Any) -> str | Opaque:
+    """Return the repr of an output, or `Opaque` where the repr holds an address in memory."""
     text = repr(output)
-    return (Opaque(kind=type(output).__qualname__) if " at 0x" in text else text), None
+    return Opaque(kind=type(output).__qualname__) if " at 0x" in text else text
 
 
 def atoms(output: Any) -> list[Any]:
@@ -111,7 +116,7 @@ def atoms(output: Any) -> list[Any]:
     return [leaf for _, leaf in leaves(output)]
 
 
-def split_into_leaves(outputs: Sequence[Any]) -> list[list[Leaf]]:
+def split_into_leaves(outputs: Sequence[Any]) -> list[list[PathAndLeaf]]:
     """Return the leaves of each output; refused where there is nothing to look at."""
     runs = [list(leaves(output)) for output in outputs]
     for run in runs:
@@ -123,16 +128,17 @@ def split_into_leaves(outputs: Sequence[Any]) -> list[list[Leaf]]:
     return runs
 
 
-def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
+def numeric_paths(runs: Sequence[Sequence[PathAndLeaf]]) -> list[str]:
     """Return the paths at which some run has a number."""
     return list(dict.fromkeys(path for run in runs for path, leaf in run if not math.isnan(number(leaf))))
 
 
-def _label(parts: Sequence[Leaf]) -> Hashable:
+def _label(parts: Sequence[PathAndLeaf]) -> Hashable:
     """Return a label that is equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is
-    like another."""
+    like another. Floats and Decimals stand there as text, since a NaN differs from itself."""
     return tuple(
-        (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts
+        (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float | Decimal) else leaf)
+        for path, leaf in parts
     )
 
 
@@ -156,7 +162,7 @@ class Outputs:
         return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
 
     @classmethod
-    def of_leaves(cls, runs: Sequence[Sequence[Leaf]], paths: Sequence[str]) -> Outputs:
+    def of_leaves(cls, runs: Sequence[Sequence[PathAndLeaf]], paths: Sequence[str]) -> Outputs:
         """Return the matrix of outputs that are split into leaves already."""
         column = {path: j for j, path in enumerate(paths, start=1)}
         numbers = np.full((len(runs), len(column) + 1), np.nan)
@@ -188,8 +194,8 @@ def floats(**argument: Any) -> Floats:
 
 
 def number(leaf: Any) -> float:
-    """Return a float where there is a number (huge ones as infinite), also one in a text; a duration in
-    seconds, and a date in days; NaN elsewhere."""
+    """Return a number, or a text that is a number, as a float (huge ones as infinite); a duration in seconds,
+    and a date in days; NaN for anything else."""
     if isinstance(leaf, Real | Fraction):
         return _require.float_or_inf(leaf)
     if isinstance(leaf, Decimal | str):

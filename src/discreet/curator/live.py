@@ -1,5 +1,7 @@
-"""Live mechanisms: interactive mechanisms whose price is paid, with their secret state sealed (encrypted) in
-the ledger.
+"""Runs live mechanisms: interactive mechanisms whose price is paid, with their secret state sealed
+(encrypted) in the ledger. States are numbered: version 0 is the one at the start, and each answer leads to
+the next version. Larger objects (trained teachers, for example) are kept as encrypted blobs, which the
+mechanism puts into and gets from a `Drawer`.
 
 A question gets a ticket in the ledger and is answered when its turn comes, while the ledger is not locked.
 The new state and the answer are committed in one transaction before the answer is returned. So a crash can
@@ -29,11 +31,13 @@ from .questions import description_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
-# Questions to one live mechanism that may fail after data was (or, if the asker is gone, may have been) read,
-# before it halts. Whether a question fails is not covered by the price, so that failures need a public limit.
-# Ten is chosen by hand. A mechanism that is fed for years may set its own limit in an attribute `failures`.
+# The number of failed questions after which a live mechanism halts. A question counts if it failed after data
+# was read, or may have been (its asker is gone). Whether a question fails is not covered by the price, so
+# that failures need a public limit. Ten is chosen by hand. A mechanism that is fed for years may set its own
+# limit in an attribute `failures`.
 FAILURES = 10
-# Stands in the ledger for a question that has no description; never changes.
+# Stands in the ledger for a question that is Python code of the steward, and so has no description; never
+# changes.
 TRUSTED = "trusted code"
 # The kind of entry that says that a version of the table was fed; stored, and never changed.
 FED = "fed"
@@ -44,13 +48,13 @@ _LEAST_BYTES, _NUMBER_BYTES = 4096, 32
 
 
 class _WouldRead(BaseException):
-    """Signals, in a rehearsal, that the mechanism would read the data now. A BaseException, so that a
+    """Signals, in a dry run, that the mechanism would read the data now. A BaseException, so that a
     mechanism which handles `Exception` does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NotRead:
-    """Stands for the table in rehearsals: a source with its public facts and without its rows."""
+    """Stands for the table in dry runs: a source with its public facts and without its rows."""
 
     public: Public
 
@@ -135,8 +139,8 @@ class InteractiveHandle(_require.NearestNames):
 
     @_require.check_options
     def feed(self, *, batch: bool = False) -> Release | None:
-        """Give the mechanism the table that this handle was opened with; each version once. `batch` is as in
-        `Curator.feed`.
+        """Give the mechanism the table that this handle was opened with; each version once. `batch` says that
+        the table holds the new rows alone.
 
         Returns the release, or None if the mechanism releases nothing when it is fed. Failures and crashes
         are treated as in `answer`.
@@ -260,7 +264,7 @@ class InteractiveHandle(_require.NearestNames):
             )
             if isinstance(question, Feed) and error is None:
                 body = {"charge": self.number, "table": question.version}
-                writer.append(FED, body, topic=f"{self.number}:{question.version}")
+                writer.append(FED, body, topic=fed_topic(self.number, question.version))
         return release, error
 
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
@@ -288,38 +292,41 @@ class InteractiveHandle(_require.NearestNames):
                 f"{limit} questions to this mechanism failed after data was read, or may have been read, so "
                 f"it has halted for good. Nothing was read or released."
             )
-        if (
-            isinstance(question, Feed)
-            and self.ledger.last(FED, f"{self.number}:{question.version}") is not None
-        ):
+        if isinstance(question, Feed) and was_fed(self.ledger, self.number, question.version):
             raise InvalidInput(
                 f"the version {question.version!r} of the table was fed to this before: its rows "
                 f"would count twice. Nothing was read or released."
             )
         rehearse_parts(question, self.source)
-        self._rehearse(self._open_state(now), question)
+        self._dry_run(self._open_state(now), question)
 
     def _same_price(self, charge: Entry) -> None:
-        """Refuse to answer with other noise than was paid for: a later version of discreet may divide the
+        """Refuse to answer with other noise than was paid for: a later release of discreet may divide the
         same epsilon between its parts in another way."""
         if events.from_json(charge.body["event"]) != self.mechanism.event:
             raise InvalidInput(
-                f"entry {self.number} of the ledger was charged another price than this version of discreet "
-                f"would run {type(self.mechanism).__name__} at: its noise would not be what was paid for. "
+                f"entry {self.number} of the ledger was charged a price that differs from the price of "
+                f"{type(self.mechanism).__name__} in this version of discreet: its noise would not be what "
+                f"was paid for. "
                 f"Nothing was charged or answered. Its answers so far stay in the ledger; start a new one to "
                 f"go on."
             )
 
-    def _rehearse(self, state: Any, question: Any) -> None:
+    def _dry_run(self, state: Any, question: Any) -> None:
         """Run the mechanism on a table without rows, up to where it would read them. If it refuses the
-        question before that, the reason is the question itself or earlier answers, and the error is
-        raised."""
+        question before that, the reason is the question itself or earlier answers, and the error is raised.
+
+        `state` is the real one, and holds secrets. A refusal reveals none of them, because a mechanism
+        decides on it from the public part of its state alone (`protocols.Interactive`), such as the number of
+        questions asked.
+        """
         try:
             with computing(self.ledger):
                 self._run(state, _NotRead(self.source.public), question, self._drawer())
-        except (_WouldRead, DiscreetError) as refused:
-            if isinstance(refused, DiscreetError):
-                raise
+        except _WouldRead:
+            return
+        except DiscreetError:
+            raise
         except Exception:
             # Any other error comes again when the question is answered, and counts as a failure there.
             return
@@ -359,8 +366,8 @@ class InteractiveHandle(_require.NearestNames):
         if not isinstance(error, Exception) or isinstance(error, LedgerError):
             return error
         return ReleaseFailed(
-            "the question failed, and why is withheld, as it may speak of the data. It counts as asked (see "
-            "the ledger). Nothing was released."
+            "the question failed. The reason is withheld because it may reveal something about the data. The "
+            "question counts as asked (see the ledger). Nothing was released."
         )
 
     def _drawer(self) -> Drawer | None:
@@ -420,10 +427,20 @@ def _stage_blobs(drawer: Drawer | None) -> AbstractContextManager[Sequence[Stage
 
 
 def _count_failure(state: Any) -> Any:
-    """Return the state after a question that failed: a mechanism that counts questions in the field "asked"
-    of its state has counted this one too."""
+    """Return the state with its counter "asked", if it has one, increased by one for the failed question."""
     has_counter = isinstance(state, dict) and isinstance(state.get("asked"), int)
     return {**state, "asked": state["asked"] + 1} if has_counter else state
+
+
+def fed_topic(charge: int, version: str) -> str:
+    """Return the topic of the entry that says that a version of the table was fed; stored, and never
+    changed."""
+    return f"{charge}:{version}"
+
+
+def was_fed(ledger: Ledger, charge: int, version: str) -> bool:
+    """Return whether a version of the table was fed to the mechanism of this charge."""
+    return ledger.last(FED, fed_topic(charge, version)) is not None
 
 
 def _question_json(question: Any) -> Any:
@@ -445,6 +462,6 @@ def _question_of(ticket: Entry) -> Any:
 def _taken_over() -> LedgerError:
     """Return the error for a question that another process has taken over from this one."""
     return LedgerError(
-        "another process has taken this question over, though this one is still there: its sign of life "
-        "beside the ledger was removed, or this is a fork of the one that asked. Nothing was released here."
+        "another process has taken this question over, though this one is still there: its lock file beside "
+        "the ledger was removed, or this is a fork of the one that asked. Nothing was released here."
     )

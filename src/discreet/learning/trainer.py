@@ -394,9 +394,9 @@ class TrainingRun:
         except Exception:
             # The error's text could quote a private value, such as an index that is out of range.
             raise ReleaseFailed(
-                "the model or the loss failed on private examples; what it said is withheld, as it may "
-                "speak of the data. The price of the run is spent, and the run is over. Try the model on "
-                "made-up examples: are all words and classes within range?"
+                "the model or the loss failed on private examples. Its message is withheld because it may "
+                "reveal something about the data. The price of the run is spent, and the run is over. Try "
+                "the model on made-up examples: are all words and classes within range?"
             ) from None
 
     @property

@@ -143,10 +143,10 @@ class MarginalResponse(LocalRandomizer):
             """Return the error bound of each marginal; with probability `confidence` all hold at once. Half
             of the failure probability is for the oracles, and half for the sampling: those who report a
             marginal are a random sample of all people (Hoeffding, a union over the cells)."""
-            each = 1 - (1 - confidence) / (2 * len(tables))
+            part_confidence = 1 - (1 - confidence) / (2 * len(tables))
             return {
-                attributes: oracle.error(people[attributes], each)
-                + math.sqrt(math.log(2 * oracle.domain / (1 - each)) / (2 * people[attributes]))
+                attributes: oracle.error(people[attributes], part_confidence)
+                + math.sqrt(math.log(2 * oracle.domain / (1 - part_confidence)) / (2 * people[attributes]))
                 for attributes, oracle in zip(self.marginals, self._oracles(), strict=True)
             }
 
@@ -283,8 +283,8 @@ class HeavyHitters(LocalRandomizer):
             """Return the error bound of the shares at the last level. It holds for all values of the domain
             at once; the values in the release are those with the largest estimates, which are overestimated
             on average. Half of the failure probability is for the oracle, and half for the sampling."""
-            each = 1 - (1 - confidence) / 2
-            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - each)) / (2 * people))
-            return last.error(people, each) + sampling_error
+            half_confidence = 1 - (1 - confidence) / 2
+            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - half_confidence)) / (2 * people))
+            return last.error(people, half_confidence) + sampling_error
 
         return released(dict(zip(prefixes.tolist(), shares.tolist(), strict=True)), event, error)

@@ -1,10 +1,12 @@
-"""Sets and key-values: people with several items each report one of them, after padding that hides how many
-items they have.
+"""Randomizes sets and key-value maps: people with several items each report one of them, after padding that
+hides how many items they have.
 
-Padding and sampling: a set is padded with the item "nothing" to `largest` positions, one position is drawn
-uniformly, and the item there is reported through a frequency oracle. A person with more than `largest` items
-reports a uniform one of all their items, so that these count less. Choose `largest` from public knowledge,
-never from the data.
+Padding and sampling: a set is padded with the item "nothing" to `largest` positions (the padding length of
+the literature), one position is drawn uniformly, and the item there is reported through a frequency oracle. A
+person with more than `largest` items reports a uniform one of all their items, so that these count less.
+Choose `largest` from public knowledge, never from the data.
+
+The order of the draws for one person, and the names in `client()`, are a contract with js/discreet-local.mjs.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ class SetResponse(_PaddedRandomizer):
 
     def __post_init__(self) -> None:
         _require.integer(domain=self.domain, largest=self.largest, at_least=1)
-        self.frequency_oracle  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self.frequency_oracle  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
@@ -164,9 +166,10 @@ class SetResponse(_PaddedRandomizer):
     def _error(self, people: int, confidence: float) -> float:
         """Return the error bound, with half of the failure probability for the oracle and half for the
         sampling of positions (Hoeffding, a union over the items)."""
-        each = 1 - (1 - confidence) / 2
-        sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - each)) / (2 * people))
-        return self.largest * self.frequency_oracle.error(people, each) + sampling_error
+        half_confidence = 1 - (1 - confidence) / 2
+        log_inverse_failure = math.log(2 * self.domain / (1 - half_confidence))
+        sampling_error = self.largest * math.sqrt(log_inverse_failure / (2 * people))
+        return self.largest * self.frequency_oracle.error(people, half_confidence) + sampling_error
 
 
 @described("local.KeyValueResponse")
@@ -176,9 +179,10 @@ class KeyValueResponse(_PaddedRandomizer):
     are reported together.
 
     A value is a mapping from keys (0 to keys - 1) to numbers, which are clamped to `low` and `high`. The
-    number of the sampled key is rounded to one of the two bounds at random, so that its mean is unchanged,
-    and the pair of key and bound is one of the 2 * keys + 1 values of a frequency oracle. The release is the
-    pair (shares of people, means). `oracle` is a name in `choice.ORACLES`, or "best".
+    number of the sampled key is rounded to one of the two bounds at random, so that its mean is unchanged (up
+    to 2**-32 of high - low, the resolution of the coin), and the pair of key and bound is one of the
+    2 * keys + 1 values of a frequency oracle. The release is the pair (shares of people, means). `oracle` is
+    a name in `choice.ORACLES`, or "best".
 
     Guarantee: one report is epsilon-DP, for any two mappings.
     Proof:     as `SetResponse`; the rounding is part of the mixture. (Joint perturbation of key and value: Gu
@@ -198,7 +202,7 @@ class KeyValueResponse(_PaddedRandomizer):
         _require.integer(keys=self.keys, largest=self.largest, at_least=1)
         _require.ordered(low=self.low, high=self.high)
         require_span(self.low, self.high)
-        self.frequency_oracle  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self.frequency_oracle  # noqa: B018 - refuses an epsilon too small for integer odds (`_draws`)
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
@@ -253,10 +257,11 @@ class KeyValueResponse(_PaddedRandomizer):
             at once. The error of a mean is at most high - low."""
             # Half of the failure probability is for the oracle, half for the sampling of positions
             # (Hoeffding, a union over the 2 * keys pairs).
-            each = 1 - (1 - confidence) / 2
-            sampling_error = self.largest * math.sqrt(math.log(4 * self.keys / (1 - each)) / (2 * people))
+            half_confidence = 1 - (1 - confidence) / 2
+            log_inverse_failure = math.log(4 * self.keys / (1 - half_confidence))
+            sampling_error = self.largest * math.sqrt(log_inverse_failure / (2 * people))
             # The error of the share of one pair; the share of a key is the sum of two such shares.
-            pair_error = self.largest * self.frequency_oracle.error(people, each) + sampling_error
+            pair_error = self.largest * self.frequency_oracle.error(people, half_confidence) + sampling_error
             span = float(self.high) - float(self.low)
             # The level is a / (a + c), where a and c, the shares of people with (key, high) and (key, low),
             # are each estimated to within pair_error: its error is at most pair_error divided by the

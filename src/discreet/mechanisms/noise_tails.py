@@ -1,9 +1,11 @@
-"""Variances and tail bounds of discrete Laplace and Gaussian noise; and square roots rounded in a stated
-direction.
+"""Computes variances and tail bounds of discrete Laplace and Gaussian noise, and square roots that are
+rounded in a stated direction.
 
-Variances (to the nearest float) and tail bounds (never too small) decide only the errors that are reported:
-no privacy guarantee depends on them. Privacy does depend on `sqrt_down` and `sqrt_up` where a mechanism takes
-its noise or its epsilon from them: their directions must stay.
+Most variances (to the nearest float) and tail bounds (never too small) decide only the errors that are
+reported. p-values of `adaptive.significance` rest on `laplace_error` and `laplace_sum_error`. Privacy depends
+on `laplace_sum_error`, from which `KruskalWallisTest` takes a sensitivity, so it is certified; and on
+`sqrt_down` and `sqrt_up` where a mechanism takes its noise or its epsilon from them. Their directions must
+stay.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import mpmath
 import numpy as np
 
 from .. import _require
+from . import certified
 
 # Decimal digits of mpmath: far more than the 17 of a float, to which results are rounded.
 _DIGITS = 50
@@ -55,44 +58,63 @@ def laplace_variance(scale: Fraction) -> float:
 def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     """Return a t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
 
-    Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality
-           in both directions P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid
-           of l is taken. In the code x is l, and X the noise.
+    Guarantee: holds exactly; no rounding can make t too small.
+    Proof:     by Markov's inequality in both directions, P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for the
+               sum S and every 0 < l < 1 / scale. l is theta / scale. Floats choose theta from a grid, which
+               decides only how small t is; for this theta t is computed from certified upper bounds of both
+               logarithms. A scale below 1/20000 is raised to it: wider noise has the larger E exp(l X).
     """
-    s = float(scale)
-    log_failure = math.log(2 / failure)
-    best = math.inf
-    # From 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best. Every l of
-    # the range gives a bound, so the grid (not tuned) decides only how tight it is.
-    for i in range(1, 600):
-        x = 0.95**i / s
-        # sinh(x / 2) / sinh(1 / 2s)
-        ratio = math.exp((x - 1 / s) / 2) * math.expm1(-x) / math.expm1(-1 / s)
-        # ln E exp(x X), rewritten without cancellation
-        log_mgf = -math.log1p(-(ratio**2))
-        best = min(best, (terms * log_mgf + log_failure) / x)
-    # Far more than the floats above can have rounded.
-    return math.ceil(best * (1 + 1e-9))
+    scale = max(scale, Fraction(1, 20_000))
+    log_inverse_failure, s = math.log(2 / failure), float(scale)
+
+    def estimate(theta: float) -> float:
+        # sinh(l / 2) / sinh(1 / (2 scale)), of which ln E exp(l X) is -ln(1 - ratio²), without cancellation
+        ratio = math.exp((theta - 1) / s / 2) * math.expm1(-theta / s) / math.expm1(-1 / s)
+        return (log_inverse_failure - terms * math.log1p(-(ratio**2))) / theta
+
+    # From 0.95 down by 5% each (not tuned): whatever the number of terms, one is close to the best.
+    theta = Fraction(min((0.95**i for i in range(1, 600)), key=estimate))
+    exponent = terms * Fraction(certified.log_above(_laplace_mgf_above(scale, theta)))
+    exponent += Fraction(certified.log_above(2 / Fraction(failure)))
+    return math.ceil(exponent * scale / theta)
+
+
+def _laplace_mgf_above(scale: Fraction, theta: Fraction) -> Fraction:
+    """Return a rational that is at least E exp(l X), for discrete Laplace noise X and l = theta / scale.
+
+    Proof: with p = exp(-1 / scale), E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) = (C - 1) / (C - c), for
+           C = cosh(1 / scale) and c = cosh(l). It falls with C and grows with c, which are bounded from below
+           and from above. It is also 1 / (1 - r²) with r = sinh(l / 2) / sinh(1 / (2 scale)) <= theta, since
+           sinh(x) / x grows with x; for a large scale that bound is the closer one.
+    """
+    bound = 1 / (1 - theta**2)
+    low, high = certified.exp_bounds(1 / scale)
+    l_low, l_high = certified.exp_bounds(theta / scale)
+    large_cosh, small_cosh = (low + 1 / high) / 2, (l_high + 1 / l_low) / 2
+    if large_cosh > small_cosh:
+        bound = min(bound, (large_cosh - 1) / (large_cosh - small_cosh))
+    # At least 1 + 2**-60: closer to 1, certified logarithms take long.
+    return max(bound, 1 + Fraction(1, 1 << 60))
 
 
 @lru_cache(maxsize=4096)
-def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
+def gaussian_error(sigma_squared: Fraction, failure: mpmath.mpf) -> int:
     """Return the smallest t for which `gaussian_tail` proves P(|X| > t) <= failure."""
     low, high = -1, 1
-    while gaussian_tail(variance, high) > failure:
+    while gaussian_tail(sigma_squared, high) > failure:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if gaussian_tail(variance, middle) > failure:
+        if gaussian_tail(sigma_squared, middle) > failure:
             low = middle
         else:
             high = middle
     return high
 
 
-def gaussian_tail(variance: Fraction, t: int) -> float:
-    """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = `variance` (its
-    true variance, `gaussian_variance`, is a little smaller).
+def gaussian_tail(sigma_squared: Fraction, t: int) -> float:
+    """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = `sigma_squared`
+    (its variance, `gaussian_variance`, is a little smaller).
 
     Proof: narrow distributions are summed, with slack for rounding. For wide ones let f(x) = exp(-x² / (2
            sigma²)), m = t + 1, and Q the normal tail. By Poisson summation the normalizer is at least the
@@ -102,16 +124,16 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
     """
     if t < 0:
         return 1.0
-    if variance <= _LARGEST_SUMMED_SIGMA**2:
-        # A variance that a float would take for zero is raised: a wider distribution has the larger tail.
-        return _summed_tail(max(float(variance), 1e-300), t)
+    if sigma_squared <= _LARGEST_SUMMED_SIGMA**2:
+        # A parameter that a float would take for zero is raised: a wider distribution has the larger tail.
+        return _summed_tail(max(float(sigma_squared), 1e-300), t)
     with mpmath.workdps(_DIGITS):
-        sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
+        sigma, m = mpmath.sqrt(_mpf(sigma_squared)), t + 1
         edge = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)
         return min(1.0, math.nextafter(float(mpmath.erfc(edge / (sigma * mpmath.sqrt(2)))), 1.0))
 
 
-def _summed_tail(variance: float, t: int) -> float:
+def _summed_tail(sigma_squared: float, t: int) -> float:
     """Return P(|X| > t) as a sum of positive floats, enlarged by a factor 1 + 1e-12 for their rounding.
 
     The sum of f(x) = exp(-x² / (2 sigma²)) is cut off at `last`, 40 sigma or further out. The summands from
@@ -119,25 +141,24 @@ def _summed_tail(variance: float, t: int) -> float:
     sigma²)) <= exp(-40 / sigma) < 0.54 for sigma up to 64, so they add up to at most 3 f(last). The
     normalizer is cut off at `reach`, which only enlarges the result.
     """
-    reach = 40 * (math.isqrt(int(variance)) + 1)
-    weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
+    reach = 40 * (math.isqrt(int(sigma_squared)) + 1)
+    weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * sigma_squared))
     last = max(t + 2, reach)
-    beyond = np.exp(-(np.arange(t + 1, last, dtype=np.float64) ** 2) / (2 * variance))
-    beyond_last = 3 * math.exp(-(last**2) / (2 * variance))
+    beyond = np.exp(-(np.arange(t + 1, last, dtype=np.float64) ** 2) / (2 * sigma_squared))
+    beyond_last = 3 * math.exp(-(last**2) / (2 * sigma_squared))
     return min(1.0, 2 * (math.fsum(beyond) + beyond_last) / (1 + 2 * math.fsum(weights)) * (1 + 1e-12))
 
 
-def gaussian_variance(variance: Fraction) -> float:
-    """Return the true variance of the discrete Gaussian with parameter sigma² = `variance`: the sum of
+def gaussian_variance(sigma_squared: Fraction) -> float:
+    """Return the variance of the discrete Gaussian with parameter sigma² = `sigma_squared`: the sum of
     k² exp(-k² / (2 sigma²)) divided by the sum of exp(-k² / (2 sigma²)).
 
     For sigma² > 16 it equals sigma² to more than 100 digits (the correction is of order exp(-2 pi² sigma²)).
     """
-    if variance > 16:
-        return float(variance)
+    if sigma_squared > 16:
+        return float(sigma_squared)
     with mpmath.workdps(_DIGITS):
-        sigma2 = _mpf(variance)
-        weights = [mpmath.exp(-mpmath.mpf(k * k) / (2 * sigma2)) for k in range(1, 100)]
+        weights = [mpmath.exp(-mpmath.mpf(k * k) / (2 * _mpf(sigma_squared))) for k in range(1, 100)]
         second = 2 * mpmath.fsum(k * k * w for k, w in enumerate(weights, start=1))
         return float(second / (1 + 2 * mpmath.fsum(weights)))
 

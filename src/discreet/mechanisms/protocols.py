@@ -124,8 +124,9 @@ class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
-    answer. A question is refused before the source is read, or not at all. Where questions are counted, the
-    state counts them under "asked", and the curator adds those that fail.
+    answer. A question is refused before the source is read, or not at all, and never because of a secret in
+    the state: only because of the question, of what earlier answers show, or of what is counted. Where
+    questions are counted, the state counts them under "asked", and the curator adds those that fail.
 
     A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
     `blob_size`, the public number of bytes to which each of its blobs is padded. Its `start`, `answer` and

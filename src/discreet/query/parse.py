@@ -6,6 +6,8 @@ Nothing is decided about privacy here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlglot
@@ -56,6 +58,15 @@ def parse(text: str) -> exp.Select:
     if not isinstance(statement, exp.Select):
         raise refuse(statement, f"only SELECT can be answered, and this is {_name(statement)}")
     return statement
+
+
+@contextmanager
+def deep_nesting_refused() -> Iterator[None]:
+    """Turn a RecursionError, in a block or a function that works on a syntax tree, into a refusal."""
+    try:
+        yield
+    except RecursionError:
+        raise QueryError("the query nests too deep. Nothing was read or charged.") from None
 
 
 # What a misspelled word is compared with: at the start of a query, and elsewhere.
@@ -136,9 +147,10 @@ def _name(statement: Node) -> str:
 def _depth(text: str) -> int:
     """Estimate how deep the parser will have to go: open brackets, and words that nest without brackets.
 
-    It is no bound: brackets in a string count, too, and chains such as a + a + ... do not. A query that nests
-    deeper than estimated ends in a RecursionError, which `parse` and later stages turn into a refusal. The
-    numbers of NOT and of "- -" are divided by 4 (not tuned), because most of them do not nest.
+    It is no bound: brackets in a string count, too, and chains such as a::INT::INT ... do not. A query that
+    nests deeper than estimated ends in a RecursionError, which `parse`, `deep_nesting_refused` and the
+    planner turn into a refusal. The numbers of NOT and of "- -" are divided by 4 (not tuned), because most of
+    them do not nest.
     """
     deepest = depth = 0
     for character in text:

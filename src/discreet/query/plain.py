@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
 from .errors import QueryError
-from .parse import parse
+from .parse import deep_nesting_refused, parse
 
 # Prefixes of the names of an engine's own views and functions: a name in WITH may not begin with them.
 _ENGINE = re.compile(r"(duckdb|pg|sqlite|pragma|information_schema|__)", re.IGNORECASE)
@@ -41,6 +41,7 @@ _WORDS = ("user", "current_user", "session_user", "current_role", "current_catal
           "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")  # fmt: skip
 
 
+@deep_nesting_refused()
 def plain_select(text: str, table: str) -> str:
     """Return the text as one checked SELECT over `table` and the tables that it defines in WITH; refuse a
     text that names any other table, or a function that is not allowed.

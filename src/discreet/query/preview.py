@@ -147,9 +147,9 @@ def _error(
         recipes.measures[total].step
     )
     # Both errors hold together with `confidence`, if each fails with half of the remaining probability.
-    each = (1 + confidence) / 2
-    noise = float(allocation.noises[total].error(each) * recipes.measures[total].resolution)
-    return (noise + largest * float(allocation.noises[count].error(each))) / public.size
+    half_confidence = (1 + confidence) / 2
+    noise = float(allocation.noises[total].error(half_confidence) * recipes.measures[total].resolution)
+    return (noise + largest * float(allocation.noises[count].error(half_confidence))) / public.size
 
 
 def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:

@@ -9,10 +9,11 @@ from sqlglot import exp
 from .._public import Dates, Public
 from .clauses import by_position, named
 from .errors import QueryError
-from .parse import parse
+from .parse import deep_nesting_refused, parse
 from .statistic import SqlStatistic, SqlVector
 
 
+@deep_nesting_refused()
 def stream_statistic(
     text: str, public: Public, *, rows: int | None = None, groups: int | None = None
 ) -> tuple[SqlStatistic | SqlVector, str | None]:

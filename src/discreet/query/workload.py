@@ -35,7 +35,7 @@ from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
-from ..mechanisms.matrix.mechanism import prices, width
+from ..mechanisms.matrix.mechanism import norms_for_price, width
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
@@ -132,7 +132,7 @@ class WorkloadQuery:
         object.__setattr__(self, "queries", queries)
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
-        norms = prices(self.epsilon, self.delta, self.rho)
+        norms = norms_for_price(self.epsilon, self.delta, self.rho)
         workload_plan = plan_workload(
             queries,
             self.public,

@@ -31,6 +31,7 @@ from .exact import PLACEHOLDER, integers
 from .groupings import PlainQuery, expanded
 from .marks import counts_sql
 from .measures import bounding_of
+from .parse import deep_nesting_refused
 from .plan import Plan, plan
 from .spelling import hinted
 
@@ -135,7 +136,8 @@ def _expand(text: str, public: Public) -> list[PlainQuery]:
     """Return the plain queries that a statement with CUBE, ROLLUP or GROUPING SETS stands for; one for any
     other statement."""
     try:
-        return list(expanded(text))
+        with deep_nesting_refused():
+            return list(expanded(text))
     except QueryError as refusal:
         raise hinted(refusal, text, public) from None
 

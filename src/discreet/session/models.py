@@ -1,6 +1,7 @@
-"""The methods of a session that learn from the table: `train`, `fit`, `teach` (PATE) and `synthesize`.
+"""Adds to a session the methods that learn from the table: `train`, `fit`, `teach` (PATE) and `synthesize`.
 
 Each builds a mechanism and hands it to the curator, which charges its whole price before any data is read.
+`segments.Watch` is the type of a callback `progress`, which is called after each step.
 """
 
 from __future__ import annotations
@@ -102,11 +103,12 @@ class Models(SessionBase):
             raise _require.fail("target", None, "the name of the column to predict")
         epsilon = getattr(estimator, "epsilon", None)
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
-        # a default of 0, that of a budget without delta, is no delta
+        # `_delta` returns 0 for a budget without delta; estimators expect None then
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
-        # a `PrivateSearch`, whose number of trials is secret
+        # a `PrivateSearch`, whose number of trials is secret; `pace` is the least seconds of one round, which
+        # hide how long its step took
         if isinstance(mechanism, SecretlyStepped):
             release = self.curator.run(
                 mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
@@ -155,7 +157,8 @@ class Models(SessionBase):
     ) -> Labeller:
         """Train `teachers` models on parts of the data, charged first, and return a labeller that labels up
         to `queries` public inputs by the noisy vote of these teachers (PATE, Papernot et al. 2017,
-        arXiv:1610.05755). The parts are disjoint; with "sampled" they overlap.
+        arXiv:1610.05755). The parts are disjoint; with "sampled" they overlap. `epsilon`, `delta`: the
+        data-independent price of all labels; an instance as `aggregator` has its own.
 
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `target`, `features`:
         the column of classes, and the columns that teachers read. `aggregator`: "gnmax", "lnmax",
@@ -175,7 +178,8 @@ class Models(SessionBase):
         teachers. `progress` is called with (teachers trained so far, `teachers`). `number`, the number of its
         charge in the ledger, returns a labeller that was started before, for example after a restart.
         """
-        # before the import, which would add a name to locals()
+        # `preview_teach` reads the names and defaults of these parameters too (`teaching.preview`). The
+        # dictionary is made before the import, which would add a name to locals().
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")
         }

@@ -21,7 +21,7 @@ from .._text import is_text
 from ..curator import STEWARD, Curator
 from ..curator.charges import SPENDING
 from ..curator.ledger import Entry
-from ..curator.live import FED
+from ..curator.live import was_fed
 from ..curator.tickets import STATE
 from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of
@@ -92,11 +92,11 @@ class Stream(_require.NearestNames):
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
-        fed_before = self._was_fed(name)
+        fed_before = was_fed(self.session.ledger, self.number, name)
         try:
             return self._feed_batch(rows, name)
         except InvalidInput:
-            if tick is not None or fed_before or not self._was_fed(name):
+            if tick is not None or fed_before or not was_fed(self.session.ledger, self.number, name):
                 raise
         # Another process has closed the tick of this number in the meantime. These rows were not counted, and
         # become the next tick.
@@ -117,11 +117,6 @@ class Stream(_require.NearestNames):
         name is used again."""
         used_names = {e.body.get("table") for e in self._states()}
         return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in used_names)
-
-    def _was_fed(self, tick: str) -> bool:
-        """Return whether the ledger has an entry that this tick was fed. Stored ledgers have such entries, so
-        the form of their keys must stay as it is."""
-        return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
 
     def _advance(self, rows: Any) -> Release:
         """Close the next tick of a clock, with its rows among `rows`, or in the session's own table if these

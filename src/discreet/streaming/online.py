@@ -24,7 +24,7 @@ from .._errors import Halted, InvalidInput
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._require import Real
 from ..accounting import Event
-from ..mechanisms.matrix.mechanism import Noise, noise_for, prices
+from ..mechanisms.matrix.mechanism import Noise, noise_for, norms_for_price
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
@@ -77,7 +77,7 @@ class PrivateSums:
         _require.integer(dimension=self.dimension, steps=self.steps, at_least=1)
         _require.positive(bound=self.bound)
         # l2 (Gaussian noise) wherever the price buys it, else l1 (Laplace)
-        norm = prices(self.epsilon, self.delta, self.rho)[-1]
+        norm = norms_for_price(self.epsilon, self.delta, self.rho)[-1]
         self._encoder = encoder(factors.named(self.strategy, self.steps), self.steps)
         # A vector that is replaced moves by the old one and the new one.
         change = GRID * (2 if self.neighbors == "replace" else 1)

@@ -1,4 +1,4 @@
-"""How good a strategy is for a workload, and which strategy to take: known before any privacy is spent.
+"""Computes how good a strategy is for a workload, and chooses the best one, before any privacy is spent.
 
 >>> from discreet.mechanisms.matrix.workloads import prefix
 >>> best = optimize(prefix(64))
@@ -20,7 +20,7 @@ from ..._errors import InvalidInput
 from . import optimal, triangular
 from .compound import Marginals, Product, Union, unweighted
 from .integer import products
-from .marginal_strategies import MeasuredMarginals, Residuals, importance
+from .marginal_strategies import MeasuredMarginals, Residuals
 from .strategies import (
     MAX_CELLS,
     NORMS,
@@ -49,8 +49,8 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factorization:
-    """A workload answered through a strategy: W = B A, with W the workload, A the strategy and B from least
-    squares.
+    """Holds a workload and the strategy through which it is answered: W = B A, with W the workload, A the
+    strategy and B from least squares.
 
     `error` is the sum of the variances of all answers (times squared weights) and `rmse` the root of their
     mean, for a strategy scaled to sensitivity 1 in `norm` and noise of variance 1. Laplace noise for epsilon
@@ -97,15 +97,16 @@ class Factorization:
         if not self.candidates:
             return f"{self.name or type(self.strategy).__name__}: as it was asked for, rmse {self.rmse:.4g}."
         best = min(value for _, value in self.candidates)
-        others = ", ".join(
+        compared = ", ".join(
             f"{name} {value / best:.2f}" for name, value in sorted(self.candidates, key=lambda c: c[1])
         )
+        # Where `lower_bound` returned a smaller bound, it is the SVD bound of a part of the workload.
         within = (
             f"; nothing is more than {self.rmse / self.bound - 1:.1%} better (SVD bound)"
             if self.bound
             else ""
         )
-        return f"{self.name}: the smallest error of {len(self.candidates)} strategies ({others}){within}."
+        return f"{self.name}: the smallest error of {len(self.candidates)} strategies ({compared}){within}."
 
     def __str__(self) -> str:
         return self.reason
@@ -130,6 +131,7 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
     if isinstance(strategy, MeasuredMarginals) and workload == strategy.marginals and norm == "l1":
         return strategy.error()
     if isinstance(strategy, Identity):
+        # `frobenius` is the squared Frobenius norm: the sum of all squared entries.
         return workload.frobenius
     if isinstance(strategy, Product):
         # The error of a Kronecker product is the product of the errors of its factors.
@@ -144,8 +146,9 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
 
 
 def lower_bound(workload: Workload) -> float:
-    """Return the SVD bound on the error in either norm, (sum of the workload's singular values)² / cells, or
-    a smaller bound where there are too many cells for singular values."""
+    """Return the SVD bound on the error in either norm, (sum of the workload's singular values)² / cells. For
+    large unions, and for marginals of other bases than identities, it is the largest SVD bound of a part; for
+    any other workload with too many cells for singular values it is 0."""
     if isinstance(workload, Marginals):
         return _marginal_bound(workload)
     if isinstance(workload, Product):
@@ -167,8 +170,9 @@ def _svd(workload: Workload) -> float:
 def _marginal_bound(workload: Marginals) -> float:
     """Return a lower bound on the error for marginals.
 
-    Where every base is the identity, it is the error of `Residuals`, which attains the SVD bound. Otherwise
-    it is the largest bound of a single table: all tables together have at least the error of each.
+    Where the workload along every attribute (`Marginals.bases`) is the identity, it is the error of
+    `Residuals`, which attains the SVD bound. Otherwise it is the largest bound of a single table: all tables
+    together have at least the error of each.
     """
     if all(isinstance(base, Identity) for base in workload.bases):
         return Residuals(marginals=workload).error()
@@ -210,8 +214,8 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
     # machines.
     best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))
     _, name, strategy = tried[best]
-    squared_weights = mass(workload)
-    candidates = tuple((n, math.sqrt(e / squared_weights)) for e, n, _ in tried)
+    total_mass = mass(workload)
+    candidates = tuple((n, math.sqrt(e / total_mass)) for e, n, _ in tried)
     return Factorization(workload=workload, strategy=strategy, norm=norm, name=name, candidates=candidates)
 
 
@@ -264,8 +268,8 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
     """Return a product strategy by OPT_⊗ of HDMM (McKenna, Miklau, Hay & Machanavajjhala 2018).
 
     The workload is a union of products. Its error is the sum, over these products, of the squared weight
-    times the errors of the factors, all multiplied. So the strategy of one attribute after the other is
-    optimized, for the union of the products' factors there; the squared weight of a factor in that union is
+    times the errors of the factors, all multiplied. So the attributes are optimized in turn. The workload of
+    an attribute is the union of all products' factors for it; the squared weight of a factor in that union is
     the squared weight of its product times the errors of the product's other factors.
     """
     parts = products(workload, sizes)
@@ -319,7 +323,7 @@ def _or_prefix(n: int, workload: Workload | None) -> Workload:
 
 
 def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
-    """Answer a workload (prefix sums unless given) through hierarchical counts and least squares."""
+    """Return the factorization of a workload (prefix sums unless given) through hierarchical counts."""
     return Factorization(
         workload=_or_prefix(n, workload),
         strategy=Hierarchical(n=n, branching=branching),
@@ -331,8 +335,8 @@ def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: 
 def greedy_tree(
     n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2"
 ) -> Factorization:
-    """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its
-    levels."""
+    """Return the factorization of a workload (prefix sums unless given) through a tree with greedily chosen
+    weights of its levels."""
     answered = _or_prefix(n, workload)
     return Factorization(
         workload=answered,
@@ -343,19 +347,20 @@ def greedy_tree(
 
 
 def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
-    """Answer a workload (prefix sums unless given) through Haar wavelets: Privelet."""
+    """Return the factorization of a workload (prefix sums unless given) through Haar wavelets: Privelet."""
     return Factorization(workload=_or_prefix(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
 
 
 def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
-    """Answer a workload (prefix sums unless given) through weighted sines and cosines."""
+    """Return the factorization of a workload (prefix sums unless given) through weighted sines and
+    cosines."""
     answered = _or_prefix(n, workload)
     return Factorization(workload=answered, strategy=Fourier(workload=answered), norm=norm, name="fourier")
 
 
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
-    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums,
-    which streams use too (`triangular.square_root`)."""
+    """Return the factorization of a workload (prefix sums unless given) through the square root of the matrix
+    of prefix sums, which streams use too (`triangular.square_root`)."""
     strategy = LowerTriangular(strategy=triangular.square_root(n, bands), n=n)
     return Factorization(workload=_or_prefix(n, workload), strategy=strategy, name="square root")
 
@@ -366,7 +371,6 @@ __all__ = [
     "fourier",
     "greedy_tree",
     "haar",
-    "importance",
     "lower_bound",
     "mass",
     "optimize",

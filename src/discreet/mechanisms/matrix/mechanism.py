@@ -1,5 +1,6 @@
 """The workload mechanism: counts of cells are measured through an integer strategy (`integer.Grid`) with
-exact discrete noise, and the answers of a workload follow by least squares.
+exact discrete noise, and the answers of a workload follow by least squares. `streaming` and `query` price
+mechanisms of their own with `norms_for_price`, `noise_for` and `width`.
 
 >>> from discreet import Categories, Public
 >>> from discreet.mechanisms import matrix
@@ -49,7 +50,7 @@ Noise = IntegerLaplace | IntegerGaussian
 @described("matrix.Attribute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """A column with declared categories; or a column of numbers, cut into bins at public `edges`."""
+    """Names a column with declared categories; or a column of numbers, cut into bins at public `edges`."""
 
     column: str
     edges: tuple[Real, ...] | None = None
@@ -130,8 +131,12 @@ class Cells:
 @described("matrix.WorkloadAnswer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
-    """The noisy measurements, and what follows from them at no further cost in privacy: answers, standard
-    deviations, intervals and cells."""
+    """Holds the noisy measurements, and computes what follows from them at no further cost in privacy:
+    answers, standard deviations, intervals and cells.
+
+    Stored answers hold `strategy` and `measured`, and the integer matrix is built again from `strategy` when
+    they are read. So its rounding (`on_grid`) and the optimizers of strategies may not change.
+    """
 
     workload: Workload
     strategy: Workload
@@ -297,6 +302,7 @@ def _require_kind(name: str, value: object, kind: Any) -> None:
 
 def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
     """Return the sensitivity of the measurements of a strategy."""
+    # A replaced row is exchanged: it leaves one cell and enters another.
     return on_grid(strategy, norm).sensitivity(
         cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
     )
@@ -304,7 +310,8 @@ def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm:
 
 def width(noise: Noise, confidence: float) -> float:
     """Return how many standard deviations an answer is off at most, with probability `confidence`: a normal
-    quantile, or for Laplace noise a bound that holds for every linear combination of such noises."""
+    quantile, or for Laplace noise a bound that holds for every linear combination of such noises. Times the
+    deviation, it is the half width of an interval."""
     if isinstance(noise, IntegerGaussian):
         return inference.width(confidence, "gaussian")
     # The bound takes 2 scale² for the variance of a Laplace noise; that of the discrete noise is smaller, so
@@ -327,10 +334,8 @@ def noise_for(
     rho: Real | None,
 ) -> Noise:
     """Return the noise that a price (epsilon with delta, or rho) buys for measurements of this sensitivity:
-    Laplace for norm l1, Gaussian for l2."""
+    Laplace for norm l1, Gaussian for l2. `norm` is one of `norms_for_price`, so l1 comes with epsilon."""
     if norm == "l1":
-        if rho is not None:
-            return IntegerLaplace.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
         assert epsilon is not None
         return IntegerLaplace.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
     if rho is not None:
@@ -352,7 +357,7 @@ def answer(
     strategy: Factorization | None = None,
 ) -> WorkloadMechanism:
     """Return the mechanism that answers a workload at a price with the least expected error among the known
-    strategies, or with the given `strategy`.
+    strategies, or with that of a given factorization (`strategy`).
 
     epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better.
     rho: Gaussian, in zCDP; `delta` is not used then.
@@ -364,7 +369,7 @@ def answer(
         raise _require.fail(
             "strategy", type(strategy).__name__, "a Factorization, such as matrix.haar(64) returns"
         )
-    norms = prices(epsilon, delta, rho)
+    norms = norms_for_price(epsilon, delta, rho)
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
     options = []
     for plan in plans:
@@ -387,7 +392,7 @@ def answer(
     return min(options, key=lambda option: option.rmse)
 
 
-def prices(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
+def norms_for_price(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
     """Return the norms of the noise that a price can buy: l1 (Laplace) for epsilon, l2 (Gaussian) with delta
     or rho.
 

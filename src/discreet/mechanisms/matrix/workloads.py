@@ -83,7 +83,8 @@ class Workload:
 
     @property
     def frobenius(self) -> float:
-        """The sum of all squared entries: the trace of the Gram matrix."""
+        """The squared Frobenius norm: the sum of all squared entries, which is the trace of the Gram
+        matrix."""
         return float(np.trace(self.gram()))
 
     def column_norms(self, power: int) -> Floats:

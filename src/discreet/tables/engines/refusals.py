@@ -15,8 +15,8 @@ from ..engine import EngineError, TimeLimit
 def withheld(who: str = "the engine") -> EngineError:
     """Return the error for a query on which the engine failed. It does not show the engine's own message."""
     return EngineError(
-        f"{who} could not compute this query; its message is withheld, as it may speak of the data. "
-        f"Nothing was released."
+        f"{who} could not compute this query. Its message is withheld because it may reveal something about "
+        f"the data. Nothing was released."
     )
 
 
