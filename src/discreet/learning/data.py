@@ -309,7 +309,12 @@ class Tabular:
             )
 
     def width(self, public: Public) -> int:
-        """Return the number of inputs of one example, with an indicator for each category."""
+        """Return the number of inputs of one example, with an indicator for each category. Refuse a column of
+        `scaling` without declared bounds here, before the charge: reading it would fail, and quote a text."""
+        scaled = () if self.scaling is None else self.scaling.columns
+        for name in self.features:
+            if name in scaled:
+                public.bounds(name)
         return sum(
             len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
         )
@@ -322,6 +327,7 @@ class Tabular:
 
     def read(self, source: Source) -> Examples:
         """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
+        no_rows = np.zeros((0, self.width(source.public)), np.float32)
         features, targets, owners = [], [], []
         unit = source.public.unit.column
         for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
@@ -331,7 +337,6 @@ class Tabular:
             )
             targets.append(_target(columns[self.target], source.public.fact(self.target), self.target))
             owners += [] if unit is None else [columns[unit]]
-        no_rows = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([no_rows, *features]))
         # Begins with a target of zero rows: so a table without rows has the right type, and does not fail.
         y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
@@ -410,7 +415,10 @@ def _booleans(values: pa.Array) -> Array:
 
 
 def _floats(values: pa.Array) -> Array:
-    """Return the numbers of a column in float64, NaN where missing."""
+    """Return the numbers of a column in float64, NaN where missing.
+
+    `float` would quote a text that is no number. A source has none in a column that is declared as numbers or
+    booleans, as it converts such columns; in public rows (`_public_feature`) it may be quoted."""
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 
