@@ -1,4 +1,4 @@
-"""Examples: private tensors, with the public facts by which they are protected.
+"""Holds private examples as tensors, with the public facts by which they are protected.
 
 `Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` wraps any map-style torch dataset.
 `Tabular` reads the columns of a table: features are scaled by their declared bounds and categories become
@@ -136,7 +136,9 @@ class _Dataset(Examples):
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
         # Read now, once: later, an error or its absence would show whether there is a first item.
-        self._example_shapes = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        self._empty_batch = (
+            self._empty_like_first_item() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        )
 
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
@@ -145,15 +147,16 @@ class _Dataset(Examples):
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
-        inputs, targets = self._example_shapes
+        inputs, targets = self._empty_batch
         return inputs, targets
 
-    def _first(self) -> tuple[Any, Any]:
+    def _empty_like_first_item(self) -> tuple[Any, Any]:
         """Return inputs and targets of zero examples, of the first item's shapes and types."""
         if not self._rows:
             raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it an "
-                "empty dataset, and no other, is refused. Nothing was charged or trained."
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
+                "an empty dataset would be refused, and the refusal would reveal that it is empty. Nothing "
+                "was charged or trained."
             )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
@@ -422,7 +425,7 @@ def _floats(values: pa.Array) -> Array:
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 
-def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
+def empty_batch_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
     """Return inputs and targets of zero examples, from the public facts of a source."""
     if reader is not None and not isinstance(source, ExampleSource):
         return reader.shapes(source.public)
