@@ -356,8 +356,8 @@ class ContinualCounter:
             return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
         if drawer is None:
             raise InvalidInput(
-                "at user level the record of units needs a drawer of the curator's vault. Nothing was read or "
-                "released. Start the counter with session.start or session.stream."
+                "at user level the record of units needs a drawer of the curator's vault. Nothing was read "
+                "or released. Start the counter with session.start or session.stream."
             )
         record = UnitRecord(drawer.get(BLOB), bytes.fromhex(state["key"]), self.capacity)
 
