@@ -92,7 +92,7 @@ def fit_rates(epsilon: float, n: int, shares: tuple[float, ...], runs: int = 300
         counts = random.multinomial(n, shares) + simulated(random, scale, (3,))
         people = int(counts.sum())
         pvalues.append(
-            test.judge(counts, (max(0, people - slack), people + slack), scale, random)[1]
+            test._statistic_and_pvalue(counts, (max(0, people - slack), people + slack), scale, random)[1]
             + FAILURE_PROBABILITY
         )
     return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]

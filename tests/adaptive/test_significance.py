@@ -445,7 +445,7 @@ def test_goodness_of_fit_tries_numbers_of_people_that_no_noisy_count_decides(
     monkeypatch.setattr(GoodnessOfFitTest, "_simulate", record)
     test = GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.3, 0.2), epsilon=0.05, runs=99)
     # at scale 40 every tenth number is tried, and a p-value stands for numbers 5 away
-    _, pvalue = test.judge(np.ones(3), (lower, lower + 25), 40.0, np.random.default_rng(0))
+    _, pvalue = test._statistic_and_pvalue(np.ones(3), (lower, lower + 25), 40.0, np.random.default_rng(0))
     assert pvalue == pytest.approx(0.25 * math.exp(5 / 40))
     assert all(people % 10 == 0 for people in tried)
     assert all(min(abs(n - people) for people in tried) <= 5 for n in range(lower, lower + 26))

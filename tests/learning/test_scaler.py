@@ -144,6 +144,15 @@ def test_in_a_session_it_is_charged_stored_and_used_by_a_trainer(tmp_path: Path)
     assert session.spent > charged
 
 
+def test_a_scaled_column_without_bounds_is_refused_before_the_charge_and_no_value_is_quoted() -> None:
+    one = {"means": (0.0,), "deviations": (1.0,), "lower": (0.0,), "upper": (1.0,)}
+    columns = Tabular(features=("sick",), target="sick", scaling=Scaling(columns=("sick",), **one))
+    for refused in (lambda: columns.shapes(PUBLIC), lambda: columns.read(table(n=4))):
+        with pytest.raises(InvalidInput, match=r"categories; this needs Bounds") as error:
+            refused()
+        assert "'no'" not in str(error.value)
+
+
 def test_no_deviation_is_zero_however_little_is_there() -> None:
     empty = Memory(
         pa.table(

@@ -154,7 +154,7 @@ def exact_counts(mechanism: ContinualCounter, batches: list[Memory]) -> list[int
     state = mechanism.start(batches[0], entropy=entropy, drawer=shelf)
     counts = []
     for step, batch in enumerate(batches, 1):
-        counts.append(int(mechanism._exact(state, batch, step, shelf)))
+        counts.append(int(mechanism._exact(state, batch, step, shelf, mechanism.statistic)))
     return counts
 
 

@@ -2,11 +2,11 @@
 series (`alarms` watches a series while it goes on).
 
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
-distributed before and after the change, and gives each row a score: its log-likelihood ratio of "after" to
-"before", bounded and rounded to a grid of 1 / GRID nat. The sum of the scores from time k on says how well
-"it changed at k" explains the series (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056). Where
-nothing is known of the distributions, the values up to k are compared by rank with those after it instead
-(Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
+distributed before and after the change, and gives each row a ratio: its log-likelihood ratio of "after" to
+"before", bounded and rounded to a grid of 1 / GRID nat. The sum of the ratios from time k on is the score of
+k: how well "it changed at k" explains the series (Cummings, Krehbiel, Mei, Tuo & Zhang 2018,
+arXiv:1808.10056). Where nothing is known of the distributions, the values up to k are compared by rank with
+those after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
     change = BernoulliChange(before=0.2, after=0.8)
     mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
@@ -44,6 +44,9 @@ from ..tables import Source
 
 # Ratios are rounded to multiples of 1 / GRID nat; error bounds include that. Chosen by hand, not tuned.
 GRID = 256
+# Rank scores are rounded down to units of 1 / (_RANK_UNITS margin), so that a score moves by at most 2
+# _RANK_UNITS units if one row appears. A multiple of 4 (`RankScores.__call__`). Chosen by hand, not tuned.
+_RANK_UNITS = 512
 # The largest number of times of a series: one score per time is held in memory. Chosen by hand.
 _MAX_TIMES = 1_000_000
 # The largest ratio, in nats: sums over fewer than 2**35 rows, in units of 1 / GRID, stay within 64 bits.
@@ -53,14 +56,17 @@ _MAX_RATIO = 2**20
 @runtime_checkable
 class Change(Protocol):
     """Describes the distributions before and after a change: `ratios` returns ln(density after / density
-    before) of each value, within `range`; `draw` draws values from before the change or after it."""
+    before) of each value, within `range`; `draw` draws values from before the change or after it.
+
+    A method `moment`, as the changes below have, is not required: without it `Changepoint.error` is the whole
+    range of times."""
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
     @property
     def range(self) -> tuple[float, float]: ...
 
-    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]: ...
+    def draw(self, generator: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]: ...
 
 
 @described("adaptive.BernoulliChange")
@@ -96,9 +102,11 @@ class BernoulliChange:
         no, yes = np.exp(power * self.ratios(np.clip([0.0, 1.0], *bounds)))
         return float(probability * yes + (1 - probability) * no)
 
-    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
+    def draw(self, generator: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Draw synthetic values, from which `alarm_threshold` computes a threshold."""
-        return np.asarray(source.uniform(size=count) < (self.after if changed else self.before), np.float64)
+        return np.asarray(
+            generator.uniform(size=count) < (self.after if changed else self.before), np.float64
+        )
 
 
 @described("adaptive.GaussianChange")
@@ -166,9 +174,9 @@ class GaussianChange:
         )
         return float(math.exp(power * low) * below + max(0.0, middle) + math.exp(power * high) * above)
 
-    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
+    def draw(self, generator: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Draw synthetic values, from which `alarm_threshold` computes a threshold."""
-        return source.normal(self.after if changed else self.before, self.deviation, count)
+        return generator.normal(self.after if changed else self.before, self.deviation, count)
 
 
 def grid_range(change: Change) -> tuple[int, int]:
@@ -214,9 +222,9 @@ class _Series:
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
-            times, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
-            is_present = arrow_columns.present(times) & arrow_columns.present(values)
-            ticks = np.floor(arrow_columns.numbers(times, self.time)[is_present].astype(np.float64))
+            time_values, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
+            is_present = arrow_columns.present(time_values) & arrow_columns.present(values)
+            ticks = np.floor(arrow_columns.numbers(time_values, self.time)[is_present].astype(np.float64))
             clipped = np.clip(
                 arrow_columns.numbers(values, self.column)[is_present].astype(np.float64),
                 float(bounds.lower),
@@ -282,13 +290,14 @@ class RankScores(_Series):
 
     The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k), where x_i is the smallest
     value at time i: the Mann-Whitney statistic, two-sided. A time without a row adds no signs. Scores are
-    rounded down to units of 1 / (512 margin); 512 was chosen by hand.
+    rounded down to units of 1 / (_RANK_UNITS margin).
 
-    Guarantee: add_remove, zero_out: one row moves a score by at most 2 / margin, which is 1024 units;
+    Guarantee: add_remove, zero_out: one row moves a score by at most 2 / margin: 2 _RANK_UNITS units;
                replace: by twice that, because the new row may have another time.
     Proof:     a row changes the value at one time, and so at most k, or times - k, of the signs, by at most 2
                each: before the rounding the score moves by at most 2 / k or 2 / (times - k), so by at most
-               1024 units. Rounding down commutes with adding whole units, so the bound holds after it.
+               2 _RANK_UNITS units. Rounding down commutes with adding whole units, so the bound holds after
+               it.
     """
 
     margin: int
@@ -311,7 +320,8 @@ class RankScores(_Series):
 
     def sensitivity(self, public: Public) -> Sensitivity:
         self.check(public)
-        return Sensitivity(linf=2048 if public.neighbors is REPLACE else 1024, l0=self.length(public))
+        moves = 2 if public.neighbors is REPLACE else 1
+        return Sensitivity(linf=moves * 2 * _RANK_UNITS, l0=self.length(public))
 
     def __call__(self, source: Source) -> Integers:
         series = np.full(self.times, np.inf)
@@ -319,9 +329,10 @@ class RankScores(_Series):
             np.minimum.at(series, ticks, values)
         sign_sums = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
-        # the product below is at most 512 margin (times / 2)^2: in Python integers where 64 bits overflow
-        exact = sign_sums.astype(object) if 128 * self.margin * self.times**2 >= 2**63 else sign_sums
-        return np.asarray(exact * (512 * self.margin) // (k * (self.times - k)), np.int64)
+        # the product below is at most factor (times / 2)^2: in Python integers where 64 bits overflow
+        factor = _RANK_UNITS * self.margin
+        exact = sign_sums.astype(object) if factor // 4 * self.times**2 >= 2**63 else sign_sums
+        return np.asarray(exact * factor // (k * (self.times - k)), np.int64)
 
 
 def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -348,12 +359,14 @@ class Changepoint(Select):
 
     Guarantee: that of `Select`. `error(confidence)` is how far the answer may be from the true time, if the
                rows are independent and follow the distributions of `change`, with at least one row at each
-               time. With `RankScores` no distribution is assumed, so the error is the whole range of times.
+               time. With `RankScores` no distribution is assumed, and a `change` without the method `moment`
+               gives no bound: there the error is the whole range of times.
     Proof:     let b be 1 - confidence. With probability 1 - b/2 the chosen score is at most e below the best
                one (`shortfall`), hence at most e below that of the true time. A time that is m later has a
                score that is lower by a sum S_m of at least m ratios after the change. For t > 0 with M =
-               E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = a on, and by Ville's inequality
-               S_m <= e for some m >= a with probability at most exp(t e) M^a; a makes this at most b/4.
+               E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = D on, and by Ville's inequality
+               S_m <= e for some m >= D with probability at most exp(t e) M^D; D is so large that this is at
+               most b/4, and the error is D - 1.
                Earlier times in the same way, with exp(t ratio) and ratios before the change. Rounding moves a
                ratio by at most 1/2 / GRID, which is included in M.
     """
@@ -381,12 +394,12 @@ class Changepoint(Select):
         return self.chooser.error(len(self.candidates), confidence)
 
     def _distance_outside(self, shortfall: float, failure: float, *, changed: bool) -> int:
-        """Return a distance a: with probability at least 1 - failure, no time that is a or more after the
+        """Return a distance D: with probability at least 1 - failure, no time that is D or more after the
         true one (with `changed`; else before it) has a score within `shortfall` nats of the true time's."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
         least = math.inf
-        # Every t > 0 gives a valid bound (t, e, M and a of the proof above); the smallest over a grid is
+        # Every t > 0 gives a valid bound (t, e, M and D of the proof above); the smallest over a grid is
         # used.
         for t in np.linspace(0.02, 1.5, 75):
             power = -t if changed else t

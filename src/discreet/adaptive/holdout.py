@@ -101,9 +101,9 @@ class Thresholdout:
                the sum (1 for values in [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in total, and
                a smaller epsilon at a delta above 0.
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
-               distance |sum - n training| moves by at most w: each round is a sparse vector with one
-               positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and its
-               number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
+               distance |sum - n training| moves by at most w: each round is the sparse vector technique with
+               one positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and
+               its number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
                charged, exactly, for the grid that is used. (Lectures often state B / (tau n)-DP, for noise of
                scale 4 tau, 8 tau and 2 tau: the same with sigma = 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
@@ -232,7 +232,7 @@ class Thresholdout:
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the sparse vector, with noise scales in steps of the sum."""
+        """Return the rounds of the sparse vector technique, with noise scales in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
         return SparseVectorRounds(
             threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True

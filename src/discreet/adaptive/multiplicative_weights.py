@@ -131,11 +131,12 @@ class MultiplicativeWeights:
     instead of their number.
 
     Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and its event is more precise.
-    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with
-               numbers on |count - center|, where the center is n times the question's share in the synthetic
-               distribution, a function of what was released. One row moves this distance and the count by at
-               most 1: `SparseVector`, or with a delta `RedrawnSparseVector`, with `updates` positives;
-               `SparseVectorRounds` covers centers that change.
+    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: the sparse vector
+               technique with released numbers, on |count - center|, where the center is n times the
+               question's share in the synthetic distribution, a function of what was released. One row moves
+               this distance and the count by at most 1: `SparseVector`, or with a delta
+               `RedrawnSparseVector`, with `updates` positives; `SparseVectorRounds` covers centers that
+               change.
     Updates:   the threshold is alpha n plus the bound on the noise that holds with probability 1 - failure /
                2, so at an update the synthetic share p of the question differs from the table's share q by
                alpha or more (less half a row at most, because n p is rounded to whole rows). Adding t to the

@@ -2,8 +2,8 @@
 another, and at most `rejections` (c) of them are rejected.
 
 After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control (`discovery`)
-sets the level of each test, and a sparse vector decides whether the evidence against the null hypothesis
-passes. Only rejections use up the budget.
+sets the level of each test, and the sparse vector technique decides whether the evidence against the null
+hypothesis passes. Only rejections use up the budget.
 
 Where we differ from the paper, and why (its constants are those of the authors' own code,
 github.com/wanrongz/PAPRIKA):
@@ -43,9 +43,8 @@ from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import SparseVector, arrow_columns, certified
+from ..mechanisms import SparseVector, arrow_columns, certified, sparse_vector
 from ..mechanisms.protocols import Release, check_source, release
-from ..mechanisms.sparse_vector import round_epsilon
 from ..mechanisms.stability import check_budget
 from ..mechanisms.threshold import check_positives, moves_up, number
 from ..sampling import Entropy
@@ -57,7 +56,7 @@ from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
 # The logarithm of a p-value is rounded to multiples of 1 / GRID; the sensitivity includes this rounding. The
-# value was chosen by hand, not tuned.
+# value was chosen by hand, not tuned. It must stay: the noise in stored states is in these units.
 GRID = 1024
 # Used in place of a level of zero, for which there is no finite threshold; practically nothing passes.
 _SMALLEST_LEVEL = 1e-300
@@ -86,30 +85,31 @@ class Paprika:
     each rejection. `monotone` halves the noise on each test; it is for statistics that are counts, or sums of
     values that are never negative, all with the alternative "greater". `paper` takes the paper's scales, 2
     eta c / epsilon for the threshold and 4 eta c / epsilon for each test, and draws the threshold anew.
+    `questions` is needed for `error` only; if it is given, the mechanism halts after so many tests.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With redrawn thresholds
                the event is more precise: `rejections` rounds, each e0-DP with the same e0.
-    Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), with one positive per round, whose
-               thresholds are functions of the level and of the null distribution; both are public given the
-               earlier decisions. One person moves the evidence by at most `grid_sensitivity`: the sensitivity
-               itself, or, for log p on a grid, `eta` (checked for each question over the distribution's
-               complete range). Rounds run in sequence: their epsilons add up, or compose by `round_epsilon`.
-               The paper's own theorem is not used.
+    Proof:     the sparse vector technique (`_sparse_vector.SparseVectorRounds`), with one positive per round
+               where thresholds are redrawn. Thresholds are functions of the level and of the null
+               distribution; both are public given the earlier decisions. One person moves the evidence by at
+               most `grid_sensitivity`: the sensitivity itself, or, for log p on a grid, `eta` (checked for
+               each question over the distribution's complete range). Rounds run in sequence: their epsilons
+               add up, or compose by `sparse_vector.round_epsilon`. The paper's own theorem is not used.
     Assumes:   the statistics' sensitivities are right; the state stays secret, and each state is used for one
                question only.
 
-    False discoveries: mFDR, the marginal false discovery rate E[false rejections] / E[max(rejections, 1)], is
-    at most the procedure's alpha, if statistics of true nulls follow their null distribution independently of
-    the tests before.
+    False discoveries: mFDR, the marginal false discovery rate E[V] / E[max(R, 1)], with R the number of
+    hypotheses that are rejected and V the number of true nulls among them, is at most the procedure's alpha,
+    if statistics of true nulls follow their null distribution independently of the tests before.
     Proof:     in full in docs/adaptive.md ("False discoveries"). With redrawn thresholds: within a round all
                tests share the noise Z on the threshold. Given Z, a true null is rejected with a probability
                that decreases in Z. That earlier tests of the round were not rejected makes large Z more
                likely, so the conditional probability of rejection is at most that for a fresh Z, which is at
                most the level by `critical`. That is all that mFDR control needs. With one threshold for all
-               tests a rejection makes small Z more likely. So thresholds are set for a value below which Z
-               falls with probability at most s alpha (1 - alpha) / c, and for (1 - s) times the level, with a
-               share s in (0, 1). If Z is at least that value, the mFDR is at most (1 - s) alpha; otherwise
-               there are at most c false discoveries, which adds less than s alpha.
+               tests a rejection makes small Z more likely. So thresholds are computed as if Z were a fixed
+               value z, below which it falls with probability at most s alpha (1 - alpha) / c, and at (1 - s)
+               times the level, with a share s in (0, 1). If Z is at least z, the mFDR is at most (1 - s)
+               alpha; otherwise there are at most c false discoveries, which adds less than s alpha.
     """
 
     public: Public
@@ -183,7 +183,7 @@ class Paprika:
         """Return the epsilon of one round, or of all tests together where the threshold is not redrawn."""
         if self.delta is None:
             return _require.exact(self.epsilon, "epsilon") / (self.rejections if self.redraws else 1)
-        return round_epsilon(self.epsilon, self.delta, self.rejections)
+        return sparse_vector.round_epsilon(self.epsilon, self.delta, self.rejections)
 
     @property
     def event(self) -> Event:
@@ -197,8 +197,9 @@ class Paprika:
 
     @property
     def rounds(self) -> SparseVectorRounds:
-        """Return the sparse vector. Threshold and tests share epsilon 1 : 1 in the paper, nearly 1 : 1 in a
-        monotone round, and else as `SparseVector` does by default.
+        """Return the rounds of the sparse vector technique, with their noise scales. Threshold and tests
+        share epsilon 1 : 1 in the paper, nearly 1 : 1 in a monotone round, and else as `SparseVector` does by
+        default.
         """
         # not exactly 1 : 1, because that would make the two scales equal, which `TwoLaplaces` cannot handle
         nearly_equal = (499, 501) if self.monotone and self.redraws else None
@@ -227,18 +228,20 @@ class Paprika:
         """Test one `Hypothesis`. It costs nothing more: everything was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
-        stream = self.procedure.restored(before.get("levels"))
+        levels = self.procedure.restored(before.get("levels"))
         self._check_question(question)
         check_source(self.public, source)
-        level = stream.level
+        level = levels.level
         evidence, threshold = self._evidence_and_threshold(question, level)
         after, gap, _ = rounds.one(
             before, evidence(number(question.statistic(source))) - threshold, 0, entropy
         )
-        stream.record(gap is not None)
-        after["levels"] = stream.saved()
+        # only a positive, which is a rejection, has a gap
+        is_rejected = gap is not None
+        levels.record(is_rejected)
+        after["levels"] = levels.saved()
         event = NoOp(neighbors=self.public.neighbors)
-        return after, release(Decision(rejected=gap is not None, level=level), event=event, entropy=entropy)
+        return after, release(Decision(rejected=is_rejected, level=level), event=event, entropy=entropy)
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):
@@ -270,7 +273,7 @@ class Paprika:
         scales = self.rounds.threshold, self.rounds.query
         alpha = None if self.redraws else float(self.procedure.alpha)
         return evidence, _threshold(
-            question.null, sign, floor, scales, max(level, _SMALLEST_LEVEL), (alpha, self.rejections)
+            question.null, sign, floor, scales, max(level, _SMALLEST_LEVEL), alpha, self.rejections
         )
 
     def _check_eta(self, scores: NDArray[np.int64]) -> None:
@@ -298,9 +301,9 @@ class Paprika:
 
 @lru_cache(maxsize=256)
 def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
-    """Return the evidence at each value of sign times the statistic, and the smallest of these values. With
-    `floor` None the evidence is the value itself, else -ln(p-value), where p-values below `floor` are raised
-    to it."""
+    """Return the evidence at each value of sign times the statistic, and the smallest value of sign times the
+    statistic. With `floor` None the evidence is the value itself, else -ln(p-value) in units of 1 / GRID,
+    where p-values below `floor` are raised to it."""
     values, masses = under_null(null, sign)
     if floor is None:
         return values, int(values[0])
@@ -314,19 +317,19 @@ def _threshold(
     floor: float | None,
     scales: tuple[Fraction, Fraction],
     level: float,
-    shared_noise: tuple[float | None, int],
+    alpha: float | None,
+    rejections: int,
 ) -> int:
     """Return the threshold that a true null passes with probability at most `level`.
 
-    `scales` are those of the noise on the threshold and on each test. `shared_noise` is (alpha, rejections),
-    with alpha None where each round has its own noise on the threshold. In the proof of `Paprika`, s is
-    `share` below, and the value below which Z hardly falls is -`depth`."""
-    values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
+    `scales` are those of the noise on the threshold and on each test. `alpha` is None where each round has
+    its own noise on the threshold. In the proof of `Paprika`, s is `share` below, c is `rejections`, and z is
+    -`depth`."""
+    evidence, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     threshold_scale, test_scale = (float(scale) for scale in scales)
-    alpha, rejections = shared_noise
     if alpha is None:
-        return critical(values, masses, TwoLaplaces(first=threshold_scale, second=test_scale), level)
+        return critical(evidence, masses, TwoLaplaces(first=threshold_scale, second=test_scale), level)
     # Every share in (0, 1) is valid; this one follows the two scales as a rule of thumb.
     share = threshold_scale / (threshold_scale + test_scale)
     depth = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
-    return critical(values, masses, OneLaplace(scale=test_scale), level * (1 - share)) + depth
+    return critical(evidence, masses, OneLaplace(scale=test_scale), level * (1 - share)) + depth

@@ -188,6 +188,7 @@ class PrivateBenjaminiHochberg:
             pvalues=tuple(pvalues),
             rejected=tuple(sorted(peeled[int(i)] for i in rejected)),
         )
+        # `error_in_scores`: the error is that of the noisy evidence, not of the p-values.
         return release(discoveries, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:

@@ -1,4 +1,4 @@
-"""Examples: private tensors, with the public facts by which they are protected.
+"""Holds private examples as tensors, with the public facts by which they are protected.
 
 `Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` wraps any map-style torch dataset.
 `Tabular` reads the columns of a table: features are scaled by their declared bounds and categories become
@@ -136,7 +136,9 @@ class _Dataset(Examples):
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
         # Read now, once: later, an error or its absence would show whether there is a first item.
-        self._example_shapes = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        self._empty_batch = (
+            self._empty_like_first_item() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        )
 
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
@@ -145,15 +147,16 @@ class _Dataset(Examples):
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
-        inputs, targets = self._example_shapes
+        inputs, targets = self._empty_batch
         return inputs, targets
 
-    def _first(self) -> tuple[Any, Any]:
+    def _empty_like_first_item(self) -> tuple[Any, Any]:
         """Return inputs and targets of zero examples, of the first item's shapes and types."""
         if not self._rows:
             raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it an "
-                "empty dataset, and no other, is refused. Nothing was charged or trained."
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
+                "an empty dataset would be refused, and the refusal would reveal that it is empty. Nothing "
+                "was charged or trained."
             )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
@@ -309,7 +312,12 @@ class Tabular:
             )
 
     def width(self, public: Public) -> int:
-        """Return the number of inputs of one example, with an indicator for each category."""
+        """Return the number of inputs of one example, with an indicator for each category. Refuse a column of
+        `scaling` without declared bounds here, before the charge: reading it would fail, and quote a text."""
+        scaled = () if self.scaling is None else self.scaling.columns
+        for name in self.features:
+            if name in scaled:
+                public.bounds(name)
         return sum(
             len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
         )
@@ -322,6 +330,7 @@ class Tabular:
 
     def read(self, source: Source) -> Examples:
         """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
+        no_rows = np.zeros((0, self.width(source.public)), np.float32)
         features, targets, owners = [], [], []
         unit = source.public.unit.column
         for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
@@ -331,7 +340,6 @@ class Tabular:
             )
             targets.append(_target(columns[self.target], source.public.fact(self.target), self.target))
             owners += [] if unit is None else [columns[unit]]
-        no_rows = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([no_rows, *features]))
         # Begins with a target of zero rows: so a table without rows has the right type, and does not fail.
         y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
@@ -410,11 +418,14 @@ def _booleans(values: pa.Array) -> Array:
 
 
 def _floats(values: pa.Array) -> Array:
-    """Return the numbers of a column in float64, NaN where missing."""
+    """Return the numbers of a column in float64, NaN where missing.
+
+    `float` would quote a text that is no number. A source has none in a column that is declared as numbers or
+    booleans, as it converts such columns; in public rows (`_public_feature`) it may be quoted."""
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 
-def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
+def empty_batch_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
     """Return inputs and targets of zero examples, from the public facts of a source."""
     if reader is not None and not isinstance(source, ExampleSource):
         return reader.shapes(source.public)

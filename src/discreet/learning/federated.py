@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 # The number of clients whose updates, each a vector as long as the model, are in memory at once. Chosen by
-# hand, not tuned: it changes memory alone.
+# hand, not tuned: it changes memory, and the order in which updates are summed, so the last bits of a sum.
 CLIENTS_AT_ONCE = 8
 
 
@@ -45,16 +45,16 @@ class LocalSGD:
     """Describes a client's local training in a round: `epochs` passes of SGD over its rows, in batches of
     `batch` rows, with learning rate `lr`.
 
-    After each local step the weights (except under `Automatic` clipping) are projected to within the clip of
-    the weights that the client began with, as in the paper's UserUpdateFedAvg. With `full`, the update of a
-    client with n rows (at most `unit.rows`) is multiplied by min(1, n / full) (the paper's w_k, where full is
-    its ŵ); by default all clients have weight 1.
+    After each local step the model's parameters (except under `Automatic` clipping) are projected onto the
+    ball of radius `clip` around those that the client began with, as in the paper's UserUpdateFedAvg. With
+    `full`, the update of a client with n rows (at most `unit.rows`) is multiplied by the client's weight
+    min(1, n / full) (the paper's w_k, where full is its ŵ); by default all clients have weight 1.
 
     Guarantee: a client's summand is a function of its own rows, of the current model and of fresh randomness,
                and its norm is at most the clip: so the trainer's guarantee holds unchanged.
-    Proof:     `Updates.of` trains on the rows of one client at a time, each time from the current weights and
-               with the buffers restored; the weight is at most 1; `summands.Summands` clips every update, and
-               counts an update that is not finite as zero.
+    Proof:     `Updates.of` trains on the rows of one client at a time, each time from the current parameters
+               and with the buffers restored; the client's weight is at most 1; `summands.Summands` clips
+               every update, and counts an update that is not finite as zero.
     Assumes:   the model's code keeps nothing between two calls but in parameters and buffers.
     """
 
@@ -94,42 +94,44 @@ def check(trainer: Trainer) -> None:
 
 
 class Updates:
-    """Computes clients' updates by local training, on a copy of the model (`_client`); `_server` is the
-    engine of the trained model itself."""
+    """Computes clients' updates by local training, on a copy of the model (that of `_client_engine`);
+    `_server_engine` has the trained model itself."""
 
     def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
         assert trainer.local is not None
-        self._local_sgd, self._server = trainer.local, engine
-        self._client = trainer._engine(copied(trainer.model))
-        self._client.train()
+        self._local_sgd, self._server_engine = trainer.local, engine
+        self._client_engine = trainer._engine(copied(trainer.model))
+        self._client_engine.train()
         # What a client's training stores in the model's buffers must not reach the next client.
-        self._buffers = KeptBuffers(self._client.model)
+        self._buffers = KeptBuffers(self._client_engine.model)
         self._generator = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
         """Yield the clients' negative updates in the form of gradients, so that the server's gradient descent
         moves the model by the sum of updates. `clients` has the row numbers of each client."""
         for start in range(0, len(clients), CLIENTS_AT_ONCE):
-            cohort = clients[start : start + CLIENTS_AT_ONCE]
-            updates = torch.stack(
-                [self._client_update(examples.take(rows), len(rows), rule) for rows in cohort]
+            chunk = clients[start : start + CLIENTS_AT_ONCE]
+            negative_updates = torch.stack(
+                [self._client_update(examples.take(rows), len(rows), rule) for rows in chunk]
             )
-            yield self._as_gradients(updates)
+            yield self._as_gradients(negative_updates)
 
-    def _as_gradients(self, updates: Tensor) -> Gradients:
-        """Return updates, [clients, numbers of the model], as the per-example gradients of a batch."""
-        sizes = [p.numel() for p in self._server.parameters.values()]
-        parameters = self._server.parameters.values()
+    def _as_gradients(self, negative_updates: Tensor) -> Gradients:
+        """Return negative updates, [clients, parameters], as the per-example gradients of a batch."""
+        sizes = [p.numel() for p in self._server_engine.parameters.values()]
+        parameters = self._server_engine.parameters.values()
+        # A `Rows` tap holds per-example gradients that are already built; `Target` names the parameter that
+        # they belong to.
         taps: list[Any] = [
-            Rows(Target(p), update.reshape(len(updates), *p.shape))
-            for p, update in zip(parameters, torch.split(updates, sizes, dim=1), strict=True)
+            Rows(Target(p), part.reshape(len(negative_updates), *p.shape))
+            for p, part in zip(parameters, torch.split(negative_updates, sizes, dim=1), strict=True)
         ]
-        return Gradients(taps, squares_of(self._server, taps, len(updates)), torch.empty(0))
+        return Gradients(taps, squares_of(self._server_engine, taps, len(negative_updates)), torch.empty(0))
 
     def _client_update(self, examples: tuple[Any, Any], row_count: int, rule: Clipping) -> Tensor:
         """Train on one client's rows, and return its negative update times its weight."""
-        parameters = list(self._client.parameters.values())
-        start = [p.detach().clone() for p in self._server.parameters.values()]
+        parameters = list(self._client_engine.parameters.values())
+        start = [p.detach().clone() for p in self._server_engine.parameters.values()]
         with torch.no_grad():
             for p, value in zip(parameters, start, strict=True):
                 p.copy_(value)
@@ -141,15 +143,15 @@ class Updates:
                 self._step(*tree_map(lambda tensor, batch=batch: tensor[batch], examples))
                 self._project(parameters, start, rule)
         with torch.no_grad():
-            update = torch.cat([(s - p).reshape(-1) for s, p in zip(start, parameters, strict=True)])
-            return update * self._local_sgd.weight(row_count)
+            negative_update = torch.cat([(s - p).reshape(-1) for s, p in zip(start, parameters, strict=True)])
+            return negative_update * self._local_sgd.weight(row_count)
 
     def _step(self, inputs: Any, targets: Any) -> None:
         """Take one step of SGD on a batch of one client's rows."""
-        model, parameters = self._client.model, list(self._client.parameters.values())
+        model, parameters = self._client_engine.model, list(self._client_engine.parameters.values())
         with torch.enable_grad(), full_precision():
             outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-            loss = self._client.loss(outputs, targets).mean()
+            loss = self._client_engine.loss(outputs, targets).mean()
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         with torch.no_grad():
             for p, gradient in zip(parameters, gradients, strict=True):
@@ -158,14 +160,15 @@ class Updates:
 
     @torch.no_grad()
     def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:
-        """Project the weights to within the clip of those in `start`; with `PerLayer`, each layer to within
-        clip / sqrt(layers). Nothing is projected for `Automatic`, which rescales every update.
+        """Project the parameters onto the ball of radius `clip` around `start`; with `PerLayer`, each layer's
+        onto a ball of radius clip / sqrt(layers). Nothing is projected for `Automatic`, which rescales every
+        update.
 
         This is for learning alone: the sensitivity rests on the clipping of the finished update.
         """
         if not isinstance(rule, Flat | PerLayer):
             return
-        layers = self._client.layers
+        layers = self._client_engine.layers
         squared_norms: dict[int, float] = {}
         for p, s in zip(parameters, start, strict=True):
             layer = layers[id(p)] if isinstance(rule, PerLayer) else 0

@@ -34,7 +34,7 @@ from .batching import forked_generator
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .copying import check_copyable, copied
-from .data import Tabular, examples_of, shapes_of
+from .data import Tabular, empty_batch_of, examples_of
 from .discrete import GradientGrid
 from .engine import ClippingEngine
 from .federated import LocalSGD
@@ -269,7 +269,7 @@ class Trainer:
         if isinstance(source, ExampleSource):
             self.schedule.check_size(source.size)
         if self.synthetic is None:
-            self._try(self._engine(copied(self.model)), *shapes_of(source, self.columns))
+            self._try(self._engine(copied(self.model)), *empty_batch_of(source, self.columns))
 
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""

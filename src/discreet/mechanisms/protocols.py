@@ -85,7 +85,7 @@ class ExampleSource(Protocol):
         """Return the inputs and targets of the rows at these positions, as a batch."""
 
     def shapes(self) -> tuple[Any, Any]:
-        """Return empty inputs and targets, of the shapes and types of one example."""
+        """Return inputs and targets of zero examples, which have the shapes and types of one example."""
 
 
 AnySource = Source | ExampleSource

@@ -1,5 +1,10 @@
-"""Builds the mechanism of `Session.teach` (PATE): checks its options, and chooses the aggregator's noise, the
-columns that teachers read and the stored size of a teacher."""
+"""Builds the mechanism of `Session.teach` (PATE), behind the `Labeller` that it returns: checks its options,
+and chooses the aggregator's noise, the columns that teachers read and the stored size of a teacher.
+
+A labeller is resumed by building its mechanism again from the same options. The size of a teacher and the
+aggregator's settings must be those that are stored (`PrivateTeachers._trained`): a labeller that was started
+with the defaults of this module cannot be resumed after they change.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +61,11 @@ def build_mechanism(
     _require.integer(classes=classes, at_least=2)
     epsilon = options["epsilon"]
     delta = _delta(session, epsilon, options["delta"])
-    aggregator, cost = _aggregator(teachers, classes, delta, options)
+    aggregator, sanitized_cost = _aggregator(teachers, classes, delta, options)
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
-    size = options["size"]
-    if size is None:
-        size = _teacher_size(public, learner, teachers, shape, classes, input_type(source, columns))
+    teacher_bytes = options["size"]
+    if teacher_bytes is None:
+        teacher_bytes = _teacher_bytes(public, learner, teachers, shape, classes, input_type(source, columns))
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
@@ -72,8 +77,8 @@ def build_mechanism(
         classes=classes,
         shape=shape,
         columns=columns,
-        size=size,
-        sanitize=cost,
+        size=teacher_bytes,
+        sanitize=sanitized_cost,
         delta=delta,
         asked=None if epsilon is None else (epsilon, delta),
         workers=workers,
@@ -85,33 +90,33 @@ def build_mechanism(
 def _aggregator(
     teachers: int, classes: int, delta: float, options: Mapping[str, Any]
 ) -> tuple[Any, vote_cost.SanitizedCost | None]:
-    """Return the aggregator with its noise, and, if `sanitize` is given, the mechanism that publishes the
-    data-dependent cost; else None."""
-    aggregator, epsilon, sanitize = options["aggregator"], options["epsilon"], options["sanitize"]
+    """Return the aggregator with its noise, and, if `sanitize` is given (the epsilon of that), the mechanism
+    that publishes the data-dependent cost; else None."""
+    aggregator, epsilon, cost_epsilon = options["aggregator"], options["epsilon"], options["sanitize"]
     if isinstance(aggregator, str):
-        vote_epsilon = None if epsilon is None else float(epsilon) - float(sanitize or 0)
+        vote_epsilon = None if epsilon is None else float(epsilon) - float(cost_epsilon or 0)
         specific = {name: options[name] for name in _OPTIONS}
         aggregator = build_aggregator(
             aggregator, vote_epsilon, delta, options["queries"], teachers, **specific
         )
-    if sanitize is None:
+    if cost_epsilon is None:
         return aggregator, None
     vote_cost.check_cost_known(aggregator)
     order = options["order"]
     if order is None:
         order = vote_cost.best_order(aggregator, teachers, classes, delta)
-    return aggregator, vote_cost.SanitizedCost(epsilon=sanitize, order=order)
+    return aggregator, vote_cost.SanitizedCost(epsilon=cost_epsilon, order=order)
 
 
-def _teacher_size(
+def _teacher_bytes(
     public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int, dtype: Any
 ) -> int:
     """Return the default limit on the bytes of one stored teacher, from a fit to random examples.
 
     Some models grow with their rows, and a teacher above the limit is replaced by one that always casts a
     default vote. So the limit is generous: random labels make the largest models, the fit has twice the rows
-    of one teacher (512 rows where no size is declared, and at most 4096), and a quarter and 16 KiB are added.
-    These numbers are chosen by hand, not tuned.
+    of one teacher (512 rows where no number of rows is declared, and at most 4096), and a quarter and 16 KiB
+    are added. These numbers are chosen by hand, not tuned.
     """
     from ..learning.pate.labeller import fit_made_up
 
@@ -178,7 +183,8 @@ def build_aggregator(
         refusals = 5 if failures is None else failures
         return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
     # By default, "confident": 4 of 5 teachers must agree, as in Papernot et al. 2018, arXiv:1802.08908;
-    # "interactive": votes must differ from the student's prediction by 3 of 10 teachers, chosen by hand.
+    # "interactive": for some class, the votes must exceed what the student's prediction expects by 3 in 10 of
+    # the teachers, chosen by hand, not tuned.
     votes_needed = (
         threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
     )

@@ -55,13 +55,13 @@ FAILURES, TICKS_PER_FAILURE, MAX_FAILURES = 10, 100, 100
 @described("streaming.Advance")
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Is the question that closes the next tick of the clock, over the table as it is now."""
+    """Asks to close the next tick of the clock, over the table as it is now."""
 
 
 @described("streaming.Latest")
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Is the question for the newest release: nothing is read, no noise is drawn."""
+    """Asks for the newest release: nothing is read, no noise is drawn."""
 
 
 @described("streaming.ContinualCounter")
@@ -69,11 +69,11 @@ class Latest:
 class ContinualCounter:
     """Releases, after each batch, the sum of a statistic over all batches fed so far: continual counting.
 
-    Each `feed` is one tick, even with an empty batch. With a `clock`, a column whose ticks are declared, only
-    the rows of the tick that is being closed count, so that each version of a growing table can be fed as it
-    is; rows of ticks that are already closed are late, and do not count. A counted row stays counted when it
-    is edited or deleted later, and a row that is fed again counts again (as a unit's next participation,
-    where units are a column).
+    Each `feed` is one tick (also called a step), even with an empty batch. With a `clock`, a column whose
+    ticks are declared, only the rows of the tick that is being closed count, so that each version of a
+    growing table can be fed as it is; rows of ticks that are already closed are late, and do not count. A
+    counted row stays counted when it is edited or deleted later, and a row that is fed again counts again (as
+    a unit's next participation, where units are a column).
 
     `window` sums the last `window` ticks only, `decay` weights each tick by decay^age, `restart` begins again
     at zero after every `restart` ticks. A block is a run of ticks with noise of its own: the whole horizon,
@@ -98,7 +98,8 @@ class ContinualCounter:
     Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than its
                `sensitivity` in any one batch; the time when a batch arrives, and the choice of `capacity`, do
                not depend on the data.
-    Versions:  each version or batch is fed once.
+    Versions:  the guarantee is for histories of the table, because the curator feeds each version or batch
+               once (`protocols.Interactive`).
     """
 
     public: Public
@@ -152,9 +153,9 @@ class ContinualCounter:
     def failures(self) -> int:
         """Return how many ticks may fail before the curator halts this counter for good: a public number.
 
-        The price does not cover the information that a tick failed after its rows were read, so this may not
-        happen at every tick. A tick whose process was killed, and that is fed again under the same name, has
-        not failed."""
+        The price does not cover the information that a tick failed after its rows were read, so it must not
+        be allowed to happen at every tick. A tick whose process was killed, and that is fed again under the
+        same name, has not failed."""
         if self.horizon is None:
             return MAX_FAILURES
         return min(MAX_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
@@ -206,7 +207,7 @@ class ContinualCounter:
         """Return the standard deviation of the value released at `step` = 1, 2, ..., in the statistic's own
         unit; for windows of a strategy that is not Toeplitz, an upper bound of it."""
         self._check_step(step)
-        return self._grid_step() * deviation_at(self._unversioned(), step)
+        return self._grid_spacing() * deviation_at(self._unversioned(), step)
 
     def _unversioned(self) -> ContinualCounter:
         """Return the counter without the version of its table, on which no deviation depends, so that the
@@ -217,14 +218,16 @@ class ContinualCounter:
     def rmse(self) -> float:
         """Return the root mean squared error over all steps of the horizon (or of a block, or of 1,024
         steps).
+
+        `build.counter` chooses the strategy with the smallest one, and must choose the same when a stored
+        stream is built again: neither the formula nor its numbers of steps may change.
         """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
         # Of a longer horizon, about 4,096 steps at equal distances are taken (chosen by hand).
         sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
-        counter, unit = self._unversioned(), self._grid_step()
-        deviations = [unit * deviation_at(counter, t) for t in sampled]
-        # Squares of large deviations overflow, so all are scaled by a power of two, which rounds nothing: the
-        # choice of the strategy must stay the same when a stored stream is built again.
+        counter, spacing = self._unversioned(), self._grid_spacing()
+        deviations = [spacing * deviation_at(counter, t) for t in sampled]
+        # Squares of large deviations overflow, so all are scaled by a power of two, which rounds nothing.
         _, exponent = math.frexp(max(deviations))
         mean_square = sum(math.ldexp(d, -exponent) ** 2 for d in deviations) / len(deviations)
         return math.ldexp(math.sqrt(mean_square), exponent)
@@ -241,9 +244,9 @@ class ContinualCounter:
 
     def _worst_deviation(self) -> float:
         """Return `worst_deviation` in the statistic's own unit."""
-        return self._grid_step() * worst_deviation(self._unversioned())
+        return self._grid_spacing() * worst_deviation(self._unversioned())
 
-    def _grid_step(self) -> float:
+    def _grid_spacing(self) -> float:
         """Return the grid spacing of the statistic, whose integers are multiples of it, in its own unit."""
         step_for = getattr(self.statistic, "step_for", None)
         return float(step_of(self.statistic) if step_for is None else step_for(self.public))
@@ -276,10 +279,11 @@ class ContinualCounter:
         """Start the counter: return the state before the first tick. Nothing of the source counts yet: the
         first tick is the first `feed` or `Advance`.
 
-        `drawer` is the curator's sealed storage for the record of units, needed at user level only. In the
-        state, `step` is the number of closed ticks, `key` that of the record's hashes, `block` the encoder's
-        state, `sum` the noisy sum of the block so far, `carry` that of all earlier blocks, `tail` what a
-        window or a decayed sum needs of the past, and `value` the newest release.
+        `drawer` is where the curator's vault, its encrypted store, keeps the record of units; it is needed at
+        user level only. In the state, whose keys are stored and must not change, `step` is the number of
+        closed ticks, `key` the secret key of the record's hashes, `block` the encoder's state, `sum` (absent
+        before the first tick) the noisy sum of the block so far, `carry` that of all earlier blocks, `tail`
+        what a window or a decayed sum needs of the past, and `value` the newest release.
         """
         check_source(self.public, source)
         key = entropy.integer(128).to_bytes(16, "little").hex()
@@ -339,11 +343,8 @@ class ContinualCounter:
         shown = value.reshape(()) if length_of(self.statistic, self.public) is None else value
         return after, self._make_release(shown, step, entropy)
 
-    def _exact(
-        self, state: State, source: Source, step: int, drawer: Any, statistic: Statistic | None = None
-    ) -> Integers:
+    def _exact(self, state: State, source: Source, step: int, drawer: Any, statistic: Statistic) -> Integers:
         """Return the statistic of the rows that count, an exact integer vector."""
-        statistic = self.statistic if statistic is None else statistic
         if self.clock is None and self.level == "event":
             return statistic(source)
         tick = None if self.clock is None else tick_value(self.public, self.clock, step)
@@ -355,8 +356,8 @@ class ContinualCounter:
             return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
         if drawer is None:
             raise InvalidInput(
-                "at user level the record of units needs the curator's vault. Nothing was read or released. "
-                "Start the counter with session.start or session.stream."
+                "at user level the record of units needs a drawer of the curator's vault. Nothing was read "
+                "or released. Start the counter with session.start or session.stream."
             )
         record = UnitRecord(drawer.get(BLOB), bytes.fromhex(state["key"]), self.capacity)
 
@@ -374,20 +375,20 @@ class ContinualCounter:
         tests replay."""
         _, length, position = self._block_of(step)
         encoder = encoder_of(self.strategy, length)
-        block, carry = state["block"], state["carry"]
+        encoder_state, carry = state["block"], state["carry"]
         if position == 1:
-            if block is not None and self.restart is None:
+            if encoder_state is not None and self.restart is None:
                 carry = (np.array(carry) + np.array(state["sum"])).tolist()
             else:
                 carry = [0.0] * len(exact)
-            block = encoder.begin(len(exact))
-        block, rows = encoder.encode(block, exact, position)
-        flat = self.noise(length)(np.concatenate(rows), entropy=entropy)
-        block, total = encoder.decode(block, np.split(flat, len(rows)), position)
+            encoder_state = encoder.begin(len(exact))
+        encoder_state, measurements = encoder.encode(encoder_state, exact, position)
+        noisy = self.noise(length)(np.concatenate(measurements), entropy=entropy)
+        encoder_state, total = encoder.decode(encoder_state, np.split(noisy, len(measurements)), position)
         value, tail = self._apply_window(state, np.array(carry) + total)
-        value = value * self._grid_step()
-        after = {"step": step, "key": state["key"], "block": block, "carry": carry, "sum": total.tolist()}
-        return value, {**after, "tail": tail, "value": value.tolist()}
+        value = value * self._grid_spacing()
+        after = {"step": step, "key": state["key"], "block": encoder_state, "carry": carry}
+        return value, {**after, "sum": total.tolist(), "tail": tail, "value": value.tolist()}
 
     def _apply_window(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
         """Return the sum, the sum of the window or the decayed sum, and the next `tail`: post-processing of

@@ -69,7 +69,7 @@ class UnitInfluence:
 
 
 class Encoder:
-    """Is the interface of all encoders: each encodes a block of `steps` steps."""
+    """Defines the interface of all encoders: each encodes a block of `steps` steps."""
 
     scale: int = 1
     steps: int

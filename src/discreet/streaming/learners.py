@@ -77,7 +77,8 @@ class OnlineLearner:
                a function of earlier releases, and one unit moves it by at most the clip, whatever the
                decision is: the proof of `ContinualCounter` allows data that depends on earlier releases.
     Assumes:   as `ContinualCounter`.
-    Versions:  each round is fed once.
+    Versions:  the guarantee is for histories of the table, because the curator feeds each round once
+               (`protocols.Interactive`).
     """
 
     public: Public

@@ -1,7 +1,8 @@
 """Describes the format of a CSV file: the delimiter of its fields, its decimal and thousands marks, its
 dates.
 
-The steward declares it in the schema file; it is never guessed.
+The steward declares it in the schema file. It is never guessed when a table is opened; `look` proposes one
+for a draft of that file.
 
     [format]
     delimiter = ";"
@@ -84,7 +85,7 @@ def format_of(file: Path) -> Format:
     if unknown := sorted(set(section) - FIELDS):
         raise InvalidInput(
             f"[format] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], FIELDS)} It may have "
-            f"{', '.join(sorted(FIELDS))}."
+            f"{', '.join(sorted(FIELDS))}. Nothing was opened."
         )
     return Format(**section)
 

@@ -227,7 +227,8 @@ def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
     if unknown := sorted(set(body) - allowed):
         near = _require.did_you_mean(unknown[0], allowed)
         raise InvalidInput(
-            f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}."
+            f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}. "
+            f"Nothing was opened."
         )
 
 

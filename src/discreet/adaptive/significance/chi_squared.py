@@ -121,15 +121,16 @@ class _FromCounts:
         least, largest = max(0, people - total_error), people + total_error
         statistic, pvalue = 0.0, 1.0
         if 0 < largest <= _MAX_PEOPLE:
-            statistic, pvalue = self.judge(
+            statistic, pvalue = self._statistic_and_pvalue(
                 counts, (least, largest), float(self.noise.scale), shared.random_source(entropy)
             )
         result = TestResult(
             statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
         )
+        # `error_in_scores`: the error is that of the noisy counts, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
-    def judge(
+    def _statistic_and_pvalue(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
         """Return the statistic of noisy counts, and its simulated p-value. `people` are the smallest and the
@@ -190,7 +191,7 @@ class GoodnessOfFitTest(_FromCounts):
     def statistic(self) -> Histogram:
         return Histogram(column=self.column)
 
-    def judge(
+    def _statistic_and_pvalue(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
         shares = np.array([float(share) for share in self.shares])
@@ -272,7 +273,7 @@ class IndependenceTest(_FromCounts):
     def statistic(self) -> CrossCounts:
         return CrossCounts(first=self.first, second=self.second)
 
-    def judge(
+    def _statistic_and_pvalue(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
         shape, largest = self.statistic.shape(self.public), people[1]

@@ -232,6 +232,7 @@ class TwoSampleMeanTest:
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
+        # `error_in_scores`: the error is that of the noisy counts and sums, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:

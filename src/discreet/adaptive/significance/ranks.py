@@ -97,8 +97,10 @@ class _Signs:
             assert self.delta is not None
             return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
         bound = self.row_sensitivity(self.public.declared_size("this test"))
-        signs = DiscreteLaplace(scale=self._scale(bound), sensitivity=bound, neighbors=self.public.neighbors)
-        return compose([self.sizes_noise.event, signs])
+        signs_event = DiscreteLaplace(
+            scale=self._scale(bound), sensitivity=bound, neighbors=self.public.neighbors
+        )
+        return compose([self.sizes_noise.event, signs_event])
 
     def _scale(self, bound: int) -> Fraction:
         """Return the scale of the noise on a sum of signs that one row moves by at most `bound`."""
@@ -117,24 +119,25 @@ class _Signs:
         """Return the exact sizes of the groups (or of the table), and the exact statistic."""
         raise NotImplementedError
 
-    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
-        """Return the p-value of the noisy statistic `signs`, for groups of at most these sizes; `scale` is
-        that of the noise on it."""
+    def _pvalue(self, noisy: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
+        """Return the p-value of the `noisy` statistic, for groups of at most these sizes; `scale` is that of
+        its noise."""
         raise NotImplementedError
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        exact_sizes, signs = self.exact(source)
+        exact_sizes, statistic = self.exact(source)
         sizes = [int(v) for v in self.sizes_noise(np.array(exact_sizes, dtype=np.int64), entropy=entropy)]
         size_is_public = self.public.neighbors is not ADD_REMOVE
-        size = self.public.declared_size("this test") if size_is_public else _MAX_ROWS
-        scale = self._scale(self.row_sensitivity(size) if size_is_public else self._bound(sizes))
-        noisy = signs + draw(scale, entropy)
+        most_rows = self.public.declared_size("this test") if size_is_public else _MAX_ROWS
+        scale = self._scale(self.row_sensitivity(most_rows) if size_is_public else self._bound(sizes))
+        noisy = statistic + draw(scale, entropy)
         size_error = (
             certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         )
-        upper_sizes = [min(size, value + size_error) for value in sizes]
-        pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
+        upper_sizes = [min(most_rows, size + size_error) for size in sizes]
+        is_large = min(upper_sizes) >= _FEWEST
+        pvalue = self._pvalue(noisy, upper_sizes, float(scale), entropy) if is_large else 1.0
         result = TestResult(
             statistic=float(noisy),
             # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
@@ -145,6 +148,7 @@ class _Signs:
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
 
+        # `error_in_scores`: the error is that of the noisy statistic, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
     def _tail(self, count: int) -> int:
@@ -195,9 +199,9 @@ class _Grouped(_Signs):
         ordered = np.sort(values)
         smaller, at_most = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
         # for each row: the number of rows with a smaller value, minus that with a larger one
-        signs = smaller - (len(values) - at_most)
+        row_signs = smaller - (len(values) - at_most)
         # in the sum over a group, pairs within the group cancel
-        totals = [int(signs[groups == g].sum()) for g in range(count)]
+        totals = [int(row_signs[groups == g].sum()) for g in range(count)]
         return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
 
     def combined(self, totals: list[int]) -> int:
@@ -218,12 +222,14 @@ class MannWhitneyTest(_Grouped):
     Guarantee: that of `_Signs`. One row moves the statistic by at most the size of the other group, or under
                replace by at most twice the number of other rows.
     Proof:     a row is in one pair with each row of the other group, whose sign is -1, 0 or 1, and the pair
-               is absent without the row. Replacing may turn each sign around.
+               is absent without the row. A replaced row that stays in its group may turn each sign around. A
+               row that moves to the other group loses its pairs with that group's rows and gains pairs with
+               those that stay behind: n - 1 pairs together, of n rows.
 
     p-values:  asymptotically valid, for all distributions: under the null the statistic has mean 0 and
-               variance n1 n2 (n1 + n2 + 1) / 3, less with ties. The p-value is the tail of the normal
-               distribution, with a continuity correction, plus the noise, for the largest sizes that their
-               noise allows; it is 1 where such a size is below 8.
+               variance n1 n2 (n1 + n2 + 1) / 3, less with ties. The p-value is a tail probability of the sum
+               of a normal variable and the noise, with a continuity correction, at the largest group sizes
+               that are compatible with the noisy ones; it is 1 where such a size is below 8.
     """
 
     alternative: str = "two-sided"
@@ -241,9 +247,9 @@ class MannWhitneyTest(_Grouped):
     def combined(self, totals: list[int]) -> int:
         return totals[0]
 
-    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
-        deviation = math.sqrt(sizes[0] * sizes[1] * (sum(sizes) + 1) / 3)
-        greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
+    def _pvalue(self, noisy: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
+        deviation = math.sqrt(upper_sizes[0] * upper_sizes[1] * (sum(upper_sizes) + 1) / 3)
+        greater, less = (_normal_tail(s, deviation, scale) for s in (noisy, -noisy))
         return shared.pvalue_for(greater, less, self.alternative)
 
 
@@ -260,13 +266,15 @@ class KruskalWallisTest(_Grouped):
                groups; under replace by at most four times the number of other rows.
     Proof:     a row of group h, which has n_h rows, is in one pair with each of the n - n_h rows of other
                groups. It moves the sum of h by at most n - n_h, and the sums of the other groups together by
-               as much. Replacing is removing one row and adding another. Times 2 (n - 1) / n², the scale of
-               the published statistic, that is at most 8, the number in the authors' code
-               (github.com/simonpcouch/non-pm-dpht). Tests try every table of three and of four rows.
+               as much. Replacing is removing one row and adding another. In the scale of the published
+               statistic, that is multiplied by 2 (n - 1) / n², the bound under replace is at most 8, the
+               number in the authors' code (github.com/simonpcouch/non-pm-dpht). Tests try every table of
+               three and of four rows.
 
-    p-values:  asymptotically valid, for all distributions: `runs` simulations of the normal limit of rank
-               sums, plus the noise, for the largest sizes that their noise allows and without ties, which
-               would only reduce the variance. It is 1 where such a size is below 8.
+    p-values:  asymptotically valid, for all distributions. The p-value is a tail probability, from `runs`
+               simulations, of the statistic of normal rank sums plus the noise, at the largest group sizes
+               that are compatible with the noisy ones and without ties, which would only reduce the variance.
+               It is 1 where such a size is below 8.
     """
 
     runs: int = 9999
@@ -285,13 +293,13 @@ class KruskalWallisTest(_Grouped):
     def combined(self, totals: list[int]) -> int:
         return sum(abs(total) for total in totals)
 
-    def judge(self, signs: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
+    def _pvalue(self, noisy: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
         random, sizes = shared.random_source(entropy), np.array(upper_sizes, dtype=np.float64)
         normal = random.standard_normal((self.runs, len(sizes))) * np.sqrt(sizes)
         centered = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
         statistics = np.abs(centered).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
         # - 1 is the continuity correction, as in `_normal_tail`
-        return shared.monte_carlo(signs - 1, statistics + shared.simulated(random, scale, (self.runs,)))
+        return shared.monte_carlo(noisy - 1, statistics + shared.simulated(random, scale, (self.runs,)))
 
 
 @described("adaptive.CorrelationTest")
@@ -309,9 +317,9 @@ class CorrelationTest(_Signs):
     Proof:     a row is in one pair with each other row.
 
     p-values:  asymptotically valid, for all distributions: under independence the statistic has mean 0 and
-               variance n (n - 1) (2 n + 5) / 18 for n rows, less with ties (Kendall 1938). The p-value is the
-               tail of the normal distribution, with a continuity correction, plus the noise, for the largest
-               n that its noise allows; it is 1 where that is below 8.
+               variance n (n - 1) (2 n + 5) / 18 for n rows, less with ties (Kendall 1938). The p-value is a
+               tail probability of the sum of a normal variable and the noise, with a continuity correction,
+               at the largest n that is compatible with the noisy one; it is 1 where that is below 8.
     """
 
     first: str
@@ -332,18 +340,18 @@ class CorrelationTest(_Signs):
         return max(1, sizes[0] + self._tail(1))
 
     def exact(self, source: Source) -> tuple[list[int], int]:
-        pairs = [np.zeros((2, 0))]
+        columns = [np.zeros((2, 0))]
         for batch in source.batches([self.first, self.second]):
             x, has_first = shared.values_in(batch, 0, self.first, source.public)
             y, has_second = shared.values_in(batch, 1, self.second, source.public)
-            pairs.append(np.stack([x, y])[:, has_first & has_second])
-        x, y = np.concatenate(pairs, axis=1)
+            columns.append(np.stack([x, y])[:, has_first & has_second])
+        x, y = np.concatenate(columns, axis=1)
         return [len(x)], kendall(x, y)
 
-    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
-        n = sizes[0]
+    def _pvalue(self, noisy: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
+        n = upper_sizes[0]
         deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-        greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
+        greater, less = (_normal_tail(s, deviation, scale) for s in (noisy, -noisy))
         return shared.pvalue_for(greater, less, self.alternative)
 
 
@@ -357,11 +365,11 @@ def kendall(x: Floats, y: Floats) -> int:
     xs, ys = x[order], y[order]
     ranks = np.unique(ys, return_inverse=True)[1].astype(np.int64)
     # pairs that are equal in x or in y; in the order by x, then y, the discordant pairs are the inversions
-    ties = _pairs(xs[None, :]) + _pairs(ys[None, :]) - _pairs(np.stack([xs, ys]))
+    ties = _tied_pairs(xs[None, :]) + _tied_pairs(ys[None, :]) - _tied_pairs(np.stack([xs, ys]))
     return len(x) * (len(x) - 1) // 2 - ties - 2 * _inversions(ranks)
 
 
-def _pairs(columns: Any) -> int:
+def _tied_pairs(columns: Any) -> int:
     """Return how many pairs of rows are equal in all given columns."""
     counts = np.unique(columns, axis=1, return_counts=True)[1]
     return int((counts * (counts - 1) // 2).sum())
@@ -385,16 +393,16 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
     return total
 
 
-def _normal_tail(signs: int, deviation: float, scale: float) -> float:
-    """Return an upper bound on P(N + L >= signs - 1) for N normal with mean 0 and this standard deviation,
-    and L discrete Laplace noise. The 1 is the continuity correction.
+def _normal_tail(statistic: int, deviation: float, scale: float) -> float:
+    """Return an upper bound on P(N + L >= statistic - 1) for N normal with mean 0 and this standard
+    deviation, and L discrete Laplace noise. The 1 is the continuity correction.
 
     The range of N is divided into intervals of a hundredth of its deviation, each counting with its upper
     end; above eight deviations N counts as infinite.
     """
     if deviation == 0:
-        return float(shared.survival(signs - 1, scale))
+        return float(shared.survival(statistic - 1, scale))
     ends = np.arange(-8.0, 8.005, 0.01)
     masses = np.diff(ndtr(ends), prepend=0.0)
-    tails = shared.survival(np.ceil(signs - 1 - ends * deviation), scale)
+    tails = shared.survival(np.ceil(statistic - 1 - ends * deviation), scale)
     return float(masses @ tails) + float(ndtr(-8.0))

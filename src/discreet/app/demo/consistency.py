@@ -122,7 +122,7 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
 
 def _round_cells(raw: list[inference.Marginal]) -> list[Any]:
     """Return all four tables as sums of the same non-negative cells: those nearest to the released numbers,
-    rounded to integers."""
+    rounded to integers. `raw` and the result are in the order of `NAMES`."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])
     # all four tables have the variance of the first
@@ -159,13 +159,14 @@ def _smallest_group(
 ) -> None:
     """Show the counts of people in poor health, the smallest group, where a noisy count may be negative."""
     column = HEALTH.values.index("poor")
-    width = inference.width(0.95) * math.sqrt(fitted.variance)
+    half_width = inference.width(0.95) * math.sqrt(fitted.variance)
     columns = [x[:, column] for x in (raw.values, fitted.values, rounded, truth)]
     stage.say(
-        f"\n[bold]In poor health, by site:[/] consistent, within ± {width:.0f} in about 95 of 100 cases\n"
+        f"\n[bold]In poor health, by site:[/] consistent, within ± {half_width:.0f} in about "
+        f"95 of 100 cases\n"
     )
     bars = [
-        Bar(f"site {s}", float(c), width, float(t))
+        Bar(f"site {s}", float(c), half_width, float(t))
         for s, c, t in zip(SITES, columns[1], columns[3], strict=True)
     ]
     stage.bars(bars)

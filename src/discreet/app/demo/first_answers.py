@@ -88,9 +88,9 @@ def highest_belief(epsilon: float) -> float:
 def _bars(counts: Release, people: Memory) -> list[Bar]:
     """Return one bar per state of health: the noisy count, its 95% error, and the true count."""
     truth = mechanisms.Histogram(column="health")(people)
-    width = float(counts.error(0.95))
+    half_width = float(counts.error(0.95))
     return [
-        Bar(str(label), float(value), width, float(true))
+        Bar(str(label), float(value), half_width, float(true))
         for label, value, true in zip(HEALTH.values, counts.value, truth, strict=True)
     ]
 

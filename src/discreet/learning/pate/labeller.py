@@ -25,7 +25,7 @@ from ...mechanisms.protocols import AnySource, Release, check_source, release
 from ...mechanisms.vote_cost import SanitizedCost, parse_record, record, record_text
 from ...mechanisms.votes import Aggregator, State, check_open
 from ...sampling import Entropy
-from ..data import Tabular, examples_of, shapes_of
+from ..data import Tabular, empty_batch_of, examples_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
@@ -196,7 +196,7 @@ class PrivateTeachers:
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples of the type of the private ones, and let it predict, before the
         charge: an error that is raised here does not depend on the private data."""
-        inputs, _ = shapes_of(source, self.columns)
+        inputs, _ = empty_batch_of(source, self.columns)
         if not isinstance(inputs, torch.Tensor):
             raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
@@ -385,7 +385,7 @@ class PrivateTeachers:
 def input_type(source: AnySource, columns: Tabular | None) -> np.dtype[Any]:
     """Return the type of the numbers of private inputs, a public fact; types that numpy does not have, such
     as bfloat16, are refused."""
-    inputs, _ = shapes_of(source, columns)
+    inputs, _ = empty_batch_of(source, columns)
     try:
         return np.asarray(inputs).dtype
     except TypeError:

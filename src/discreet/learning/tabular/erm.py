@@ -356,11 +356,11 @@ class LinearERM(ABC):
         facts, noise, least = self.facts, self._longest_noise, self.facts.least_tolerance
         length = (noise + math.sqrt(noise**2 + 2 * strength * rows * self._loss_at_zero) + least) / strength
         heaviest = max(self.class_weights, default=1.0)
-        slope = rounding_of_slopes(
+        slope_error = rounding_of_slopes(
             facts.width // facts.joint, length, facts.row_l2, facts.lipschitz, facts.smoothness
         ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_probabilities(facts.joint))
         penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
-        rounding = rounding_of_gradient(rows, facts.row_l2, slope, penalty)
+        rounding = rounding_of_gradient(rows, facts.row_l2, slope_error, penalty)
         return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
 
     @property

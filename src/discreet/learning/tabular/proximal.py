@@ -65,7 +65,7 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
     """Return what `minimize_sparse` returns, by damped steps, each of which lowers the objective. They are
     slower, but reliable where the curvature jumps (smoothed hinge, Huber) and lambda is small.
 
-    The rule is Levenberg's and Marquardt's: `damping` times the identity is added to Newton's matrix. It
+    The rule is Levenberg's and Marquardt's: `damping` times the identity is added to the Hessian. It
     grows after a step that lowered the objective by less than a tenth of what the quadratic model predicts,
     and such a step is not taken; it shrinks after any other. Where the objective's values at two points
     differ by rounding only, the length of the subgradient decides.

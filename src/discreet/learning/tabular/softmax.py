@@ -1,5 +1,5 @@
-"""The objective of a softmax of several classes for the certified solver (`solver`): one problem in the
-weights of all classes."""
+"""Computes the objective of a softmax of several classes for the certified solver (`solver`): one problem in
+the weights of all classes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,27 @@ import numpy.typing as npt
 from .solver import BLOCK, Problem, exact_scores, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
-# Up to so many weights Newton's matrix is exact; for more, a bound on it is used, which needs the matrix of
-# one class only. The value affects time alone. Chosen by hand, not tuned.
+# Up to so many weights the Hessian is computed itself; for more, an upper bound on it, which needs the matrix
+# of one class only. The value affects the solver's path and time, not what is certified. Chosen by hand, not
+# tuned.
 _MAX_EXACT = 700
 
 
 def rounding_of_probabilities(classes: int) -> int:
-    """Return a bound on the rounding error of computing the probabilities of so many classes from their
-    scores, in units of 2^-53."""
+    """Return a bound on the l2 rounding error of p - e_y (`losses.Softmax.slope`), computed from the scores
+    of so many classes, in units of u = 2^-53, beyond the 16 L that `rounding_of_slopes` has for a slope.
+
+    It also enters `erm._tolerance_for`, and so the noise or the price of stored mechanisms: keep its values.
+
+    Proof: let k be the number of classes, at most 100,000, and d_i how far score i lies below the largest.
+           exp(-d_i) has a relative error of at most (d_i + 8) u, where 8 is for an exp within 4 ulp; their
+           sum one of at most the mean of these under p plus (k - 1) u, in any order (Higham 2002, Section
+           4.2); the quotient adds u. The mean of d_i is at most ln k, the largest entropy of p, because the
+           entropy is that mean plus the logarithm of the sum, which is at least 1. So p is off by at most
+           (k + 2 ln k + 16) u in l1, and so in l2; subtracting e_y and multiplying by a weight add at most u
+           and sqrt(2) u. The excess over k + 20 is below 2 ln k - 1.5 < 16 sqrt(2) = 16 L, for weight 1;
+           all of these grow in proportion to the weight.
+    """
     return classes + 20
 
 
@@ -56,28 +69,30 @@ class SoftmaxProblem(Problem):
         return total + self.strength * w + self.linear, scores
 
     def rounding(self, w: Array) -> float:
-        """Return a bound on the l2 distance of the computed from the true gradient at w.
+        """Return a bound on the l2 distance between the computed and the true gradient at w.
 
         Proof: as in `Problem.rounding`, with its symbols and k classes: the scores of a row are off by at
                most (d + 2) u R |w| in l2; the probabilities by half of that (1/2 is the largest eigenvalue of
-               their derivative) and by (k + 20) u for their own computation; sums by (BLOCK + 64) u times n R
-               L.
+               their derivative) and by (k + 20 + 16 L) u for their own computation
+               (`rounding_of_probabilities`); sums by (BLOCK + 64) u times n R L.
         """
         n, d = self.x.shape
         length = float(np.linalg.norm(w))
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope = rounding_of_slopes(d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness)
+        slope_error = rounding_of_slopes(
+            d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness
+        )
         return rounding_of_gradient(
             n,
             self.row_norm,
-            slope + heaviest * rounding_of_probabilities(self.classes),
+            slope_error + heaviest * rounding_of_probabilities(self.classes),
             self.strength * length + float(np.linalg.norm(self.linear)),
         )
 
     def hessian(self, scores: Array) -> Array:
-        """Return Newton's matrix, from every `stride`-th row.
+        """Return the Hessian, from every `stride`-th row, or an upper bound on it.
 
-        For more than `_MAX_EXACT` weights it is the upper bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992),
+        For more than `_MAX_EXACT` weights the bound is (I - 1 1' / k) / 2 (x) X' X (Boehning 1992),
         with k classes, X the matrix of rows and (x) the Kronecker product; the solver corrects its steps by
         the gradients (`solver._Directions`).
         """
@@ -91,7 +106,7 @@ class SoftmaxProblem(Problem):
             gram = (sample.x * row_weights[:, None]).T @ sample.x
             result = np.kron((np.eye(k) - 1 / k) / 2, gram)
         else:
-            # `Softmax.curvature` returns the probabilities of the classes
+            # `Softmax.curvature` returns the probabilities p; the Hessian in the scores is diag(p) - p p'
             probabilities = self.loss.curvature(scores[::stride], sample.y)
             result = np.zeros((k, d, k, d))
             for a in range(k):

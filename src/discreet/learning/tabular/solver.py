@@ -3,7 +3,7 @@ linear part b: it stops where the gradient is provably short. Here w are the coe
 <w, x_i>, and its *slope* is the derivative of its loss f in the score.
 
 Privacy rests on the length of the gradient at the returned point and on nothing else, so that any solver
-would do, and its constants may be changed. This one is Newton's method, whose matrix is computed from a
+would do, and its constants may be changed. This one is Newton's method, whose Hessian is computed from a
 sample of the rows where there are many. The sums of the gradient, which decide, are computed in blocks, and
 their rounding error is bounded (`Problem.rounding`) and added to the length.
 """
@@ -33,7 +33,7 @@ _SCORE_BITS = 18
 _SMALLEST_COEFFICIENT = 2.0**-900
 # Rows whose rounded coordinates are held at once, which bounds memory.
 _SCORE_ROWS = 1 << 14
-# Newton's matrix is computed from at least so many rows, and so many per feature; with more rows steps are
+# The Hessian is computed from at least so many rows, and so many per feature; with more rows steps are
 # fewer, but slower. Chosen by hand, not tuned.
 _MIN_ROWS, _PER_FEATURE = 1 << 15, 200
 # The largest number of Newton steps. No certified run was seen to take more than 40; after a run that is not
@@ -130,7 +130,7 @@ class Problem:
         return total + self.strength * w + self.linear, scores
 
     def rounding(self, w: Array) -> float:
-        """Return a bound on the l2 distance of the computed from the true gradient at w.
+        """Return a bound on the l2 distance between the computed and the true gradient at w.
 
         Proof: let u = 2^-53, n the number of rows, d of coordinates, R = `row_norm` and L = `lipschitz`. A
                score is off by at most (d + 2) u sum_j |x_ij w_j| <= (d + 2) u R |w|, where 2 is for the
@@ -171,7 +171,7 @@ class Problem:
 
     @property
     def stride(self) -> int:
-        """Return the stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
+        """Return the stride of the row sample that the Hessian is computed from; 1 takes all rows."""
         n, d = self.x.shape
         return int(max(1, n // max(_MIN_ROWS, _PER_FEATURE * d)))
 
@@ -191,7 +191,7 @@ class Problem:
         )
 
     def hessian(self, scores: Array) -> Array:
-        """Return Newton's matrix, from every `stride`-th row."""
+        """Return the Hessian, from every `stride`-th row."""
         d, stride, sample = self.x.shape[1], self.stride, self.sampled
         curvature = self.loss.curvature(scores[::stride], sample.y) * stride
         if sample.weights is not None:
