@@ -319,3 +319,27 @@ def test_an_average_next_to_zero_is_never_shown_as_exact(upper, output):
 def test_a_text_that_is_no_answer_is_refused(text):
     with pytest.raises(InvalidInput, match="not the description of an answer"):
         Answer.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value", "within"),
+    [
+        (48.85, 48.86, 48.853127, 1e-8),
+        (1e6, 1e6 + 0.001, 1e6 + 0.00037, 1e-6),
+        (1_700_000_000, 1_700_086_400, 1_700_012_345, 0),
+        (-1_700_086_400.5, -1_700_000_000.5, -1_700_012_345.25, 0.1),
+    ],
+)
+def test_a_narrow_range_far_from_zero_is_rounded_by_its_width(low, high, value, within):
+    """Steps were a millionth of the larger end: the average of a day's seconds since 1970 was off by up to 17
+    minutes, and the interval, of the noise alone, did not contain the truth."""
+    public = Public(schema={"x": Bounds(low, high)}, table="t", size=1000)
+    source = connect({"x": [value] * 1000}, public)
+    query = Query(sql="SELECT AVG(x) AS a, SUM(x) AS s, STDDEV(x) AS d FROM t", public=public, epsilon=3)
+    average, total, deviation = query._without_noise(source, 1)[0]
+    assert abs(average - value) <= within
+    assert abs(total - 1000 * value) <= 1000 * within + 1e-9 * abs(total)
+    assert deviation <= 2 * within
+    answer = query(source, entropy=SeededEntropy(5)).value
+    lower, upper = answer.interval(0.999)["a"][0]
+    assert lower - within <= value <= upper + within

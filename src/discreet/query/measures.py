@@ -22,9 +22,10 @@ from .domain import HUGE, ValueDomain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-# The largest number of steps from zero to the end of a range, unless values are whole numbers up to 2**30,
-# which have steps of 1. Rounding to a step changes a value by at most a millionth of that end, far less than
-# any noise, and a square still fits 64 bits. Not tuned.
+# A range has between this many and half as many steps on the larger side of zero or, if it is narrow and lies
+# far from zero, from end to end; whole numbers have steps of at least 1. Rounding changes a value by at most
+# a millionth of that length, far less than noise usually does, and a square of a value counted from the
+# middle of the range fits 64 bits. Not tuned.
 STEPS = 1 << 20
 # The exponent of the smallest step: the reciprocal of 2**-1000 is still a float.
 FINEST = -1000
@@ -153,14 +154,20 @@ class Recipe:
 
 def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
     """Return the step of the grid for a range, and the range's ends in steps, rounded outwards. The step is 1
-    for whole numbers, else a power of two, so that multiplying by it is exact."""
-    magnitude = max(abs(domain.low), abs(domain.high))
+    for whole numbers up to 2**30, else a power of two, so that multiplying by it is exact."""
+    magnitude, width = max(abs(domain.low), abs(domain.high)), domain.high - domain.low
+    bits = STEPS.bit_length() - 1
     # up to this magnitude, the square of a whole number fits 64 bits
     if domain.integral and magnitude <= 1 << 30:
         step = Fraction(1)
     else:
         # not frexp(magnitude / STEPS), which may underflow to 0, whose exponent is 0
-        step = Fraction(2) ** max(math.frexp(magnitude)[1] - (STEPS.bit_length() - 1), FINEST)
+        exponent = math.frexp(magnitude)[1]
+        # A narrow range far from zero has steps for its width, as long as its ends are below STEPS**2 steps,
+        # so that the rows of one unit (`MAX_ROWS`) add up to less than 2**63.
+        if width > 0:
+            exponent = min(exponent, max(math.frexp(width)[1], exponent - bits))
+        step = Fraction(2) ** max(exponent - bits, 0 if domain.integral else FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 
