@@ -23,7 +23,8 @@ from ..sampling import Entropy, exp_neg
 
 # The largest bound of a draw: numbers of a browser are exact up to 2**53.
 LIMIT = 1 << 52
-# The denominator of the probabilities of `coins`. Like LIMIT, it is a contract with js/discreet-local.mjs.
+# The denominator of the probabilities of `coins`, and of rounding to a grid. Like LIMIT, it is a contract
+# with js/discreet-local.mjs.
 COIN = 1 << 32
 Codes = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -66,7 +66,7 @@ class _Signs:
     delta: float | None = None
 
     def _check(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
@@ -138,7 +138,7 @@ class _Signs:
         result = TestResult(
             statistic=float(noisy),
             # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
-            pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
+            pvalue=shared.conservative_pvalue(pvalue, 2 * FAILURE_PROBABILITY),
             people=sum(sizes),
         )
 
@@ -230,7 +230,7 @@ class MannWhitneyTest(_Grouped):
 
     def __post_init__(self) -> None:
         self._check_groups(2, 2)
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
 
     def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
@@ -323,7 +323,7 @@ class CorrelationTest(_Signs):
         shared.check_columns(first=self.first, second=self.second)
         for column in (self.first, self.second):
             self.public.bounds(column)
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
 
     def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
