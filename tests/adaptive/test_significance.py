@@ -387,6 +387,12 @@ def test_wrong_input_is_named(make):
     assert isinstance(caught.value, DiscreetError)
 
 
+def test_too_many_groups_are_refused_with_the_limit():
+    many = Public(schema={"x": Bounds(0, 9), "g": Categories(list(range(1001)))})
+    with pytest.raises(InvalidInput, match="2 to 1000 different categories"):
+        KruskalWallisTest(public=many, column="x", group="g", epsilon=1, delta=0.1)
+
+
 def test_a_test_asked_again_is_the_stored_release_and_free():
     session = open_session(
         table(np.random.default_rng(9)), budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:"

@@ -152,15 +152,11 @@ def check_groups(
     chosen = declared if groups is None else _require.listed(groups=groups)
     if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
         raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
-    if (
-        len(set(chosen)) < len(chosen)
-        or len(chosen) < at_least
-        or (at_most is not None and len(chosen) > at_most)
-    ):
-        wanted = (
-            f"{at_least} different categories"
-            if at_most == at_least
-            else f"at least {at_least} different ones"
-        )
-        raise _require.fail("groups", chosen, wanted)
+    too_many = at_most is not None and len(chosen) > at_most
+    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or too_many:
+        if at_most is None:
+            number = f"at least {at_least}"
+        else:
+            number = str(at_least) if at_most == at_least else f"{at_least} to {at_most}"
+        raise _require.fail("groups", chosen, f"{number} different categories")
     return chosen
