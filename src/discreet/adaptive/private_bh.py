@@ -1,5 +1,5 @@
-"""Many hypotheses about one table in one release: the private Benjamini-Hochberg procedure, with a bound on
-the false discovery rate.
+"""Tests many hypotheses about one table in one release: the private Benjamini-Hochberg procedure, with a
+bound on the false discovery rate.
 
 After Dwork, Su & Zhang 2018 (arXiv:1807.04209): the `candidates` hypotheses with the most evidence are chosen
 one by one with noise ("peeled"), the evidence of each is released with fresh noise, and the step-up rule of

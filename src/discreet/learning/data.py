@@ -1,4 +1,4 @@
-"""Examples: private tensors, with the public facts by which they are protected.
+"""Holds examples: private tensors, with the public facts by which they are protected.
 
 `Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` wraps any map-style torch dataset.
 `Tabular` reads the columns of a table: features are scaled by their declared bounds and categories become

@@ -1,4 +1,5 @@
-"""The clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the data.
+"""Computes the clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the
+data.
 
 Each unit of a batch (an example, or a person with all rows) adds one summand: its gradient, averaged over
 augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping also counts the summands that

@@ -1,5 +1,5 @@
-"""The draws that every client randomizer is made of, from uniform random 64-bit words, and the integer odds
-that they use.
+"""Makes the draws of which every client randomizer is made, from uniform random 64-bit words, and computes
+the integer odds that they use.
 
 Given the same random bytes, a device must draw the same in Python and in a browser. So there are only three
 kinds of draws: an integer below a bound, a coin with a rational probability, and many coins with a resolution

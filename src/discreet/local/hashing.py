@@ -1,5 +1,5 @@
-"""Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard
-transform.
+"""Defines local hashing and Hadamard response: short reports over large domains, added up by a fast
+Walsh-Hadamard transform.
 
 Numbers are read as vectors of bits. A *mask* m hashes a value x to <m, x>, the parity of the bits that are
 set in both. For two different values and a uniformly random mask, the two parities agree with probability
@@ -97,7 +97,7 @@ class LocalHashing(FrequencyOracle):
             object.__setattr__(self, "buckets", self._best_buckets())
         if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
             raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
-        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -290,7 +290,7 @@ class HadamardResponse(FrequencyOracle):
             raise _require.fail(
                 "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
             )
-        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _block(self) -> int:

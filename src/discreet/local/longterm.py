@@ -1,5 +1,5 @@
-"""Long-term collection from the same people: permanent and instantaneous randomized response, and the price
-of all reports together.
+"""Collects from the same people again and again (long-term collection): permanent and instantaneous
+randomized response, and the price of all reports together.
 
 A report that is drawn from the value each time is paid for each time. With memoization, the device draws a
 *permanent* answer once, stores it, and each time reports a noisy copy of it, the *instantaneous* response.
@@ -77,7 +77,7 @@ class LongTermResponse(FrequencyOracle):
             raise _require.fail("domain", self.domain, "at most 2**20")
         if not _draws.positive_epsilon(self.first_epsilon) < _draws.positive_epsilon(self.epsilon):
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
-        self._instantaneous  # noqa: B018 - refuses epsilons that integer odds cannot express
+        self._instantaneous  # noqa: B018 - refuses epsilons that are too small for integer odds
 
     @property
     def _permanent(self) -> tuple[int, int]:

@@ -52,7 +52,7 @@ class DuchiMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer weights
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class PiecewiseMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer weights
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def window(self) -> int:
@@ -232,7 +232,7 @@ class HybridMean(MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._parts[1]._weights  # noqa: B018 - refuses an epsilon that is too small for integer weights
+        self._parts[1]._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:

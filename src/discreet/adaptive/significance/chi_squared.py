@@ -1,5 +1,5 @@
-"""Chi-squared tests of noisy counts: do categories follow given shares, and do two columns depend on each
-other?
+"""Defines chi-squared tests of noisy counts: do categories follow given shares, and do two columns depend on
+each other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
 noisy counts, so the distribution under the null is simulated with the noise in it.

@@ -1,4 +1,4 @@
-"""A private two-sample test of means, from the noisy count, sum and sum of squares of each group. The
+"""Defines a private two-sample test of means, from the noisy count, sum and sum of squares of each group. The
 difference of the means is simulated under the null hypothesis with the noise included.
 """
 

@@ -1,5 +1,5 @@
-"""A private test of a proportion. With a public number of trials, one-sided, it is uniformly most powerful
-among epsilon-DP tests.
+"""Defines a private test of a proportion. With a public number of trials, one-sided, it is uniformly most
+powerful among epsilon-DP tests.
 
 After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is the sum of discrete Laplace
 noise and a uniform variable on (-1/2, 1/2), has a continuous distribution under the null hypothesis, and its

@@ -1,5 +1,5 @@
-"""Rank tests, which use the order of values instead of the values: does one group tend to lie above another
-(Mann-Whitney), do several groups differ (Kruskal-Wallis), do two columns rise together (Kendall)?
+"""Defines rank tests, which use the order of values instead of the values: does one group tend to lie above
+another (Mann-Whitney), do several groups differ (Kruskal-Wallis), do two columns rise together (Kendall)?
 
 After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are built from signs of
 differences over pairs of rows, so one row moves them in proportion to the number of rows with which it is

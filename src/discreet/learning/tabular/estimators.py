@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
+"""Defines estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
 
     # through a session, which charges first and takes bounds, classes and size from its schema
     model = people.fit(LogisticRegression(epsilon=1), target="income")

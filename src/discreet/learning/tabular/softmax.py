@@ -1,5 +1,5 @@
-"""The objective of a softmax of several classes for the certified solver (`solver`): one problem in the
-weights of all classes."""
+"""Defines the objective of a softmax of several classes for the certified solver (`solver`): one problem in
+the weights of all classes."""
 
 from __future__ import annotations
 
