@@ -1,4 +1,4 @@
-"""The errors that discreet raises, as a small tree of classes.
+"""Defines the errors that discreet raises, as a small tree of classes.
 
 Each error is also a subclass of the built-in exception that a caller would expect (`ValueError`,
 `PermissionError`, ...). A message states the fact with its values, what did not happen, and what to do; it

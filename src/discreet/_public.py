@@ -1,4 +1,4 @@
-"""The public facts of a table: its schema, the unit of privacy, and the neighbor relation.
+"""Defines the public facts of a table: its schema, the unit of privacy, and the neighbor relation.
 
 The price of a mechanism, its privacy cost, is computed for one `Public`, and the mechanism is refused on data
 with another one. Nothing in a `Public` is ever read from the data: the steward, who is responsible for the

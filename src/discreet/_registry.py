@@ -1,4 +1,4 @@
-"""Closed registry of frozen dataclasses: converts them to complete JSON descriptions and back.
+"""Keeps a closed registry of frozen dataclasses, and converts them to complete JSON descriptions and back.
 
 A description is `{"type": tag, field: value, ...}`. The tag is an explicit string,
 `@described("package.Name")`, chosen when a class is first written and never changed: classes and modules may

@@ -1,4 +1,4 @@
-"""Checks of arguments, with one template for all messages: the name, what is required, and the value.
+"""Checks arguments, with one template for all messages: the name, what is required, and the value.
 
 They are called with keywords, so that the message can name the argument:
 `_require.positive(epsilon=epsilon)`. Checks of numbers accept `int`, `float`, `Fraction` and numpy's numbers;

@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import ClassVar
 
 # The number of significant digits of a shown amount, and the number of digits in which a sum of floats is
-# taken to be right. Both are conventions.
+# taken to be right. Both are conventions; `curator.accounts._legible` cuts amounts to ten digits itself, and
+# with fewer digits here their text would differ from their value.
 _DIGITS, _SUM_DIGITS = 10, 14
 _GENERAL = re.compile(r"\.(\d+)g")
 
@@ -59,14 +60,15 @@ def significant(value: float, digits: int, rounding: str) -> float:
     # the value is 0.d1d2d3... times 10**exponent, with d1 not 0
     exponent = exact.adjusted() + 1
     near = exact.quantize(Decimal(1).scaleb(exponent - _SUM_DIGITS))
-    # `near` has no further digits, and from the 29th on `decimal` would raise an error.
+    # `near` has at most 14 digits, and `quantize` raises an error above 28, the default precision of
+    # `decimal`.
     digits = min(digits, _SUM_DIGITS)
     return float(near.quantize(Decimal(1).scaleb(exponent - digits), rounding=rounding))
 
 
 class UpperAmount(float):
-    """A float whose text is rounded up, for amounts that were spent: by repr, str and the format ".<digits>g"
-    (other formats round as floats do). The value is not rounded, and arithmetic gives plain floats.
+    """Shows a float rounded up, for amounts that were spent: by repr, str and the format ".<digits>g" (other
+    formats round as floats do). The value is not rounded, and arithmetic gives plain floats.
 
     >>> spent = UpperAmount(1.0999999999999965)
     >>> spent, f"{spent} {UpperAmount(1.00004):.4g}", spent == 1.0999999999999965
@@ -89,7 +91,7 @@ class UpperAmount(float):
 
 
 class LowerAmount(UpperAmount):
-    """A float whose text is rounded down, for amounts that are left; otherwise as `UpperAmount`."""
+    """Shows a float rounded down, for amounts that are left; otherwise as `UpperAmount`."""
 
     __slots__ = ()
     _rounding = ROUND_FLOOR

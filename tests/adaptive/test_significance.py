@@ -145,7 +145,7 @@ IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the numb
     "goodness of fit": ([], 0.01, N),
     "independence": ([], 0.05, 1500),
     "two-sample mean": (
-        [(means, "FAILURE_PROBABILITY", 0.9), (result, "at_most_one", lambda p, allowance=0.0: p)],
+        [(means, "FAILURE_PROBABILITY", 0.9), (result, "conservative_pvalue", lambda p, allowance=0.0: p)],
         0.05,
         6000,
     ),
@@ -385,6 +385,12 @@ def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact, Unsupported)) as caught:
         make()
     assert isinstance(caught.value, DiscreetError)
+
+
+def test_too_many_groups_are_refused_with_the_limit():
+    many = Public(schema={"x": Bounds(0, 9), "g": Categories(list(range(1001)))})
+    with pytest.raises(InvalidInput, match="2 to 1000 different categories"):
+        KruskalWallisTest(public=many, column="x", group="g", epsilon=1, delta=0.1)
 
 
 def test_a_test_asked_again_is_the_stored_release_and_free():

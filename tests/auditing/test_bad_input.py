@@ -37,6 +37,10 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "twenty",
         lambda: auditing.estimated_exposure(1.0, [2.0], candidates=100),
     ),
+    "a sample of words": (
+        "sample must be numbers",
+        lambda: auditing.estimated_exposure(1.0, ["low"] * 20, candidates=100),
+    ),
     "surprises all alike": (
         "not all of them alike",
         lambda: auditing.estimated_exposure(1.0, [2.0] * 50, candidates=100),

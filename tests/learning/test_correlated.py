@@ -17,7 +17,7 @@ from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.learning import SGD, Adam, Cyclic, Dense, Examples, Toeplitz, Trainer, square_root
 from discreet.learning.correlated import IDENTITY, CorrelatedSource, blt, sensitivity
-from discreet.learning.noise import Reservoir
+from discreet.learning.noise import NoiseBuffer
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_trainer import assert_normal
@@ -96,13 +96,13 @@ def test_noise_is_the_inverse_of_the_strategy_times_independent_noise(strategy: 
     And these are normal (DKW, false alarm 1e-9).
     """
     size = 2000
-    source = CorrelatedSource(Reservoir(size, torch.float64, 1.5, SeededEntropy(1)), strategy)
+    source = CorrelatedSource(NoiseBuffer(size, torch.float64, 1.5, SeededEntropy(1)), strategy)
     rows = []
     for _ in range(6):
         rows.append(torch.empty(size, dtype=torch.float64))
         source.into(rows[-1])
     noise = torch.stack(rows).numpy()
-    independent = Reservoir(size, torch.float64, 1.5, SeededEntropy(1))
+    independent = NoiseBuffer(size, torch.float64, 1.5, SeededEntropy(1))
     plain = []
     for _ in range(6):
         plain.append(torch.empty(size, dtype=torch.float64))
@@ -121,7 +121,7 @@ def covariance_check(noise: np.ndarray[Any, Any], strategy: Any) -> None:
 
 def test_sums_of_noise_have_the_covariance_of_the_strategy_and_independent_noise_has_not() -> None:
     strategy, size = square_root(6), 20_000
-    source, rows = CorrelatedSource(Reservoir(size, torch.float64, 1.0, SeededEntropy(2)), strategy), []
+    source, rows = CorrelatedSource(NoiseBuffer(size, torch.float64, 1.0, SeededEntropy(2)), strategy), []
     for _ in range(6):
         rows.append(torch.empty(size, dtype=torch.float64))
         source.into(rows[-1])

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import InvalidInput, Public, ReleaseFailed, Unit, Unsupported
 from discreet.learning import Adaptive, Examples, Trainer, across_workers
-from discreet.learning.noise import Reservoir
+from discreet.learning.noise import NoiseBuffer
 from discreet.learning.trainer import TrainingRun
 from discreet.sampling import Entropy
 
@@ -93,7 +93,7 @@ def trainer(**changes: Any) -> Trainer:
     )
 
 
-def silent(self: Reservoir, vector: Tensor) -> None:
+def silent(self: NoiseBuffer, vector: Tensor) -> None:
     vector.zero_()
 
 
@@ -103,7 +103,7 @@ def test_the_sum_over_workers_is_the_sum_of_one_process(
 ) -> None:
     """With noise off (only tests can do that) and everybody in every step, four steps of three workers are
     those of one process."""
-    monkeypatch.setattr(Reservoir, "into", silent)
+    monkeypatch.setattr(NoiseBuffer, "into", silent)
     whole = trainer(microbatch=microbatch)(Examples(*data(), PUBLIC), entropy=Entropy()).value
 
     def job(rank: int) -> Tensor:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from discreet.learning import fill_gaussian, noise
-from discreet.learning.noise import Reservoir
+from discreet.learning.noise import NoiseBuffer
 from discreet.sampling import Entropy, EntropyStream, SeededEntropy
 
 from .test_trainer import assert_normal
@@ -111,10 +111,10 @@ def test_every_entry_is_drawn_whatever_the_length(size: int) -> None:
 
 
 def test_no_vector_is_handed_out_twice() -> None:
-    reservoir, seen = Reservoir(100, torch.float32, 1.0, Entropy()), set()
+    buffer, seen = NoiseBuffer(100, torch.float32, 1.0, Entropy()), set()
     for _ in range(1500):  # more than one block
         vector = torch.empty(100)
-        reservoir.into(vector)
+        buffer.into(vector)
         seen.add(tuple(vector[:4].tolist()))
     assert len(seen) == 1500
 
@@ -133,20 +133,20 @@ def test_the_runs_own_stream_is_counter_mode_under_a_key_from_the_given_one() ->
 
 
 def test_a_forked_process_has_noise_of_its_own() -> None:
-    """Parent and child go on from one reservoir: the same noise on two gradients would cancel."""
-    reservoir, vector = Reservoir(300_000, torch.float32, 1.0, Entropy()), torch.empty(300_000)
-    reservoir.into(vector)
+    """Parent and child go on from one buffer: the same noise on two gradients would cancel."""
+    buffer, vector = NoiseBuffer(300_000, torch.float32, 1.0, Entropy()), torch.empty(300_000)
+    buffer.into(vector)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover - in the child
-        os.write(write, reservoir._entropy.bytes(64))
+        os.write(write, buffer._entropy.bytes(64))
         os._exit(0)
     os.waitpid(child, 0)
     theirs = os.read(read, 64)
     os.close(read)
     os.close(write)
     assert len(theirs) == 64
-    assert theirs != reservoir._entropy.bytes(64)
+    assert theirs != buffer._entropy.bytes(64)
 
 
 def test_no_deviation_is_no_noise() -> None:
@@ -158,6 +158,6 @@ def test_noise_is_the_same_by_numpy_and_by_torch(monkeypatch: pytest.MonkeyPatch
     """Up to a few units in the last place: with few threads it is numpy's sines and logarithms."""
     vectors = []
     for threads in (0, 1 << 20):
-        monkeypatch.setattr(noise, "_THREADS_OF_NUMPY", threads)
+        monkeypatch.setattr(noise, "_MAX_THREADS_FOR_NUMPY", threads)
         vectors.append(fill_gaussian(torch.empty(200_001), 1.0, SeededEntropy(seed)))
     torch.testing.assert_close(*vectors, rtol=1e-5, atol=1e-6)

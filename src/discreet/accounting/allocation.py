@@ -1,5 +1,5 @@
-"""Random allocation, numerically: the hockey-stick curve of one pass in which a unit takes part in one of t
-Gaussian steps.
+"""Computes random allocation numerically: the hockey-stick curve of one pass in which a unit takes part in
+one of t Gaussian steps.
 
 Let s be the noise multiplier and z_1, ..., z_t independent and standard normal: the noise of the steps
 without the unit. Y_i = e^{z_i / s - 1 / (2 s²)} is the likelihood ratio of step i with the unit against step

@@ -1,5 +1,5 @@
-"""Amplification theorems on bare numbers: by how much sampling, shuffling or hiding iterates lowers an
-(epsilon, delta). Each theorem holds for its own neighbor relation.
+"""Evaluates amplification theorems on bare numbers: by how much sampling, shuffling or hiding iterates lowers
+an (epsilon, delta). Each theorem holds for its own neighbor relation.
 
 Accountants apply these theorems to events. These functions state them one at a time, for comparison and
 teaching.

@@ -1,4 +1,5 @@
-"""The main functions of accounting: the epsilon, delta, lower bound or trade-off curve of an event.
+"""Defines the main functions of accounting, which return the epsilon, delta, lower bound or trade-off curve
+of an event.
 
 `epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` selects one accountant by name.
 Upper bounds are rounded up, lower bounds down. For an event that an accountant has no theorem for, it raises

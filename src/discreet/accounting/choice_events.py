@@ -1,4 +1,4 @@
-"""Events whose release is a choice and not a number with noise: noisy max, sparse vector, partition
+"""Defines events whose release is a choice and not a number with noise: noisy max, sparse vector, partition
 selection, the best of a random number of trials, and the winner of a vote.
 
 `RDPPoint`, for a mechanism with a known Rényi bound at one order, is in this module too.

@@ -1,4 +1,4 @@
-"""Composition of (epsilon, delta) guarantees: basic, advanced, and optimal.
+"""Composes (epsilon, delta) guarantees: basic, advanced, and optimal.
 
 These accountants use only one point of each event's privacy curve: event i is (epsilon_i, delta_i)-DP. The
 delta that the caller asks for is divided in three: the failure probabilities of the events themselves (own

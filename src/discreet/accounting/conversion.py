@@ -1,4 +1,4 @@
-"""Conversions between definitions of privacy: Rényi DP, zero-concentrated DP, Gaussian DP and (epsilon,
+"""Converts between definitions of privacy: Rényi DP, zero-concentrated DP, Gaussian DP and (epsilon,
 delta)-DP.
 
 Every epsilon, every delta and the probability of `bad_outcome` is rounded up; `normal_tail` and `mills` are

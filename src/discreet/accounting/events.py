@@ -1,5 +1,5 @@
-"""Events: descriptions of what a mechanism did to the data, with exactly the parameters that accounting
-needs.
+"""Defines events, which describe what a mechanism did to the data, with exactly the parameters that
+accounting needs.
 
 Events are frozen, hashable, and written to JSON and back; only the classes in the package's registry can be
 read. Accountants are pure functions of events, so an old ledger can be priced again by a better accountant.

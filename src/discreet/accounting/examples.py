@@ -1,4 +1,4 @@
-"""One example of every event, each of which every accountant prices quickly: for `api.table` and for
+"""Lists one example of every event, each of which every accountant prices quickly: for `api.table` and for
 tests."""
 
 from __future__ import annotations

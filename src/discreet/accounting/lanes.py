@@ -1,4 +1,4 @@
-"""Lanes: the sums that filters and odometers keep, and what one event adds to each of them.
+"""Defines lanes: the sums that filters and odometers keep, and what one event adds to each of them.
 
 There is one lane for the pure epsilon, and one for the Rényi divergence at each of some fixed orders. An
 event is charged at its own price, or *capped*: as a release with a pure epsilon that fails with a small

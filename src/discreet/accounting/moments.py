@@ -1,5 +1,5 @@
-"""The moments accountant as it was published in 2016, and the closed-form bounds that lectures compare with
-it.
+"""Computes epsilon by the moments accountant as it was published in 2016, and by the closed-form bounds that
+lectures compare with it.
 
 This module is for teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas
 for the sampled Gaussian. Each formula checks the conditions under which it holds. For charging, use `rdp` or

@@ -1,5 +1,5 @@
-"""The normal form of an event: the parts that it is composed of, in the few kinds of events that accountants
-have rules for.
+"""Computes the normal form of an event: the parts that it is composed of, in the few kinds of events that
+accountants have rules for.
 
 An event with the same price as another is rewritten to that one (a matrix mechanism is one Gaussian, sparse
 vector is pure DP). An event that can fail with some probability is split in two: the event that holds if it

@@ -1,4 +1,4 @@
-"""Privacy odometers: running bounds on the privacy loss so far.
+"""Defines privacy odometers: running bounds on the privacy loss so far.
 
 A filter guards a budget that was fixed in advance. An odometer has no budget: its bound on the privacy loss
 holds at all times at once, so that an analyst may also stop *because* of what it shows. In return it is a

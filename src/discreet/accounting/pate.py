@@ -1,4 +1,4 @@
-"""PATE: the privacy cost of noisy votes of teachers, computed from the votes. Where most teachers agree it is
+"""Computes the privacy cost of noisy votes of teachers (PATE) from the votes. Where most teachers agree it is
 far below the worst case.
 
 This data-dependent cost is computed from private votes and is private itself. Only the steward, who holds the

@@ -1,4 +1,5 @@
-"""Privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for Gaussian DP.
+"""Defines privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for
+Gaussian DP.
 
 `filters.Filter` splits its delta over several lanes, i.e. sums. That is not needed here: for these two
 definitions, the sum that bounds a plan fixed in advance is a bound also when an analyst chooses every event

@@ -1,4 +1,5 @@
-"""Pure differential privacy: the largest privacy loss that an event can have, where that is finite."""
+"""Computes the largest privacy loss that an event can have, where that is finite: pure differential
+privacy."""
 
 from __future__ import annotations
 

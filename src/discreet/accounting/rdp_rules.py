@@ -1,4 +1,4 @@
-"""Rényi divergences of single events, one theorem per entry of `RULES`.
+"""Computes Rényi divergences of single events, one theorem per entry of `RULES`.
 
 The *moment* of an event at an order is (order - 1) times its Rényi divergence, that is ln of the sum of
 p^order q^{1 - order} over outputs, for the worst pair of output distributions p and q. A `Moment` is that

@@ -1,5 +1,5 @@
-"""Rényi divergences under sampling, by binomial expansions in the log domain. At integer orders all of their
-terms are positive.
+"""Computes Rényi divergences under sampling, by binomial expansions in the log domain. At integer orders all
+of their terms are positive.
 
 The *moment* of an event at an order is (order - 1) D_order, D_order its Rényi divergence. At an integer order
 n, for a Poisson sample of an event whose two output distributions some relabeling swaps, it is the logarithm

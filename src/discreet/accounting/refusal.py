@@ -1,4 +1,4 @@
-"""The message of every refusal: which event has no price by which accountant, why, and what to use
+"""Writes the message of every refusal: which event has no price by which accountant, why, and what to use
 instead."""
 
 from __future__ import annotations

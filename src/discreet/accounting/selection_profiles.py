@@ -1,4 +1,4 @@
-"""The price of private selection, computed from the privacy profile of one run: its delta as a function of
+"""Computes the price of private selection from the privacy profile of one run: its delta as a function of
 epsilon (Koskela, Redberg & Wang 2024, arXiv:2402.06701). It is often below the price by Rényi divergences.
 
 It holds for one selection alone. In a composition a `RepeatAndSelect` is charged by its Rényi bound.

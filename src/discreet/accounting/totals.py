@@ -1,5 +1,5 @@
-"""The two oldest accountants, in closed form: basic composition of (epsilon, delta), and zero-concentrated
-DP.
+"""Defines the two oldest accountants, in closed form: basic composition of (epsilon, delta), and
+zero-concentrated DP.
 
 Basic composition uses the pure epsilons of `pure`; zCDP has a table from the class of an event to its rule,
 one theorem per entry. An event without a rule is refused by name.

@@ -1,5 +1,6 @@
-"""Procedures of online false discovery rate control that keep one alpha-wealth: LORD 3 and generalized
-alpha-investing. Each test spends some of the wealth, and each discovery (rejected hypothesis) earns some.
+"""Defines procedures of online false discovery rate control that keep one alpha-wealth: LORD 3 and
+generalized alpha-investing. Each test spends some of the wealth, and each discovery (rejected hypothesis)
+earns some.
 
 Not private: `discovery` says why, and exports them.
 """

@@ -1,5 +1,5 @@
-"""Common parts of the procedures of online false discovery rate control: decisions, streams, and the checks
-of p-values and of saved states.
+"""Defines common parts of the procedures of online false discovery rate control: decisions, streams, and the
+checks of p-values and of saved states.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Many decisions of online false discovery rate control in one call: a convolution whose input depends on its
-own earlier output.
+"""Makes many decisions of online false discovery rate control in one call: a convolution whose input depends
+on its own earlier output.
 
 The spending sequence gamma has a running position, `used`: the number of its terms that tests have used up.
 The level of a test is a sum over earlier discoveries of amount * gamma[used - position of the discovery]: a

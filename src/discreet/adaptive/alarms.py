@@ -1,4 +1,4 @@
-"""Online changepoint detection: a private watch over a sliding window, and at the alarm a private estimate of
+"""Detects changepoints online: a private watch over a sliding window, and at the alarm a private estimate of
 when the change began.
 
 After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): the best score of

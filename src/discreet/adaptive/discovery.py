@@ -1,5 +1,5 @@
-"""Online false discovery rate control without privacy: the procedures with which the private one, `Paprika`,
-is compared.
+"""Controls the false discovery rate online without privacy: the procedures with which the private one,
+`Paprika`, is compared.
 
 Hypotheses arrive one after another, each with a p-value, and each is rejected or not before the next arrives.
 A procedure sets the level of the next test from earlier p-values and decisions so that the false discovery

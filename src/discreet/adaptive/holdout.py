@@ -1,4 +1,4 @@
-"""The reusable holdout (Thresholdout): a holdout that stays valid however often models are checked on it.
+"""Defines the reusable holdout (Thresholdout), which stays valid however often models are checked on it.
 
 A model is fitted to the training data, and its quality is measured on the holdout. Whoever measures often,
 and changes the model after each answer, soon overfits the holdout too. Thresholdout answers with the training

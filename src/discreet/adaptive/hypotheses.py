@@ -1,5 +1,5 @@
-"""Hypotheses about one number of a table: an exact integer statistic, and its distribution under the null
-hypothesis.
+"""Defines hypotheses about one number of a table: an exact integer statistic, and its distribution under the
+null hypothesis.
 
 The distribution is public: it depends only on the null hypothesis and on a number of people that the steward
 declares. A private test compares a noisy statistic with a threshold. Under that distribution the noisy

@@ -1,5 +1,5 @@
-"""Private multiplicative weights: a stream of counting questions, answered from a synthetic distribution that
-is corrected where it is wrong.
+"""Answers a stream of counting questions by private multiplicative weights, from a synthetic distribution
+that is corrected where it is wrong.
 
 The synthetic distribution is over the cells of the public domain, and uniform at first. A question that it
 answers about right uses up nothing. Where it is off by more than about a share alpha of the rows, a noisy

@@ -1,5 +1,5 @@
-"""Many hypotheses about one table in one release: the private Benjamini-Hochberg procedure, with a bound on
-the false discovery rate.
+"""Tests many hypotheses about one table in one release: the private Benjamini-Hochberg procedure, with a
+bound on the false discovery rate.
 
 After Dwork, Su & Zhang 2018 (arXiv:1807.04209): the `candidates` hypotheses with the most evidence are chosen
 one by one with noise ("peeled"), the evidence of each is released with fresh noise, and the step-up rule of
@@ -40,7 +40,7 @@ from ..mechanisms.threshold import number
 from ..sampling import Entropy
 from ..tables import Source
 from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
-from .significance.result import at_most_one, survival
+from .significance.result import conservative_pvalue, survival
 
 # Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
 # sensitivity includes this rounding. The value was chosen by hand, not tuned.
@@ -218,7 +218,7 @@ class PrivateBenjaminiHochberg:
                 1.0, math.exp(min(0.0, scale * math.log(6 * self.candidates / self.alpha) - noisy) / GRID)
             )
         scores, _, masses = self._table(hypothesis)
-        return at_most_one(float(masses @ survival(noisy - scores, scale)), 1e-14)
+        return conservative_pvalue(float(masses @ survival(noisy - scores, scale)), 1e-14)
 
 
 def strict_level(alpha: float) -> float:

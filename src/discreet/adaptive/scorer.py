@@ -1,4 +1,4 @@
-"""A scorer for scikit-learn that asks the reusable holdout, for feature selection and model choice.
+"""Defines a scorer for scikit-learn that asks the reusable holdout, for feature selection and model choice.
 
 The estimator is given the holdout's rows in the format of its training rows: a data frame with the same
 column names, or a plain array.

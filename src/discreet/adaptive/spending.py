@@ -1,5 +1,5 @@
-"""Spending sequences: how a procedure for an unlimited number of tests distributes its error budget over
-them.
+"""Defines spending sequences: how a procedure for an unlimited number of tests distributes its error budget
+over them.
 
 A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; the theorems of
 online false discovery rate control in `discovery` and `_alpha_wealth` need that and nothing else.

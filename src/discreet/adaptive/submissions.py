@@ -1,4 +1,5 @@
-"""Submissions to a leaderboard: predicted labels by the id of their row, and how many of them are wrong."""
+"""Defines submissions to a leaderboard: predicted labels by the id of their row, and how many of them are
+wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots of adaptive analysis: accuracy on a holdout set that is used again and again beside accuracy on fresh
+"""Plots adaptive analysis: accuracy on a holdout set that is used again and again beside accuracy on fresh
 data, and how far random submissions climb on leaderboards.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).

@@ -1,4 +1,4 @@
-"""`dp.connect`: a session over HTTP, with the methods of a local session.
+"""`dp.connect`: opens a session over HTTP, with the methods of a local session.
 
     people = dp.connect("https://data.example.org", token=...)["health"]
     people.preview("SELECT COUNT(*) AS n FROM health", epsilon=0.1)

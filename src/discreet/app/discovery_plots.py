@@ -1,5 +1,5 @@
-"""Plots of private discovery: the false discovery rate and the power of multiple tests against epsilon, and
-the delay of an alarm against the probability of a false alarm.
+"""Plots private discovery: the false discovery rate and the power of multiple tests against epsilon, and the
+delay of an alarm against the probability of a false alarm.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """

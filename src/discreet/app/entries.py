@@ -1,4 +1,5 @@
-"""Ledger entries as texts, and the entries that one analyst may see: for the command line and the server."""
+"""Writes ledger entries as texts, and lists the entries that one analyst may see: for the command line and
+the server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The error of one count in the central, the shuffle and the local model of differential privacy, measured
-and drawn.
+"""Measures and draws the error of one count in the central, the shuffle and the local model of differential
+privacy.
 
 Drawing needs matplotlib (`discreet[plots]`); measuring does not.
 """

@@ -1,4 +1,4 @@
-"""Plots of an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
+"""Plots an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
 
 An event (`accounting.events`) describes what was released, and so its privacy loss.
 

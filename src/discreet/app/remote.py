@@ -1,4 +1,5 @@
-"""A session over HTTP: the methods of `Session`, for arguments that have a JSON description (`_registry`).
+"""Defines a session over HTTP: the methods of `Session`, for arguments that have a JSON description
+(`_registry`).
 
 Options have the names that they have in `Session`. What only works in the steward's process, such as `train`,
 `online`, or a checkpoint, is refused with a message that says so. `synthesize`, and `fit` with `seconds`, run

@@ -1,5 +1,5 @@
-"""Handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and `stream`
-return.
+"""Defines handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and
+`stream` return.
 
 `number` is that of the charge in the ledger: with it another process finds the mechanism again. A stream
 publishes a count at every tick, a step of time such as a day.

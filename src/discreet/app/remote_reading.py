@@ -1,5 +1,5 @@
-"""The read-only half of a session over HTTP: public facts, budgets, and the ledger entries, releases and
-synthetic copies of the token's holder."""
+"""Defines the read-only half of a session over HTTP: public facts, budgets, and the ledger entries, releases
+and synthetic copies of the token's holder."""
 
 from __future__ import annotations
 

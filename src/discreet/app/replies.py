@@ -1,4 +1,4 @@
-"""Decoders of a server's replies, to the objects that a local session returns, and encoders of requests.
+"""Decodes a server's replies to the objects that a local session returns, and encodes requests.
 
 Replies are data: no code in them is run.
 """

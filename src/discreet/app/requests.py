@@ -1,4 +1,4 @@
-"""Functions that turn options, given as texts or numbers, into sessions and budgets, and results into JSON.
+"""Turns options, given as texts or numbers, into sessions and budgets, and results into JSON.
 
 The command line and the server both use them, so that they agree. Nothing here prints, or parses a command
 line.

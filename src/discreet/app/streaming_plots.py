@@ -1,4 +1,4 @@
-"""Plots of streams: the error of running sums under independent noise, tree aggregation and correlated noise,
+"""Plots streams: the error of running sums under independent noise, tree aggregation and correlated noise,
 and the regret of online learners.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).

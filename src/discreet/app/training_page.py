@@ -1,4 +1,4 @@
-"""The results page of a training run: one HTML file that needs no network.
+"""Writes the results page of a training run: one HTML file that needs no network.
 
 It shows public facts only: the settings, epsilon against steps, and, where a public data set was given, the
 loss of the released models on that set.

@@ -1,5 +1,5 @@
-"""A plot of what PATE (private aggregation of teacher ensembles) costs: epsilon against the number of
-questions to the teachers, one line per aggregator."""
+"""Plots what PATE (private aggregation of teacher ensembles) costs: epsilon against the number of questions
+to the teachers, one line per aggregator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits and attacks: lower bounds on epsilon for anything that claims one, membership inference,
+"""Provides audits and attacks: lower bounds on epsilon for anything that claims one, membership inference,
 reconstruction and linkage, and measures of what tables with k-anonymity and its successors disclose.
 """
 

@@ -1,4 +1,5 @@
-"""Attacks that learn: from some runs on both tables, a score that says from which of them an output came.
+"""Defines attacks that learn: from some runs on both tables, a score that says from which of them an output
+came.
 
 By the Neyman-Pearson lemma the best score orders outputs by their likelihood ratio. Each attack here
 estimates that ratio in its own way: by counting whole outputs, by a histogram of one coordinate or of a

@@ -1,5 +1,5 @@
-"""White-box audits of DP-SGD by canaries whose gradients have one nonzero coordinate each: every noisy step
-is observed at these coordinates.
+"""Audits DP-SGD (white-box) by canaries whose gradients have one nonzero coordinate each: every noisy step is
+observed at these coordinates.
 
 A canary is an example whose gradient has length `clip` and points along a coordinate that no other example
 touches (a Dirac gradient: Nasr et al. 2023, arXiv:2302.07956). No example can move training further, so this

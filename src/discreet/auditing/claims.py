@@ -1,5 +1,5 @@
-"""Privacy claims: an epsilon, a pair (epsilon, delta), or an accounting event; each has a trade-off curve
-that no attack may beat.
+"""Defines privacy claims: an epsilon, a pair (epsilon, delta), or an accounting event; each has a trade-off
+curve that no attack may beat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
+"""Defines disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
 intersection of two releases, differencing of exact counts.
 
 A class is the set of rows with equal quasi-identifiers (`anonymity`). Each attack returns how many people's

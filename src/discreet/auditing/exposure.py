@@ -27,7 +27,7 @@ from .outputs import floats
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
     """Holds the exposure of a secret in `bits`, at most `max_bits`, and its `rank` among all candidates, 1
-    for the least surprising."""
+    for the least surprising (a number with a fraction where it is estimated)."""
 
     bits: float
     max_bits: float
@@ -47,7 +47,7 @@ def exposure(surprise: float, others: Any) -> Exposure:
     Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of
            the rank.
     """
-    other_surprises = _check_surprises(surprise, others)
+    other_surprises = _check_surprises(surprise, others=others)
     rank = 1 + int((other_surprises <= surprise).sum())
     return Exposure(
         bits=math.log2(len(other_surprises) + 1) - math.log2(rank),
@@ -57,13 +57,14 @@ def exposure(surprise: float, others: Any) -> Exposure:
 
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
-    """Estimate the exposure from a random sample of the candidates, where there are too many to list: a skew
-    normal distribution is fitted to their surprises.
+    """Estimate the exposure where there are too many candidates to list: a skew normal distribution is fitted
+    to `sample`, the surprises of random candidates other than the secret. `candidates` is the number of all
+    candidates.
 
     This is an estimate, not a bound; Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
     distribution's mass at or below the secret's surprise, here at most log2 of the number of candidates.
     """
-    sampled_surprises = _check_surprises(surprise, sample)
+    sampled_surprises = _check_surprises(surprise, sample=sample)
     _require.integer(candidates=candidates, at_least=len(sampled_surprises))
     if (
         len(sampled_surprises) < 20
@@ -80,10 +81,11 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     return Exposure(bits=bits, max_bits=max_bits, rank=2 ** (max_bits - bits))
 
 
-def _check_surprises(surprise: float, others: Any) -> Any:
-    """Return the surprises as an array, refused if there are none or some are NaN."""
+def _check_surprises(surprise: float, **argument: Any) -> Any:
+    """Return the one further argument, surprises of other candidates, as an array; refuse it if there are
+    none or some are NaN."""
     _require.number(surprise=surprise)
-    surprises = floats(others=others).ravel()
+    surprises = floats(**argument).ravel()
     if not len(surprises) or np.isnan(surprises).any():
         raise InvalidInput("exposure needs the surprises of other candidates, and none may be NaN.")
     return surprises

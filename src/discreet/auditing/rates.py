@@ -1,5 +1,5 @@
-"""Clopper-Pearson limits of an attack's true- and false-positive rates, and the lower bounds on epsilon that
-follow from them.
+"""Computes Clopper-Pearson limits of an attack's true- and false-positive rates, and the lower bounds on
+epsilon that follow from them.
 
 An attack says "this came from the first table" or not. On runs it was not built from, count how often it says
 so rightly and how often wrongly. Both probabilities have exact confidence limits, whatever the attack is;

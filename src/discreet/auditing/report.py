@@ -1,5 +1,5 @@
-"""The report of an audit, as an object, as JSON, and as one HTML page with the trade-off claimed against the
-trade-off observed."""
+"""Defines the report of an audit, as an object, as JSON, and as one HTML page with the trade-off claimed
+against the trade-off observed."""
 
 from __future__ import annotations
 

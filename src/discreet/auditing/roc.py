@@ -1,5 +1,5 @@
-"""ROC curves of membership inference, with exact limits: how well an attack tells members from others, above
-all where false positives are rare.
+"""Computes ROC curves of membership inference, with exact limits: how well an attack tells members from
+others, above all where false positives are rare.
 
 An average says little: an attack that guesses at random for most people and is certain about a few is a
 catastrophe for these few. So look at the true-positive rate (TPR) where the false-positive rate (FPR) is

@@ -1,4 +1,4 @@
-"""Attacks on the sensitivity of sums in machine arithmetic: one person moves a computed sum further than the
+"""Attacks the sensitivity of sums in machine arithmetic: one person moves a computed sum further than the
 exact sum.
 
 Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can

@@ -1,4 +1,4 @@
-"""The accounts of one owner, which is the dataset or an analyst: a single account, or with a budget per
+"""Keeps the accounts of one owner, which is the dataset or an analyst: a single account, or with a budget per
 period one account for each period.
 
 Under a budget per period, a release that reads some periods is charged to the account of each of these. A

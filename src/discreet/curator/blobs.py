@@ -1,4 +1,4 @@
-"""Stores of sealed (encrypted) blobs for the vault: files beside the ledger, or rows of the database that has
+"""Stores sealed (encrypted) blobs for the vault: files beside the ledger, or rows of the database that has
 its entries, so that machines which share the entries share the blobs too.
 
 Whoever writes a blob holds a lock on it until its entry is in the ledger. `Vault.sweep`, which removes blobs

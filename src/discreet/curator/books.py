@@ -1,5 +1,5 @@
-"""Reading and checking a ledger: what was spent, under which rule (the filter of a budget), and whether
-running totals and references agree with the charges.
+"""Reads and checks a ledger: what was spent, under which rule (the filter of a budget), and whether running
+totals and references agree with the charges.
 
 All of this needs the ledger only, no data and no key.
 """

@@ -1,4 +1,4 @@
-"""One dataset with its ledger and its budgets: accounts, previews, charges. It reads no row and runs no
+"""Joins one dataset with its ledger and its budgets: accounts, previews, charges. It reads no row and runs no
 mechanism.
 
 `Curator`, a subclass, runs mechanisms; whatever it releases was charged here before.

@@ -1,4 +1,4 @@
-"""The charges in a ledger, and the running totals that each charge states.
+"""Describes the charges in a ledger, and the running totals that each charge states.
 
 Everywhere here, `analyst=None` means the dataset's account, and a name that analyst's own account. The *own
 delta* of an event, the *split of delta* and *capped* items are explained in `accounts`. Names of fields are

@@ -1,5 +1,5 @@
-"""A curator without the data: on a machine that does not have the table, budgets can be read, and releases
-that were made elsewhere can be entered."""
+"""Defines a curator without the data: on a machine that does not have the table, budgets can be read, and
+releases that were made elsewhere can be entered."""
 
 from __future__ import annotations
 

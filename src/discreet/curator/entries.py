@@ -1,4 +1,4 @@
-"""The entries of a ledger, how the hash of each covers the one before, and how the chain is verified.
+"""Defines the entries of a ledger, how the hash of each covers the one before, and how the chain is verified.
 
 An entry's body is stored as JSON text in one canonical form. The hash is taken over the stored text itself,
 so that white space, a repeated key or another order of keys is a change like any other.

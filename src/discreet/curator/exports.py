@@ -1,4 +1,4 @@
-"""An exported ledger: a file with one JSON object per entry, which can be read and verified without the
+"""Reads an exported ledger: a file with one JSON object per entry, which can be read and verified without the
 ledger's own file, its key or the sealed state."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The identity of a long run: a fingerprint of everything that it was started with, compared when it is
-resumed.
+"""Computes the identity of a long run: a fingerprint of everything that it was started with, compared when it
+is resumed.
 
 The price alone does not tell two runs apart. A search over other candidates may cost the same, but the
 theorem behind its price assumes that all trials are drawn from the same candidates. A run that starts with

@@ -1,5 +1,5 @@
-"""The steward's secret: one 32-byte seed in a file of its own. From it the keys are derived that sign entries
-(Ed25519), seal (encrypt) secret state (AES-256-GCM), and fingerprint data.
+"""Keeps the steward's secret: one 32-byte seed in a file of its own. From it the keys are derived that sign
+entries (Ed25519), seal (encrypt) secret state (AES-256-GCM), and fingerprint data.
 
 Whoever has the seed can write entries that verify, and read the secret state of mechanisms. Whoever has only
 the ledger can check every entry against the public key, and change no entry unnoticed. That the newest

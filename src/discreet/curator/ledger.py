@@ -1,5 +1,5 @@
-"""The ledger: an append-only chain of signed entries in one SQLite file, safe for many processes and for a
-power cut.
+"""Keeps the ledger: an append-only chain of signed entries in one SQLite file, safe for many processes and
+for a power cut.
 
 The hash of each entry covers the hash of the one before, and is signed, so that no entry can be changed,
 dropped or inserted without notice. A rollback of the whole file to an earlier state does not break the chain;

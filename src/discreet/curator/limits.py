@@ -1,4 +1,4 @@
-"""Public limits on the size of questions, checked before the charge, so that nobody pays for a question that
+"""Checks public limits on the size of questions before the charge, so that nobody pays for a question that
 cannot be computed or stored."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Locks of a ledger's file that are not lost where SQLite's own would be.
+"""Locks a ledger's file, by locks that are not lost where SQLite's own would be.
 
 SQLite's locks are POSIX locks, which the process loses as soon as *any* code in it opens and closes the file,
 for a copy or a backup. The locks here belong to an open file instead: `flock` on a file beside the ledger

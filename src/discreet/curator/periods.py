@@ -1,4 +1,5 @@
-"""Budgets per period, for tables that grow: which rows belong to which period, and the names of periods.
+"""Defines budgets per period, for tables that grow: which rows belong to which period, and the names of
+periods.
 
 A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own,
 so that new rows, which come every month for example, can be asked about for ever. What that promises, and to

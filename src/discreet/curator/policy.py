@@ -1,5 +1,5 @@
-"""Who may spend how much: a budget for the dataset, and budgets of single analysts where the steward sets
-them."""
+"""Says who may spend how much: a budget for the dataset, and budgets of single analysts where the steward
+sets them."""
 
 from __future__ import annotations
 

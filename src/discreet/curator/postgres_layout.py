@@ -1,5 +1,5 @@
-"""The schema of a ledger in PostgreSQL: the exact list of its tables, columns, triggers and functions, in
-each layout that a version of discreet has used.
+"""Defines the schema of a ledger in PostgreSQL: the exact list of its tables, columns, triggers and
+functions, in each layout that a version of discreet has used.
 
 A migration goes from one layout to the next in one transaction, and only from a schema that is exactly as an
 older version made it. The table `layout` in the database says which layouts it has had, and since when.

@@ -1,4 +1,4 @@
-"""A ledger's entries in a PostgreSQL database: for many workers and machines that share one budget.
+"""Stores a ledger's entries in a PostgreSQL database: for many workers and machines that share one budget.
 
 Each machine has a small local file that says where the entries are, the *pointer*, and beside it its own copy
 of the key. The key is never in the database. Sealed (encrypted) blobs are (`blobs`), and so are the signs of

@@ -1,4 +1,4 @@
-"""The checks of a mechanism before and after it runs, and the keys by which equal questions are
+"""Checks a mechanism before and after it runs, and computes the keys by which equal questions are
 recognized."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Runs with a secret number of steps: private tuning, whose guarantee needs the number of trials to be random
-and secret.
+"""Runs mechanisms with a secret number of steps: private tuning, whose guarantee needs the number of trials
+to be random and secret.
 
 The ledger must not tell the number of steps. So every run takes the same number of *rounds*, a public cap
 (`mechanism.length`). Each round stores one version of the run's sealed (encrypted) state, padded to one

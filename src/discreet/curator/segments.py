@@ -1,5 +1,5 @@
-"""Long runs, such as a training: paid for once, cut into segments of steps, and resumed after a crash without
-any step being run twice.
+"""Keeps long runs, such as a training: paid for once, cut into segments of steps, and resumed after a crash
+without any step being run twice.
 
 Each charge of a run has a step counter in the ledger. Before a segment is run, the counter is moved past its
 last step, by compare-and-swap in one exclusive transaction; the entry of that move is the segment's *claim*.

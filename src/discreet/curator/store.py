@@ -1,4 +1,4 @@
-"""The file of a ledger: SQLite with a rollback journal, and a new connection for each transaction, under
+"""Stores a ledger in a file: SQLite with a rollback journal, and a new connection for each transaction, under
 locks that are not SQLite's (`locks`).
 
 Nothing stays open between transactions, so that a forked child inherits no connection. The locks make other

@@ -1,4 +1,5 @@
-"""Released values as JSON, so that a question that is asked again gets exactly the stored value.
+"""Writes and reads released values as JSON, so that a question that is asked again gets exactly the stored
+value.
 
 The forms that `encode` writes stand in ledgers: `decode` reads all of them for ever.
 """

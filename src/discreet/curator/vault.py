@@ -1,5 +1,5 @@
-"""The vault: secret blobs that belong to a charge, each sealed (encrypted) in a file of its own beside the
-ledger, or in the database that has the ledger's entries (`blobs`). What is said of a file below holds for
+"""Keeps the vault: secret blobs that belong to a charge, each sealed (encrypted) in a file of its own beside
+the ledger, or in the database that has the ledger's entries (`blobs`). What is said of a file below holds for
 the rows of a blob in the database too.
 
 A blob holds a state that is too large for an entry, and as secret as the data: a checkpoint, the teacher

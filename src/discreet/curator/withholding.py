@@ -1,4 +1,5 @@
-"""Releases that a server withholds for a public time, also from somebody who asks the same question again.
+"""Defines releases that a server withholds for a public time, also from somebody who asks the same question
+again.
 
 A server shows the answer to a question at the end of its public time, a period whose length does not depend
 on the data, so that the time does not tell how long the work took. But an answer is stored as soon as its

@@ -1,4 +1,5 @@
-"""The accuracy of a planned answer, in the units of its columns, and the price at which its error is halved.
+"""Computes the accuracy of a planned answer, in the units of its columns, and the price at which its error is
+halved.
 
 All of it is known before any data is read, because it follows from the price, the declared facts and the
 plan.

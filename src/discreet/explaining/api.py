@@ -1,4 +1,4 @@
-"""The entry points of explanations: `explain` anything that has a price."""
+"""Defines the entry points of explanations: `explain` anything that has a price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Published deployments of differential privacy, to compare an epsilon with. Each figure has its source.
+"""Lists published deployments of differential privacy, to compare an epsilon with. Each figure has its
+source.
 
 Epsilons of different units and periods do not compare number by number: one per user and day adds up over the
 days, one for a whole release does not.

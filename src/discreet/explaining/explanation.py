@@ -1,4 +1,4 @@
-"""An explanation: sections of sentences, tables and pictures about one risk, for one audience (one of
+"""Holds an explanation: sections of sentences, tables and pictures about one risk, for one audience (one of
 `words.AUDIENCES`).
 
 It shows itself as text, in a notebook, as an HTML page, and as a one-page privacy label.

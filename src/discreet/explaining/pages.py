@@ -1,4 +1,4 @@
-"""Explanations as HTML: a fragment for notebooks, a page, and a one-page privacy label.
+"""Writes explanations as HTML: a fragment for notebooks, a page, and a one-page privacy label.
 
 The pages load no script, style sheet, font or picture from elsewhere. All text that others wrote (titles,
 questions, names of columns) is escaped.

@@ -1,5 +1,5 @@
-"""Pictures as SVG, written by hand: curves and bars that a page, a notebook or a printer shows without any
-package."""
+"""Draws pictures as SVG, written by hand: curves and bars that a page, a notebook or a printer shows without
+any package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of an explanation, for three kinds of reader: the public, policy makers, engineers.
+"""Writes the sentences of an explanation, for three kinds of reader: the public, policy makers, engineers.
 
 The sentences follow what studies with readers found. Odds, as whole numbers of outcomes with and without a
 person, are understood better than descriptions that leave epsilon out (Nanayakkara et al. 2023,

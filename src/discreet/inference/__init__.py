@@ -1,4 +1,4 @@
-"""Post-processing of released numbers: make them consistent, non-negative, whole or ordered.
+"""Post-processes released numbers: makes them consistent, non-negative, whole or ordered.
 
 The functions read released numbers and public facts only, never data, so they cost no privacy.
 

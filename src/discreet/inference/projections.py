@@ -1,4 +1,4 @@
-"""Projections: the nearest values that are non-negative, add up to a known total, or are ordered.
+"""Computes projections: the nearest values that are non-negative, add up to a known total, or are ordered.
 
 If the truth lies in a convex set, the nearest point of the set is never further from the truth than the point
 one started with, measured in the same norm. So a projection never increases the total error, with certainty

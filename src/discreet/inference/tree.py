@@ -1,4 +1,4 @@
-"""Trees of counts: which node is the sum of which others.
+"""Describes trees of counts: which node is the sum of which others.
 
 Examples: country, region, district; year, month, day; ranges and their halves. A family is a parent with its
 children.

@@ -1,4 +1,4 @@
-"""Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
+"""Learns privately: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
 numpy and scipy.
 
 A user brings the model, the loss and the data; the price is known before training. A name's module is

@@ -1,4 +1,4 @@
-"""Replaced forward passes: while a model is attached, each of its layers leaves taps in a recorder.
+"""Replaces forward passes: while a model is attached, each of its layers leaves taps in a recorder.
 
 A tap (`taps`) is what a layer keeps of one call, enough for the norm and the sum of per-example gradients.
 `attach` replaces the forward passes of the model's modules and `detach` restores them. In between, each

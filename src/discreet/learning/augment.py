@@ -1,5 +1,5 @@
-"""Augmentation multiplicity: several variants of each example, whose gradients are averaged before they are
-clipped.
+"""Makes several variants of each example (augmentation multiplicity), whose gradients are averaged before
+they are clipped.
 
 The average is clipped as one example's gradient, so that the price is the same as without augmentation (De,
 Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); only training takes longer. Mixup and the like, which

@@ -1,4 +1,5 @@
-"""Batch normalization: refused in training, a constant map where it is frozen, or replaced by GroupNorm.
+"""Handles batch normalization: refused in training, a constant map where it is frozen, or replaced by
+GroupNorm.
 
 In training mode it normalizes each example by the others, so that one person moves everybody's gradient
 (`plan.refusal` refuses it). It is frozen if it is in evaluation mode, with stored statistics and without

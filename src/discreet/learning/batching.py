@@ -1,4 +1,4 @@
-"""Which dimension of a tensor is the batch: decided once, from the shapes at two batch sizes.
+"""Decides which dimension of a tensor is the batch: once, from the shapes at two batch sizes.
 
 That a dimension is as long as the batch proves nothing: a constant of T rows (a causal mask, a table of
 positions) looks like a batch as soon as a batch has T examples. So the model is run twice before any gradient

@@ -1,4 +1,4 @@
-"""Upper bounds on norms of gradients, from sums that float32 rounded.
+"""Bounds norms of gradients from above, from sums that float32 rounded.
 
 No bound is ever below the true norm: clipping by a norm that is too small would break the sensitivity. With
 u = 2**-24, the unit roundoff of float32, a float32 sum of n products is off by at most n u / (1 - n u) times

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run between two steps, as bytes, and runs that are resumed from them.
+"""Writes checkpoints of a training run between two steps, as bytes, and resumes runs from them.
 
 A checkpoint holds weights, their averages and the optimizer's state: functions of noisy sums, so that whoever
 reads it learns no more than was paid for. It must never hold noise or a seed of noise: if the same noise were

@@ -1,4 +1,5 @@
-"""Clipping rules: the factor by which each example's gradient is scaled, so that its norm is at most `clip`.
+"""Defines clipping rules: the factor by which each example's gradient is scaled, so that its norm is at most
+`clip`.
 
 A rule's `weights` takes upper bounds on squared norms, [B, layers] in float64 for B examples ([B, 1] where
 all layers are bounded together). It returns the factors: [B, layers] by `PerLayer`, [B, 1] by other rules.

@@ -1,4 +1,4 @@
-"""Copies of models: training and release work on a copy, never on the user's own module."""
+"""Copies models: training and release work on a copy, never on the user's own module."""
 
 from __future__ import annotations
 

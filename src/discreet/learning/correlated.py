@@ -1,4 +1,5 @@
-"""Noise that is correlated over time: DP-FTRL by the matrix mechanism, as a source of noise for the trainer.
+"""Draws noise that is correlated over time: DP-FTRL by the matrix mechanism, as a source of noise for the
+trainer.
 
 The noise of step t is row t of C⁻¹ Z, where the rows of Z are independent and the strategy C is lower
 triangular: noise that is added in one step is partly subtracted in later ones, so that the *sum* of all

@@ -1,5 +1,5 @@
-"""The handwritten digits of scikit-learn, and a small tanh network that classifies them, for the demo and for
-experiments."""
+"""Loads the handwritten digits of scikit-learn, and builds a small tanh network that classifies them, for the
+demo and for experiments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Exact noise for gradients: clipped gradients on an integer grid, added up without rounding, plus the exact
-discrete Gaussian.
+"""Adds exact noise to gradients: clipped gradients on an integer grid, added up without rounding, plus the
+exact discrete Gaussian.
 
 With floats the guarantee holds up to rounding (docs/learning.md); on the grid it is exact. A sum of integers
 does not depend on the order, the noise has exactly the distribution that is priced, and the norm of each

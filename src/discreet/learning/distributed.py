@@ -1,4 +1,4 @@
-"""Training over several processes or machines, with torch.distributed: each worker holds some of the people's
+"""Trains over several processes or machines, with torch.distributed: each worker holds some of the people's
 examples, and all workers take the same steps.
 
     torch.distributed.init_process_group("gloo")  # in every worker, as torchrun starts them

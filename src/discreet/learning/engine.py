@@ -1,5 +1,5 @@
-"""The clipped sum: the sum of per-example gradients, each scaled so that its norm is at most the clip, by one
-forward and one backward pass.
+"""Computes the clipped sum: the sum of per-example gradients, each scaled so that its norm is at most the
+clip, by one forward and one backward pass.
 
 The layers of a model leave taps (`taps`), from which come upper bounds on the norms of per-example gradients,
 and then the sum of the scaled gradients. B is the number of examples in a batch. A part of a batch is some of

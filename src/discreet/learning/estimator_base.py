@@ -1,5 +1,5 @@
-"""The base class of DP-SGD estimators with scikit-learn's contract: scaling by declared bounds, the torch
-module, and the trainer."""
+"""Defines the base class of DP-SGD estimators with scikit-learn's contract: scaling by declared bounds, the
+torch module, and the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and
+"""Defines estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and
 `SGDLogisticRegression`.
 
     model = DPClassifier(epsilon=3, delta=1e-5, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
@@ -62,8 +62,8 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
     these prices. A scaler before it in a pipeline reads private data without paying, and what
     it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
-               Proof: `Trainer`.
+    Guarantee: the privacy event `event_`, under add_remove and one row per person; through a session, under
+               its relation and unit. Proof: `Trainer`.
     """
 
     _loss = nn.CrossEntropyLoss
@@ -142,7 +142,7 @@ class SGDLogisticRegression(DPClassifier):
     It is linear: `DPClassifier` takes `hidden` layers or a `module`. Options, defaults and the price of each
     `fit` are those of `DPClassifier`.
 
-    Guarantee: `event_`. Proof: `Trainer`.
+    Guarantee: the privacy event `event_`. Proof: `Trainer`.
     """
 
     # Options of the base class that a linear model does not have.
@@ -198,8 +198,8 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
     these prices. A scaler before it in a pipeline reads private data without paying, and what
     it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
-               Proof: `Trainer`.
+    Guarantee: the privacy event `event_`, under add_remove and one row per person; through a session, under
+               its relation and unit. Proof: `Trainer`.
     """
 
     _loss = nn.MSELoss

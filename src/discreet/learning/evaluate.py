@@ -1,5 +1,5 @@
-"""Evaluation of a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people
-it was trained on.
+"""Evaluates a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people it
+was trained on.
 
 A score on private rows would be a release with a price of its own, which this module does not offer.
 """

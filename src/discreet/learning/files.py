@@ -1,4 +1,5 @@
-"""Tensors and texts as bytes, in the safetensors layout: such a file holds no code, unlike a pickle.
+"""Writes and reads tensors and texts as bytes, in the safetensors layout: such a file holds no code, unlike a
+pickle.
 
 The layout: eight bytes with the length of a JSON header (little-endian), the header (dtype, shape and offsets
 of every tensor by its name, and texts under `__metadata__`), then the numbers of the tensors without gaps.

@@ -1,4 +1,4 @@
-"""Keep the memory that a training step frees for the next step, with `Performance(keep_memory=True)`.
+"""Keeps the memory that a training step frees for the next step, with `Performance(keep_memory=True)`.
 
 Every step allocates the same few hundred megabytes. By default the C library returns large blocks to the
 system as soon as they are freed, and each page of the next step's blocks costs a page fault and is zeroed

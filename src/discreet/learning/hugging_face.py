@@ -1,4 +1,4 @@
-"""Fine-tune models of Hugging Face's `transformers` with DP-SGD, in the manner of their own `Trainer`.
+"""Fine-tunes models of Hugging Face's `transformers` with DP-SGD, in the manner of their own `Trainer`.
 
     tuned = learning.TransformersTrainer(
         model, TrainingArguments(learning_rate=1e-3, num_train_epochs=3, per_device_train_batch_size=256),

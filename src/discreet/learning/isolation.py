@@ -1,4 +1,4 @@
-"""Run modules for which `layers` has no rule, with one copy of their parameters for each example.
+"""Runs modules for which `layers` has no rule, with one copy of their parameters for each example.
 
 The gradient of an example's copy is the example's gradient. `run_isolated` runs a module on each example by
 itself (`vmappable.by_example`), so that examples cannot be mixed. `run_with_copies` runs a module's code on

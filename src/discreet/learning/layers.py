@@ -1,4 +1,4 @@
-"""Rules for known layers: how each runs, and which taps it leaves in the recorder.
+"""Defines rules for known layers: how each runs, and which taps it leaves in the recorder.
 
 Only layers whose exact class is in `plan.TAPPED_LAYERS`, or is the Conv1D of `transformers`, have rules, and
 `plan` takes the rule only where it knows all of the layer's options. A rule is a forward pass that computes

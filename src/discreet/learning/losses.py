@@ -1,4 +1,4 @@
-"""Losses as vectors, with one number for each example.
+"""Computes losses as vectors, with one number for each example.
 
 Those of torch's losses that are listed here are computed without a reduction over the batch; *within* an
 example they average or add up as their `reduction` says. Any other loss, and a user's function, must return

@@ -1,4 +1,4 @@
-"""Merge taps of the same weight. A tap holds what the per-example gradients of one use of a weight are
+"""Merges taps of the same weight. A tap holds what the per-example gradients of one use of a weight are
 computed from (`taps`). A weight that is used twice has one gradient, the sum of both, whose norm does not
 follow from the norms of its summands."""
 

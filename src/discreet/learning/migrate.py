@@ -1,4 +1,4 @@
-"""Read an Opacus training script and say, line by line, what to change; `discreet migrate FILE.py`.
+"""Reads an Opacus training script and says, line by line, what to change; `discreet migrate FILE.py`.
 
 The file is parsed and never run. The names of Opacus's public interface (version 1.x) are recognized; calls
 that a script hides behind functions of its own are not seen.

@@ -1,4 +1,4 @@
-"""Model files of trained estimators: weights and public facts, and nothing that could run.
+"""Writes and reads model files of trained estimators: weights and public facts, and nothing that could run.
 
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")    # or DPClassifier(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")

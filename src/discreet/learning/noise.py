@@ -1,9 +1,9 @@
-"""Gaussian noise for gradients, as fast as that of an ordinary generator, from the same keyed stream of bits
-as all other noise.
+"""Draws Gaussian noise for gradients, as fast as an ordinary generator, from the same keyed stream of bits as
+all other noise.
 
-Model weights are floats, and so is this noise: it is the one noise of discreet that is not an exact integer
-(docs/learning.md says what that leaves open). Its bits are cryptographic, and its tails reach beyond ten
-standard deviations.
+Model weights are floats, and so is this noise: it is the one noise in releases of discreet that is not an
+exact integer (docs/learning.md says what that leaves open); `Trainer(noise="discrete")` draws integers
+instead. Its bits are cryptographic, and its tails reach beyond ten standard deviations.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from torch import Tensor
 from .. import _require
 from ..sampling import Entropy, EntropyStream
 
-# Entries that are filled together: enough for few calls of torch, and no more than 2 MB of floats, which
-# about fit a core's cache (measured; to be measured again on a machine with other caches).
+# Entries that are filled together: so many that torch is called few times, and no more than 2 MB of floats,
+# which about fit a core's cache (measured; to be measured again on a machine with other caches).
 _CHUNK = 1 << 19
-# A uniform number U (see `fill_gaussian`) of fewer units of `_UNIFORM` than this gets more bits.
+# A uniform number U (see `fill_gaussian`) of fewer than this many units `_UNIFORM_UNIT` gets more bits.
 _SMALL = 1 << 10
 # The unit of U. It is a little below 2**-31, so that the largest U, of 2**31 units, is the largest float32
 # below one: U = 1 would have a radius of zero, and so no noise.
-_UNIFORM = 2.0**-31 * (1 - 2.0**-24)
+_UNIFORM_UNIT = 2.0**-31 * (1 - 2.0**-24)
 # The unit of angles: signed words of 32 bits make a full turn.
-_ANGLE = math.pi * 2.0**-31
+_ANGLE_UNIT = math.pi * 2.0**-31
 _ZERO = torch.tensor(0.0)
 # Added to all angles, so that none is zero, where the sine would be no noise either.
-_HALF_ANGLE = torch.tensor(_ANGLE / 2)
-# With up to this many threads numpy's logarithm, sine and cosine of float32 are faster than torch's, which
-# use all threads: 0.4 to 0.5 ns per number against torch's 1.0 to 1.3 on one thread (measured, AVX2).
-_THREADS_OF_NUMPY = 2
+_HALF_ANGLE_UNIT = torch.tensor(_ANGLE_UNIT / 2)
+# With up to this many threads of torch, numpy's logarithm, sine and cosine of float32 are faster than
+# torch's, which use all threads: 0.4 to 0.5 ns per number against torch's 1.0 to 1.3 on one thread (measured,
+# AVX2).
+_MAX_THREADS_FOR_NUMPY = 2
 # Deviations whose square float32 holds in full precision; for others, noise of deviation 1 is multiplied.
 _SQUARABLE = (1e-15, 1e15)
 
@@ -68,62 +69,63 @@ def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
 
 
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
-    """Fill a chunk with Box-Muller noise: the absolute value of a signed 32-bit word, in units of `_UNIFORM`,
-    is U, and another word is the angle; U and the angle make two entries.
+    """Fill a chunk with Box-Muller noise: the absolute value of a signed 32-bit word, in units of
+    `_UNIFORM_UNIT`, is U, and another word is the angle; U and the angle make two entries.
 
-    The first half of the chunk becomes the cosines, the second the sines. Every line over all numbers is one
-    call, in place: torch shares it among its threads, where there are many.
+    The first half of the chunk becomes the cosines, the second the sines. Each operation on the whole chunk
+    is one in-place call, which torch splits among its threads.
     """
-    cosines, sines = -(-out.numel() // 2), out.numel() // 2
-    fits = out.dtype == torch.float32 and cosines == sines
-    buffer = out if fits else torch.empty(2 * cosines, dtype=torch.float32)
+    cosine_count, sine_count = -(-out.numel() // 2), out.numel() // 2
+    fits = out.dtype == torch.float32 and cosine_count == sine_count
+    buffer = out if fits else torch.empty(2 * cosine_count, dtype=torch.float32)
     words = buffer.view(torch.int32)
     entropy.fill(words.numpy())
     values = buffer.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
-    radius, angle = values[:cosines], values[cosines:]
+    # `uniforms`, `squares`, `logs` and `radii` are one piece of memory, which each step overwrites; so are
+    # `angles` and `sines`.
+    uniforms, angles = values[:cosine_count], values[cosine_count:]
     # U², in one pass: the absolute value and the unit would take two. The logarithm of U² is 2 ln U.
-    torch.addcmul(_ZERO, radius, radius, value=_UNIFORM**2, out=radius)
+    squares = torch.addcmul(_ZERO, uniforms, uniforms, value=_UNIFORM_UNIT**2, out=uniforms)
     extended_logs = (
-        _extend_small_uniforms(radius, entropy) if radius.amin() < (_SMALL * _UNIFORM) ** 2 else {}
+        _extend_small_uniforms(squares, entropy) if squares.amin() < (_SMALL * _UNIFORM_UNIT) ** 2 else {}
     )
-    _log(radius)
+    logs = _log(squares)
     for position, log in extended_logs.items():
-        radius[position] = log
-    radius.mul_(-(deviation**2)).sqrt_()
-    cosine = _cosine(torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle))
-    # `angle` holds the sines from here on.
-    angle.mul_(radius)
-    radius.mul_(cosine)
+        logs[position] = log
+    radii = logs.mul_(-(deviation**2)).sqrt_()
+    torch.add(_HALF_ANGLE_UNIT, angles, alpha=_ANGLE_UNIT, out=angles)
+    cosines, sines = _cosines_and_sines(angles)
+    sines.mul_(radii)
+    radii.mul_(cosines)
     if values is not out:
-        torch.cat((radius, angle[:sines]), out=out)
+        torch.cat((radii, sines[:sine_count]), out=out)
 
 
 def _is_faster_in_numpy(values: Tensor) -> bool:
     """Return whether numpy is faster than torch; the results of both are right to a few units in the last
     place."""
-    return values.dtype == torch.float32 and torch.get_num_threads() <= _THREADS_OF_NUMPY
+    return values.dtype == torch.float32 and torch.get_num_threads() <= _MAX_THREADS_FOR_NUMPY
 
 
-def _log(values: Tensor) -> None:
-    """Replace numbers by their logarithms, in place; that of zero is minus infinity."""
+def _log(values: Tensor) -> Tensor:
+    """Replace numbers by their logarithms, in place, and return them; that of zero is minus infinity."""
     if not _is_faster_in_numpy(values):
-        values.log_()
-        return
+        return values.log_()
     array = values.numpy()
     with np.errstate(divide="ignore"):
         np.log(array, out=array)
+    return values
 
 
-def _cosine(angles: Tensor) -> Tensor:
-    """Return the cosines of angles, and replace the angles by their sines, in place."""
+def _cosines_and_sines(angles: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cosines and the sines of angles; the sines take the place of the angles."""
     if not _is_faster_in_numpy(angles):
-        cosine = angles.cos()
-        angles.sin_()
-        return cosine
+        cosines = angles.cos()
+        return cosines, angles.sin_()
     array = angles.numpy()
-    cosine = torch.from_numpy(np.cos(array))
+    cosines = torch.from_numpy(np.cos(array))
     np.sin(array, out=array)
-    return cosine
+    return cosines, angles
 
 
 def _extend_small_uniforms(squares: Tensor, entropy: Entropy) -> dict[int, float]:
@@ -135,14 +137,14 @@ def _extend_small_uniforms(squares: Tensor, entropy: Entropy) -> dict[int, float
     U is not zero. The logarithm is returned because U² itself may be too small for a float32.
     """
     logs = {}
-    for position in torch.nonzero(squares < (_SMALL * _UNIFORM) ** 2).flatten().tolist():
-        units = round(math.sqrt(squares[position]) / _UNIFORM)
+    for position in torch.nonzero(squares < (_SMALL * _UNIFORM_UNIT) ** 2).flatten().tolist():
+        units = round(math.sqrt(squares[position]) / _UNIFORM_UNIT)
         fraction = (2 * entropy.integer(52) + 1) * 2.0**-53 - 0.5
-        logs[position] = 2 * math.log(abs(units + fraction) * _UNIFORM)
+        logs[position] = 2 * math.log(abs(units + fraction) * _UNIFORM_UNIT)
     return logs
 
 
-class Reservoir:
+class NoiseBuffer:
     """Supplies the noise vectors of a run. Short vectors are drawn several at a time, because one call for
     many is much cheaper than one call for each.
 

@@ -1,4 +1,4 @@
-"""Optimizers over one flat vector of weights.
+"""Defines optimizers over one flat vector of weights.
 
 They see noisy gradients only: whatever they do is post-processing, and costs no privacy.
 

@@ -1,4 +1,4 @@
-"""Performance options of a trainer: time and memory, apart from what sets the price.
+"""Defines performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
 Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False, compiled=False)

@@ -1,5 +1,5 @@
-"""Decide which route to per-example gradients each module of a model takes: tapped, isolated, shared, or
-constant; or refuse it.
+"""Decides which route to per-example gradients each module of a model takes: tapped, isolated, shared, or
+constant; or refuses it.
 
 Layers of the classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from the layer's
 inputs and the gradients of its outputs (`taps`). Of the other modules that hold parameters of their own, one

@@ -1,4 +1,4 @@
-"""Pooling of several rows into one contribution: the gradients of a person's rows, or of one example's
+"""Pools several rows into one contribution: the gradients of a person's rows, or of one example's
 augmentations, are added up before they are clipped.
 
 An owner, a person or an augmented example, has the weighted sum of its rows' gradients. This sum need not be

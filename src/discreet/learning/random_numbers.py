@@ -1,4 +1,4 @@
-"""Replacement of the random numbers that a model's own code draws by their medians.
+"""Replaces the random numbers that a model's own code draws by their medians.
 
 The probe (`safety`) compares an example's gradient in a batch with that of the example alone, in training
 mode. Random numbers would differ between the two. Dropout layers are switched off by the probe itself; this

@@ -1,4 +1,4 @@
-"""Recurrent layers, written out step by step so that the gradient of every gate can be tapped.
+"""Defines recurrent layers, written out step by step so that the gradient of every gate can be tapped.
 
 The products of the inputs with the weight W_ih are computed for all steps at once. The gradient of these
 products is the gradient of the gates' inputs, which the taps of the recurrent weight W_hh need as well: in an

@@ -1,4 +1,5 @@
-"""Gradients of single examples by torch's own backward pass, with which those of the engine are compared.
+"""Computes gradients of single examples by torch's own backward pass, with which those of the engine are
+compared.
 
 They are computed on made-up examples only, by the probe (`safety`, `single_examples`).
 """

@@ -1,4 +1,4 @@
-"""Standardization learned from private data, and paid for: noisy means and deviations of bounded columns.
+"""Learns standardization from private data, for a price: noisy means and deviations of bounded columns.
 
     columns = ("age", "income")
     scaler = PrivateScaler.for_privacy(public=session.public, columns=columns, epsilon=0.1, delta=1e-6)

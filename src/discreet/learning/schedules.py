@@ -1,5 +1,6 @@
-"""Sampling schedules (Poisson, balls in bins, without replacement, cyclic): which examples take part in which
-step, drawn exactly as the privacy proof assumes, and the price: the accounting event of the whole run.
+"""Defines sampling schedules (Poisson, balls in bins, without replacement, cyclic): which examples take part
+in which step, drawn exactly as the privacy proof assumes, and the price: the accounting event of the whole
+run.
 
 Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by which
 number the sum of gradients is divided: a public one, never the size of the batch that was drawn. There is no

@@ -1,4 +1,4 @@
-"""Checks of a trainer's options when it is made: an option that failed only after the charge would cost the
+"""Checks a trainer's options when it is made: an option that failed only after the charge would cost the
 price of a run."""
 
 from __future__ import annotations

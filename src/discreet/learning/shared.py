@@ -1,4 +1,4 @@
-"""Shared tensors: values that are the same for all examples, stored once for each example, so that each
+"""Stores values that are the same for all examples (shared tensors) once for each example, so that each
 example has a gradient of its own.
 
 Such a tensor is the result of a layer on a constant, or a parameter that a module uses itself

@@ -1,4 +1,5 @@
-"""The clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the data.
+"""Computes the clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the
+data.
 
 Each unit of a batch (an example, or a person with all rows) adds one summand: its gradient, averaged over
 augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping also counts the summands that
@@ -22,7 +23,7 @@ from .correlated import IDENTITY, CorrelatedSource
 from .discrete import GridSum
 from .engine import ClippingEngine, Gradients
 from .federated import Updates
-from .noise import Reservoir, fill_gaussian
+from .noise import NoiseBuffer, fill_gaussian
 from .pooling import Owners, built, owned, pooled, size_class
 from .precision import full_precision
 from .schedules import Cyclic, Indices
@@ -66,14 +67,14 @@ class Summands:
         self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
         self._noise = self._noise_source()
 
-    def _noise_source(self) -> Reservoir | CorrelatedSource:
+    def _noise_source(self) -> NoiseBuffer | CorrelatedSource:
         """Return the source of the run's noise, independent or correlated over time.
 
         With an adaptive clip it is noise for a clip of 1, which `noise` multiplies by the clip of the step.
         """
         trainer, engine = self._trainer, self._engine
         deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
-        noise = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
+        noise = NoiseBuffer(engine.size, engine.dtype, deviation, self._entropy)
         schedule = trainer.schedule
         return (
             CorrelatedSource(noise, schedule.strategy)

@@ -1,4 +1,4 @@
-"""The trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price, its `event`.
+"""Defines the trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price, its `event`.
 
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10

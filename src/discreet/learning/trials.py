@@ -1,4 +1,4 @@
-"""Private tuning of DP-SGD: the best of a secret number of runs of a `Trainer` (Liu & Talwar, Papernot &
+"""Tunes DP-SGD privately: the best of a secret number of runs of a `Trainer` (Liu & Talwar, Papernot &
 Steinke).
 
     search = PrivateSearch(DPClassifier(), {"optimizer": [SGD(lr=0.1), SGD(lr=1)]}, epsilon=2)

@@ -1,4 +1,4 @@
-"""Functions run on each example by itself: under `torch.func.vmap`, or in a loop.
+"""Runs functions on each example by itself: under `torch.func.vmap`, or in a loop.
 
 The forward passes of some of torch's layers call a fused kernel for which vmap has no rule (`LSTMCell`,
 `EmbeddingBag`, attention in evaluation mode), or a rule that forgets an option (`padding_idx`). While a

@@ -1,5 +1,5 @@
-"""The base class of all client randomizers: it checks values, returns reports, and estimates a release from
-many reports.
+"""Defines the base class of all client randomizers: it checks values, returns reports, and estimates a
+release from many reports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The draws that every client randomizer is made of, from uniform random 64-bit words, and the integer odds
-that they use.
+"""Makes the draws of which every client randomizer is made, from uniform random 64-bit words, and computes
+the integer odds that they use.
 
 Given the same random bytes, a device must draw the same in Python and in a browser. So there are only three
 kinds of draws: an integer below a bound, a coin with a rational probability, and many coins with a resolution
@@ -23,7 +23,8 @@ from ..sampling import Entropy, exp_neg
 
 # The largest bound of a draw: numbers of a browser are exact up to 2**53.
 LIMIT = 1 << 52
-# The denominator of the probabilities of `coins`. Like LIMIT, it is a contract with js/discreet-local.mjs.
+# The denominator of the probabilities of `coins`, and of rounding to a grid. Like LIMIT, it is a contract
+# with js/discreet-local.mjs.
 COIN = 1 << 32
 Codes = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -1,5 +1,5 @@
-"""The base class of the randomizers of means: the grid to which a value is rounded, and the error of the
-estimate.
+"""Defines the base class of the randomizers of means: the grid to which a value is rounded, and the error of
+the estimate.
 
 The grid has the numbers 0, 1, ..., `steps`, evenly spaced from `low` to `high`. Below, a *summand* is the
 unbiased estimate of one person's grid number from their report, and variances and widths of summands are in
@@ -25,10 +25,7 @@ from . import _draws
 from ._base import LocalRandomizer, released, require_span
 from ._draws import Codes
 
-# A value between two grid numbers is rounded up with a probability in units of 1 / ROUNDING. The ratio of a
-# report's probabilities does not depend on it. js/discreet-local.mjs uses the same number.
-ROUNDING = 1 << 32
-# The largest number of steps. With it, the odds of Duchi's bit at the smallest epsilon, 1e-9, are still
+# The largest number of steps. With it, the odds of `DuchiMean` at the smallest epsilon, 1e-9, are still
 # uneven (2**34 + 17 to 2**34). Chosen by hand, not tuned.
 _MAX_STEPS = 1 << 16
 
@@ -54,14 +51,13 @@ class MeanRandomizer(LocalRandomizer):
         require_span(self.low, self.high)
 
     def variance(self, people: int, mean: Real | None = None) -> float:
-        """Return an upper bound on the variance of the estimated mean of so many people, whatever their
-        values; or its variance if all of them have the value `mean`.
+        """Return an upper bound on the variance of the mean estimated from `people` reports, whatever the
+        people's values; or its variance if all people have the value `mean`.
         """
         _require.integer(people=people, at_least=1)
-        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
         if mean is None:
-            return self._largest_rounded_variance() * unit**2 / people
-        return self._unit_variance(self._position(mean)) * unit**2 / people
+            return self._largest_variance_with_rounding() * self._step**2 / people
+        return self._summand_variance(self._position(mean)) * self._step**2 / people
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the estimated mean from the true mean (of values clamped to the
@@ -74,8 +70,7 @@ class MeanRandomizer(LocalRandomizer):
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
-        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
-        spread, variance = self._spread() * unit, (self._largest_variance() + 0.25) * unit**2
+        spread, variance = self._spread() * self._step, (self._largest_variance() + 0.25) * self._step**2
         log_term = math.log(2 / (1 - confidence))
         linear_term = spread * log_term / 3
         hoeffding = spread * math.sqrt(people * log_term / 2)
@@ -85,6 +80,11 @@ class MeanRandomizer(LocalRandomizer):
     def _exact(self, name: str) -> Fraction:
         """Return `low` or `high` as an exact fraction."""
         return _require.exact(getattr(self, name), name)
+
+    @property
+    def _step(self) -> float:
+        """Return the width of one grid step, in the unit of the values."""
+        return float((self._exact("high") - self._exact("low")) / self.steps)
 
     def _position(self, value: Any) -> float:
         """Return the position of a value on the grid, from 0 to `steps`; values outside are clamped."""
@@ -102,24 +102,25 @@ class MeanRandomizer(LocalRandomizer):
         low, high = float(self.low), float(self.high)
         return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
 
-    def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+    def _on_grid(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Round positions at random to grid numbers, so that the mean of the grid number is the position, up
-        to 2**-32."""
-        floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
-        fractions = np.floor((values - floors) * ROUNDING).astype(np.int64)
-        return np.minimum(floors + _draws.coin(fractions, ROUNDING, len(values), entropy), self.steps)
+        to 2**-32: the coin's probability is a multiple of 1 / `_draws.COIN`. The ratio of a report's
+        probabilities does not depend on it."""
+        floors = np.clip(np.floor(positions), 0, self.steps).astype(np.int64)
+        fractions = np.floor((positions - floors) * _draws.COIN).astype(np.int64)
+        rounded_up = _draws.coin(fractions, _draws.COIN, len(positions), entropy)
+        return np.minimum(floors + rounded_up, self.steps)
 
-    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
-        people = len(data)
-        unit = (self._exact("high") - self._exact("low")) / self.steps
-        mean = float(self._exact("low")) + float(unit) * float(np.mean(self._unbiased(data)))
+    def _estimate(self, reports: NDArray[Any], event: Event) -> Release:
+        people = len(reports)
+        mean = float(self._exact("low")) + self._step * float(np.mean(self._unbiased(reports)))
         return released(mean, event, lambda confidence: self.error(people, confidence))
 
-    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         """Return one summand per report."""
         raise NotImplementedError
 
-    def _unit_variance(self, x: float) -> float:
+    def _summand_variance(self, x: float) -> float:
         """Return the variance of one summand for a value at the position x of the grid, rounding included."""
         raise NotImplementedError
 
@@ -127,7 +128,7 @@ class MeanRandomizer(LocalRandomizer):
         """Return an upper bound on the variance of one summand, given the grid number: rounding excluded."""
         raise NotImplementedError
 
-    def _largest_rounded_variance(self) -> float:
+    def _largest_variance_with_rounding(self) -> float:
         """Return an upper bound on the variance of one summand, rounding included (which adds up to 1/4)."""
         return self._largest_variance() + 0.25
 

@@ -1,5 +1,5 @@
-"""The choice of a frequency oracle: the error of every candidate is known before any report is collected, so
-the smallest one is chosen.
+"""Chooses a frequency oracle: the error of every candidate is known before any report is collected, so the
+smallest one is chosen.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A privacy budget on the device of one person: each question is answered once, and refused if the budget
-does not suffice.
+"""Keeps a privacy budget on the device of one person: each question is answered once, and refused if the
+budget does not suffice.
 
 The budget is kept on the device because a collector that is not trusted with values cannot be trusted to
 count what was spent. The state is JSON, for the device to store; it holds the reports

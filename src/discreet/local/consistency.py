@@ -1,4 +1,4 @@
-"""Consistent shares, which are not negative and add up to one, from unbiased estimates; and maximum
+"""Computes consistent shares, which are not negative and add up to one, from unbiased estimates; and maximum
 likelihood estimates of shares.
 
 Both only post-process reports, so they cost no privacy. Unbiased estimates of rare values are negative half

@@ -1,5 +1,5 @@
-"""Randomized response by an arbitrary channel: a table with the probability of each report given each value,
-as exact rationals."""
+"""Defines randomized response by an arbitrary channel: a table with the probability of each report given each
+value, as exact rationals."""
 
 from __future__ import annotations
 

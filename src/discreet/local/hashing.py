@@ -1,5 +1,5 @@
-"""Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard
-transform.
+"""Defines local hashing and Hadamard response: short reports over large domains, added up by a fast
+Walsh-Hadamard transform.
 
 Numbers are read as vectors of bits. A *mask* m hashes a value x to <m, x>, the parity of the bits that are
 set in both. For two different values and a uniformly random mask, the two parities agree with probability

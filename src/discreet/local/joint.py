@@ -1,5 +1,5 @@
-"""Marginals of several attributes, where each person reports one marginal; and heavy hitters of huge domains,
-by extending common prefixes.
+"""Estimates marginals of several attributes, where each person reports one marginal; and heavy hitters of
+huge domains, by extending common prefixes.
 """
 
 from __future__ import annotations

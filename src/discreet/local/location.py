@@ -1,5 +1,5 @@
-"""Reports of locations: the nearer a place is to the true one, the more likely it is reported (the
-exponential mechanism with the distance as its score).
+"""Reports locations: the nearer a place is to the true one, the more likely it is reported (the exponential
+mechanism with the distance as its score).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Long-term collection from the same people: permanent and instantaneous randomized response, and the price
-of all reports together.
+"""Collects from the same people again and again (long-term collection): permanent and instantaneous
+randomized response, and the price of all reports together.
 
 A report that is drawn from the value each time is paid for each time. With memoization, the device draws a
 *permanent* answer once, stores it, and each time reports a noisy copy of it, the *instantaneous* response.

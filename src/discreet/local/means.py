@@ -28,7 +28,7 @@ from ..sampling import Entropy
 from . import _draws
 from ._base import check_range, spec
 from ._draws import Codes
-from ._mean_base import ROUNDING, MeanRandomizer
+from ._mean_base import MeanRandomizer
 
 
 @described("local.DuchiMean")
@@ -82,17 +82,17 @@ class DuchiMean(MeanRandomizer):
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, 2)
 
-    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         a, b = self._weights
-        return np.asarray(np.where(data == 1, a, -b) * (self.steps / (a - b)))
+        return np.asarray(np.where(reports == 1, a, -b) * (self.steps / (a - b)))
 
-    def _unit_variance(self, x: float) -> float:
+    def _summand_variance(self, x: float) -> float:
         a, b = self._weights
         # Rounding is included: the bit is 1 with the same probability, linear in x, between grid numbers.
         probability = ((self.steps - x) * b + x * a) / (self.steps * (a + b))
         return probability * (1 - probability) * self._spread() ** 2
 
-    def _largest_rounded_variance(self) -> float:
+    def _largest_variance_with_rounding(self) -> float:
         return self._largest_variance()
 
     def _largest_variance(self) -> float:
@@ -183,11 +183,11 @@ class PiecewiseMean(MeanRandomizer):
         slope = Fraction(total, (a - b) * w)
         return slope, -slope * Fraction(b * m * (m - 1) + (a - b) * w * (w - 1), 2 * total)
 
-    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         slope, offset = self._line
-        return np.asarray(float(slope) * data + float(offset))
+        return np.asarray(float(slope) * reports + float(offset))
 
-    def _unit_variance(self, x: float) -> float:
+    def _summand_variance(self, x: float) -> float:
         i = min(int(x), self.steps - 1)
         up = x - i
         # i + 1 with probability `up`, else i: the mean of the two variances, and the variance of the rounding
@@ -249,7 +249,7 @@ class HybridMean(MeanRandomizer):
     def piecewise_share(self) -> int:
         """Return the probability of a piecewise report, in units of 2**-32."""
         epsilon = _require.float_or_inf(self.epsilon)
-        return 0 if epsilon <= 0.61 else int((1 - math.exp(-epsilon / 2)) * ROUNDING)
+        return 0 if epsilon <= 0.61 else int((1 - math.exp(-epsilon / 2)) * _draws.COIN)
 
     @property
     def ratio(self) -> Fraction:
@@ -266,7 +266,7 @@ class HybridMean(MeanRandomizer):
         """Return rows (0, Duchi's bit) or (1, piecewise number). The order of draws: which of the two, then
         all piecewise numbers, then all bits."""
         duchi, piecewise = self._parts
-        is_piecewise = _draws.coin(self.piecewise_share, ROUNDING, len(values), entropy)
+        is_piecewise = _draws.coin(self.piecewise_share, _draws.COIN, len(values), entropy)
         data = np.empty((len(values), 2), np.int64)
         data[:, 0] = is_piecewise
         data[is_piecewise, 1] = piecewise._draw(values[is_piecewise], entropy)
@@ -280,21 +280,22 @@ class HybridMean(MeanRandomizer):
         check_range(data[:, 0], 2)
         check_range(data[:, 1], np.where(data[:, 0] == 1, self.steps + self._parts[1].window, 2))
 
-    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
         duchi, piecewise = self._parts
-        return np.where(data[:, 0] == 1, piecewise._unbiased(data[:, 1]), duchi._unbiased(data[:, 1]))
+        is_piecewise, parts = reports[:, 0] == 1, reports[:, 1]
+        return np.where(is_piecewise, piecewise._unbiased(parts), duchi._unbiased(parts))
 
-    def _unit_variance(self, x: float) -> float:
+    def _summand_variance(self, x: float) -> float:
         duchi, piecewise = self._parts
-        share = self.piecewise_share / ROUNDING
-        return share * piecewise._unit_variance(x) + (1 - share) * duchi._unit_variance(x)
+        share = self.piecewise_share / _draws.COIN
+        return share * piecewise._summand_variance(x) + (1 - share) * duchi._summand_variance(x)
 
     def _largest_variance(self) -> float:
-        share = self.piecewise_share / ROUNDING
+        share = self.piecewise_share / _draws.COIN
         duchi, piecewise = self._parts
         return share * piecewise._largest_variance() + (1 - share) * duchi._largest_variance()
 
-    def _largest_rounded_variance(self) -> float:
+    def _largest_variance_with_rounding(self) -> float:
         """Return an upper bound on the variance of one summand, rounding included.
 
         Proof: at grid numbers both variances are parabolas with the same axis, so that their mixture is
@@ -302,10 +303,10 @@ class HybridMean(MeanRandomizer):
                interpolated, at most an eighth of its second difference above the parabola, and rounding adds
                up to 1/4.
         """
-        share, piecewise = self.piecewise_share / ROUNDING, self._parts[1]
+        share, piecewise = self.piecewise_share / _draws.COIN, self._parts[1]
         at = [piecewise._variance_at(i) for i in (0, 1, min(2, self.steps))]
         second_difference = max(at[0] - 2 * at[1] + at[2], 0.0)
-        largest = max(self._unit_variance(x) for x in (0.0, self.steps / 2, float(self.steps)))
+        largest = max(self._summand_variance(x) for x in (0.0, self.steps / 2, float(self.steps)))
         return largest + share * (second_difference / 8 + 0.25)
 
     def _spread(self) -> float:
@@ -369,24 +370,23 @@ class LaplaceMean(MeanRandomizer):
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
             raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
 
-    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        return data.astype(np.float64)
+    def _unbiased(self, reports: NDArray[Any]) -> NDArray[np.float64]:
+        return reports.astype(np.float64)
 
-    def _unit_variance(self, x: float) -> float:
+    def _summand_variance(self, x: float) -> float:
         # the variance of discrete Laplace noise, and that of rounding up with probability `up`
         rate, up = 1 / float(self.scale), x - math.floor(x)
         return 2 * math.exp(-rate) / math.expm1(-rate) ** 2 + up * (1 - up)
 
     def _largest_variance(self) -> float:
-        return self._unit_variance(0.0)
+        return self._summand_variance(0.0)
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the estimated mean from the true mean that holds with probability
         `confidence`: Chebyshev's inequality, for the noise and the rounding to the grid."""
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
-        unit = float((self._exact("high") - self._exact("low")) / self.steps)
-        variance = (self._largest_variance() + 0.25) * unit**2 / people
+        variance = (self._largest_variance() + 0.25) * self._step**2 / people
         return math.sqrt(variance / (1 - confidence)) * (1 + 1e-12)
 
     def _spread(self) -> float:

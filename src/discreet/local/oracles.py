@@ -1,5 +1,5 @@
-"""Frequency oracles: they estimate the share of each value among many people from one private report per
-person.
+"""Defines frequency oracles: they estimate the share of each value among many people from one private report
+per person.
 
 Every person has one of `domain` values, numbered from 0. Every oracle of this module is a pure protocol (Wang
 et al. 2017): a report *supports* some values, the sender's own with probability p and any other one with
@@ -157,7 +157,7 @@ class KaryResponse(FrequencyOracle):
 
     def __post_init__(self) -> None:
         require_parameters(self.epsilon, self.domain)
-        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -212,7 +212,7 @@ class UnaryEncoding(FrequencyOracle):
                 self.domain,
                 "at most 2**20, as reports have one bit per value; LocalHashing has no such limit",
             )
-        self.thresholds  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self.thresholds  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
@@ -343,7 +343,7 @@ class SubsetSelection(FrequencyOracle):
             raise _require.fail("size", self.size, f"below the domain's size {self.domain}")
         if not self.size:
             object.__setattr__(self, "size", self._best_size())
-        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _weights(self) -> tuple[int, int]:

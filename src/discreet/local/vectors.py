@@ -1,5 +1,5 @@
-"""Vectors in the local model: PrivUnit2, with the sphere replaced by a public list of random directions, so
-that the probabilities of reports are ratios of integers.
+"""Reports vectors in the local model: PrivUnit2, with the sphere replaced by a public list of random
+directions, so that the probabilities of reports are ratios of integers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PrivUnit(LocalRandomizer):
             object.__setattr__(self, "cap", _best_cap(self.dimension + 1, self.directions, epsilon))
         if self.cap >= self.directions:
             raise _require.fail("cap", self.cap, f"below directions = {self.directions}")
-        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
+        self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property
     def _weights(self) -> tuple[int, int]:

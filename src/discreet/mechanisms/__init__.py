@@ -1,5 +1,5 @@
-"""Building blocks with a price (a privacy event): statistics, noise, choices, thresholds, and the algebra
-that joins them."""
+"""Provides building blocks with a price (a privacy event): statistics, noise, choices, thresholds, and the
+algebra that joins them."""
 
 from .additive import AddNoise, gaussian, laplace, noisy_count, noisy_histogram, noisy_sum
 from .algebra import GroupPrivate, Parallel, Sequential, part_public

@@ -1,8 +1,8 @@
-"""How far one change can move a median, now and after k changes, for every neighbor relation at once.
+"""Bounds how far one change can move a median, now and after k changes, for every neighbor relation at once.
 
-Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for
-i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows
-i <= m <= j with j - i = k + 1.
+Let x_1 <= ... <= x_n be the values (of a column, or the answers of `sample_aggregate`'s parts) on an integer
+grid from `low` to `high`, x_i = low for i < 1 and high for i > n, and let the median be x_m with
+m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows i <= m <= j with j - i = k + 1.
 
 Lemma. Let a change be the addition, the removal or the replacement of one value.
 (1) |median(z) - median(z')| <= A_k(x) whenever z is at most k changes away from x and z' one change away from
@@ -80,21 +80,23 @@ class Ordered:
 
         A_k does not fall as k grows, and is high - low at k = n.
         """
-        low, high = -1, len(self.values)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.widest(middle) > bound else (middle, high)
-        return high
+        # Bisection: A_k is at most the bound for k up to `stable`, and above it from `unstable` on.
+        stable, unstable = -1, len(self.values)
+        while unstable - stable > 1:
+            k = (stable + unstable) // 2
+            stable, unstable = (stable, k) if self.widest(k) > bound else (k, unstable)
+        return unstable
 
     def smooth(self, beta: float, floor: float) -> float:
-        """Return max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12.
+        """Return max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12, which
+        `smooth._ROUNDING` allows for.
 
         Terms with k > ln((high - low) / floor) / beta are below the floor, so only that many values around
         the median matter.
         """
         steps = math.log(max((self.high - self.low) / floor, 1.0)) / beta
         last = min(len(self.values), math.floor(min(steps, 1e18)) + 1)
-        return max(floor, _steepest(self._left(last), self._right(last), beta))
+        return max(floor, _largest_discounted_width(self._left(last), self._right(last), beta))
 
     def _right(self, k: int) -> Ints:
         """Return x_m, ..., x_{m+k+1}."""
@@ -108,14 +110,14 @@ class Ordered:
         return _pad(window, k + 2, before=None, after=self.low)
 
 
-def _steepest(left: Ints, right: Ints, beta: float) -> float:
+def _largest_discounted_width(left: Ints, right: Ints, beta: float) -> float:
     """Return the maximum over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows that begin s
     values below the median and end t values above it.
 
     Proof: ln(x_j - x_i) has increasing differences in (x_i, x_j), so the best j does not fall as i grows: as
            s grows, the (first) best t does not grow. Find it for the middle s, and split (Nissim,
-           Raskhodnikova & Smith 2007, Section 3.1): O(n log n). Where rounding takes one of two nearly best t
-           for the other, by the same inequality the result is off by no more than that rounding.
+           Raskhodnikova & Smith 2007, Section 3.1): O(n log n). If rounding makes a nearly best t look
+           best, the same inequality bounds the loss by that rounding error.
     """
     best = 0.0
     tasks = [(0, len(left), 0, len(right))]
@@ -125,10 +127,10 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
         rows = slice(s_low, s_high) if s_high - s_low <= _BLOCK else slice(middle, middle + 1)
         s, t = np.arange(rows.start, rows.stop)[:, None], np.arange(t_low, t_high)[None, :]
         # s = t = 0 is no window: its width is 0, and its weight must not be infinite
-        values = (right[t] - left[s]) * np.exp(-beta * np.maximum(s + t - 1.0, 0.0))
-        best = max(best, float(values.max()))
+        discounted = (right[t] - left[s]) * np.exp(-beta * np.maximum(s + t - 1.0, 0.0))
+        best = max(best, float(discounted.max()))
         if s_high - s_low > _BLOCK:
-            chosen = t_low + int(np.argmax(values[0]))
+            chosen = t_low + int(np.argmax(discounted[0]))
             tasks += [(s_low, middle, chosen, t_high), (middle + 1, s_high, t_low, chosen + 1)]
     return best
 

@@ -1,4 +1,4 @@
-"""A statistic plus noise: the mechanism by which most questions are answered.
+"""Adds noise to a statistic: the mechanism by which most questions are answered.
 
 `noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon;
 `AddNoise` takes any statistic and any noise, and refuses noise that is priced for less than the statistic can

@@ -1,5 +1,5 @@
-"""How mechanisms are combined: one after the other, or side by side on disjoint parts of a table; and how one
-is priced for a group of units.
+"""Combines mechanisms, one after the other or side by side on disjoint parts of a table, and prices one for a
+group of units.
 
 The price of a combination follows from the prices of its parts, before any data is read. A combination that
 no theorem covers is refused.

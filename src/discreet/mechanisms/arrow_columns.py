@@ -1,5 +1,5 @@
-"""Columns of Arrow batches as numpy arrays: which values are missing, how they are clipped and rounded, which
-category a row belongs to.
+"""Reads columns of Arrow batches as numpy arrays: which values are missing, how they are clipped and rounded,
+which category a row belongs to.
 
 Every function treats each row by itself, so a row never changes what another contributes, however the table
 is cut into batches. A missing number is NULL, NaN or infinite; a column's type counts as part of its public

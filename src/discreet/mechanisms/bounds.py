@@ -1,4 +1,4 @@
-"""Bounds of a column that nobody declared, found privately and paid for.
+"""Finds bounds of a column that nobody declared, privately and for a price.
 
 Both mechanisms look at the public ranges between the edges 0, ±smallest, ±2 smallest, ±4 smallest, ...,
 ±2**levels smallest. A value beyond the last edge counts as lying at it; a missing value (NULL, NaN, infinite)

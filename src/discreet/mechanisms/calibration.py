@@ -1,5 +1,5 @@
-"""How much noise (epsilon, delta)-DP needs: the classical rule, the analytic one, and the exact discrete
-counterparts.
+"""Computes how much noise (epsilon, delta)-DP needs: the classical rule, the analytic one, and the exact
+discrete counterparts.
 
 Each result is rounded towards more noise. `classical_gaussian` is for teaching: it holds below epsilon 1 only
 and wastes noise.

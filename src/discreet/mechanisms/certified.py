@@ -1,4 +1,4 @@
-"""Certified bounds: exponentials, logarithms and discrete Laplace tails whose rounding has a proved
+"""Computes certified bounds: exponentials, logarithms and discrete Laplace tails whose rounding has a proved
 direction. Thresholds, odds of randomized response and failure probabilities are computed with them.
 
 Everything is integer arithmetic on enclosures, so a claim such as "the noise exceeds T with probability at

@@ -1,5 +1,5 @@
-"""Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer
-is released.
+"""Adds noise to reals that are put on a declared grid first: the result is a multiple of `step`, and nothing
+finer is released.
 
 Rounding can push the values of two neighboring datasets apart by up to one step more; the price (the
 accounting `event`) includes that. Prefer statistics that round each row before adding (`Sum`): they pay

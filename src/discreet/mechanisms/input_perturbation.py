@@ -1,4 +1,4 @@
-"""Noise on every record instead of noise on the answer: input perturbation beside output perturbation.
+"""Adds noise to every record instead of to the answer: input perturbation beside output perturbation.
 
 Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact
 values; in return the error grows with the square root of the number of people. (The mechanism here simulates

@@ -1,5 +1,5 @@
-"""Many quantiles in one draw: the exponential mechanism over all non-decreasing sequences of grid points
-("JointExp").
+"""Releases many quantiles in one draw: the exponential mechanism over all non-decreasing sequences of grid
+points ("JointExp").
 
 Its score looks at how many rows fall between consecutive answers, so one draw pays for all quantiles
 together. The sampler sums over all sequences by dynamic programming in integers that enclose the exact

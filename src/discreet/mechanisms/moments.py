@@ -1,4 +1,5 @@
-"""Private mean and variance of a bounded column: noisy sums divided by a noisy (or public) count.
+"""Releases the mean and the variance of a bounded column privately: noisy sums divided by a noisy (or public)
+count.
 
 Every value is clipped to its declared bounds and becomes the number of `step`s by which it exceeds the lower
 bound. Sums are of the distances of these integers from the middle of the range, which halves the sensitivity

@@ -1,5 +1,5 @@
-"""Noise on integers: the building block inside mechanisms, with its price (an accounting `event`) and its
-error.
+"""Adds noise to integers: the building block inside mechanisms, with its price (an accounting `event`) and
+its error.
 
 Noise on reals is in `mechanisms.grid`, which puts them on a grid first.
 

@@ -1,4 +1,5 @@
-"""Private quantiles: a point of a public grid, likelier the closer its rank is to the one asked for.
+"""Releases quantiles privately: a point of a public grid, likelier the closer its rank is to the one asked
+for.
 
 Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of
 one exponential mechanism, and all points between two consecutive values share one score, so the time grows

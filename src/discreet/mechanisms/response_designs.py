@@ -1,4 +1,5 @@
-"""Designs of randomized response: the probability of each report given each truth, as exact rationals.
+"""Defines designs of randomized response: the probability of each report given each truth, as exact
+rationals.
 
 A `Kary` favors the truth and treats all other categories alike; a `Channel` is any matrix of probabilities.
 Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far

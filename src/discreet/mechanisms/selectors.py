@@ -1,4 +1,5 @@
-"""Selectors: selection mechanisms that return the index of a good score out of a bare vector of integers.
+"""Defines selectors: selection mechanisms that return the index of a good score out of a bare vector of
+integers.
 
 `mechanisms.selection` computes scores from a table and chooses with one of these.
 

@@ -1,4 +1,4 @@
-"""A median with as little noise as the data at hand allow: smooth sensitivity.
+"""Releases a median with as little noise as the data at hand allow: smooth sensitivity.
 
 Usually one person can hardly move a median, but in the worst case by the whole range. Noise in proportion to
 the local sensitivity (how far one person can move the median of this very table) would itself reveal the

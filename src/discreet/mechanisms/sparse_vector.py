@@ -1,4 +1,5 @@
-"""Sparse vector for many positives (answers "above the threshold"): a fresh noisy threshold after each.
+"""Defines the sparse vector technique for many positives (answers "above the threshold"): a fresh noisy
+threshold after each.
 
 A round lasts from one noisy threshold to the next, and the price of all rounds follows by composition. Pure
 epsilon needs noise in proportion to the number c of positives; composition needs its square root, times

@@ -1,4 +1,4 @@
-"""Answers released exactly, or with little noise, where the data leave no doubt about them; otherwise the
+"""Releases answers exactly, or with little noise, where the data leave no doubt about them; otherwise the
 token FAIL (None).
 
 A stable function (`Stable`) says how many people would have to change before one more could change its

@@ -1,5 +1,5 @@
-"""Many stable questions for the price of the few that turn out unstable: sparse vector over distances (M_svec
-of the PATE literature).
+"""Answers many stable questions for the price of the few that turn out unstable: sparse vector over distances
+(M_svec of the PATE literature).
 
 Each question is a stable function (`stability.Stable`). Where its noisy distance to instability reaches a
 noisy threshold its exact value is released, for free; only failures are paid for, and after the promised

@@ -1,4 +1,5 @@
-"""Aggregators that release the exact plurality of teachers' votes where it is stable, and nothing otherwise.
+"""Defines aggregators that release the exact plurality of teachers' votes where it is stable, and nothing
+otherwise.
 
 The distance to instability of a plurality is the number of votes that can change before another class could
 win. Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101: M_stab tests this distance for every question and

@@ -1,5 +1,5 @@
-"""Statistics: exact integers computed from a table, each with its sensitivity to one row. Noise is added to
-them.
+"""Defines statistics: exact integers computed from a table, each with its sensitivity to one row. Noise is
+added to them.
 
 A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
 exact integer: no order, size or contents of the table makes it wrap or raise. Sensitivities are for a unit of

@@ -1,4 +1,5 @@
-"""Parts of a table that consist of whole units, and the functions that sample-and-aggregate runs on them."""
+"""Defines parts of a table that consist of whole units, and the functions that sample-and-aggregate runs on
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data-dependent cost of an aggregator of votes (PATE), and its sanitized release.
+"""Computes the data-dependent cost of an aggregator of votes (PATE), and releases it sanitized.
 
 Where teachers agree, an answer costs far less than its worst case (Papernot et al. 2018, arXiv:1802.08908,
 Theorem 6). That figure is computed from private votes and is private itself. The charge in the ledger never

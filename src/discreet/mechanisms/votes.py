@@ -1,4 +1,4 @@
-"""Aggregators of votes: how an ensemble of teachers on disjoint parts of the data answers (PATE).
+"""Defines aggregators of votes: how an ensemble of teachers on disjoint parts of the data answers (PATE).
 
 Each question is a vector of counts: how many teachers vote for each class. One unit is in the part of one
 teacher, and so moves one vote: one count falls by 1, another rises by 1. All noise is integer and exact, and

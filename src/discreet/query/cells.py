@@ -4,7 +4,8 @@ none.
 Each query counts, in each of its groups, the rows that satisfy a condition. A *mark* of a row is a group key,
 or an atom of a condition (a part of it without AND, OR and NOT); each has a few possible results, its
 *classes*. Cells are the combinations of classes that can occur. Marks of one column are analyzed together,
-so that `age < 25` and `age < 60` make three classes, not four. Only public facts are used.
+so that `age < 25` and `age < 60` make three classes, not four. A *measure* is an exact count for every group
+(`measures.Measure`), to which noise is added later. Only public facts are used.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from .exact import public_keys
 from .measures import Recipes
 from .nodes import Call, Column, Expr, Literal, OutputReference, computable, make, value, walk
 from .plan import Plan
-from .sources import Filtered, From, source_key
+from .sources import Filtered, From, is_within_range, source_key
 
 # The largest number of combinations of classes, before any are merged, that are written out: with more, the
-# queries are refused as a workload, and must be asked one by one. Not tuned.
+# queries are refused as a workload, and must be asked one by one. Not tuned; `workload_plan._NO_CELL` is made
+# for at most 2**16.
 MAX_RAW = 1 << 16
-# The largest number of entries (numbers that are asked for, times combinations) of the matrix of `explicit`.
-# Not tuned.
+# The largest number of entries (answers, times combinations) of the matrix of `explicit`. Not tuned.
 MAX_ENTRIES = 1 << 24
 # The largest number of values of a column for which marks are computed one by one. Not tuned.
 MAX_MEMBERS = 4096
@@ -55,10 +56,8 @@ class Mark:
     def classes(self, results: Any) -> Any:
         """Return the class of each result of the expression."""
         if self.values is None:
-            numbers = np.asarray(results, dtype=float)
-            return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(
-                np.int64
-            )
+            truths = np.asarray(results, dtype=float)
+            return np.where(np.isnan(truths), MISSING, np.where(truths == 1.0, TRUE, FALSE)).astype(np.int64)
         index_of = {_plain(v): i for i, v in enumerate(self.values)}
         return np.array(
             [index_of.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64
@@ -101,26 +100,21 @@ def compile_counts(plans: list[Plan]) -> CompiledCounts:
     refused with the reason."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
-    if (
-        len(
-            {
-                (source_key(source), plan.unit, plan.many)
-                for (source, _), plan in zip(bases, plans, strict=True)
-            }
-        )
-        > 1
-    ):
+    relations = {
+        (source_key(source), plan.unit, plan.many) for (source, _), plan in zip(bases, plans, strict=True)
+    }
+    if len(relations) > 1:
         raise _refuse("they read different tables or joins", "Ask queries with the same FROM together.")
     marks: list[Mark] = []
     families = []
-    for index, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
+    for plan_index, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
         _require_counts(plan, recipe)
-        keys = tuple(_mark(marks, Mark(k.expression, k.values)) for k in plan.keys)
-        for number, measure in enumerate(recipe.measures):
+        keys = tuple(_index_of(marks, Mark(k.expression, k.values)) for k in plan.keys)
+        for measure_index, measure in enumerate(recipe.measures):
             condition = _both(where, None if measure.expression is None else _present(measure.expression))
             for atom in atoms(condition):
-                _mark(marks, Mark(atom, None))
-            families.append(Family(index, number, keys, condition))
+                _index_of(marks, Mark(atom, None))
+            families.append(Family(plan_index, measure_index, keys, condition))
     return CompiledCounts(
         source=bases[0][0],
         unit=plans[0].unit,
@@ -148,6 +142,7 @@ def _base(plan: Plan) -> tuple[From, Expr | None]:
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
     """Refuse a plan that is not made of counts of rows in public groups."""
+    # `choices` are results of a selection mechanism, such as quantiles.
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
         raise _refuse("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
     if not plan.known_keys:
@@ -157,7 +152,7 @@ def _require_counts(plan: Plan, recipes: Recipes) -> None:
         )
 
 
-def _mark(marks: list[Mark], mark: Mark) -> int:
+def _index_of(marks: list[Mark], mark: Mark) -> int:
     """Return the position of a mark in the list, to which it is added if it is new."""
     if mark not in marks:
         marks.append(mark)
@@ -195,14 +190,14 @@ def atoms(condition: Expr | None) -> list[Expr]:
     return [condition]
 
 
-def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
-    """Return the truth of a condition from `of`, the truth of its atoms: arrays of 1, 0, and NaN for NULL."""
+def truth(condition: Expr | None, atom_truths: dict[Expr, Any]) -> Any:
+    """Return the truth of a condition from that of its atoms: arrays of 1, 0, and NaN for NULL."""
     if condition is None:
         return np.float64(1.0)
-    if condition in of:
-        return of[condition]
+    if condition in atom_truths:
+        return atom_truths[condition]
     assert isinstance(condition, Call)
-    parts = [truth(arg, of) for arg in condition.args]
+    parts = [truth(arg, atom_truths) for arg in condition.args]
     if condition.op == "not":
         return 1.0 - parts[0]
     result = parts[0]
@@ -226,23 +221,23 @@ def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[i
             by_column.setdefault(columns.pop(), []).append(i)
         else:
             groups.append(((i,), tuple((c,) for c in range(mark.size))))
-    for column, members in by_column.items():
+    for column, mark_indices in by_column.items():
         assert isinstance(column, Column)
-        points = _points(column, [marks[i] for i in members])
+        points = _points(column, [marks[i] for i in mark_indices])
         if points is None:
-            groups += [((i,), tuple((c,) for c in range(marks[i].size))) for i in members]
+            groups += [((i,), tuple((c,) for c in range(marks[i].size))) for i in mark_indices]
             continue
-        classes = [marks[i].classes(_values(marks[i].expression, column, points)) for i in members]
+        classes = [marks[i].classes(_values(marks[i].expression, column, points)) for i in mark_indices]
         occurring = sorted(set(zip(*(c.tolist() for c in classes), strict=True)))
-        groups.append((tuple(members), tuple(occurring)))
+        groups.append((tuple(mark_indices), tuple(occurring)))
     return groups
 
 
 def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
     """Return the values of an expression at some values of its only column."""
-    number = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
-    content = [np.nan if p is None else float(p) for p in points] if number else points
-    array = np.array(content, dtype=float if number else object)
+    is_numeric = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
+    content = [np.nan if p is None else float(p) for p in points] if is_numeric else points
+    array = np.array(content, dtype=float if is_numeric else object)
     return np.broadcast_to(
         np.asarray(value(_replace_column(expression, column), [array], [])), (len(points),)
     )
@@ -277,24 +272,27 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         mark.expression != column and mark.values for mark in marks
     ):
         return None
-    members = domain.members(MAX_MEMBERS)
+    column_values = domain.members(MAX_MEMBERS)
     if domain.kind is Kind.TEXT and all(_is_equality(m.expression, column) for m in marks):
         # All texts that are neither declared nor literals of the queries have the same classes: one stands
         # for them.
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
-        mentioned = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
+        mentioned = dict.fromkeys(
+            [*(column_values or ()), *(text for text in literals if isinstance(text, str))]
+        )
         return [*mentioned, "\x00 not named", None]
-    # A number of a table's column (named "t0c1", see `sources.Scan`) is clipped to its declared bounds, or
-    # NULL if it is not one of the declared categories; a computed one (no "c" in its name) may be outside its
-    # range by a rounding error.
-    of_table = "c" in column.name
-    if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
-        return [*members, None]
+    # A number of a table's column is clipped to its declared bounds, or NULL if it is not one of the declared
+    # categories; a computed one may be outside its range by a rounding error.
+    is_clipped = is_within_range(column)
+    if column_values is not None and (
+        domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and is_clipped)
+    ):
+        return [*column_values, None]
     if domain.kind is Kind.NUMBER and all(_thresholds(m.expression, column) is not None for m in marks):
         cuts = sorted(
             {t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high}
         )
-        low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
+        low, high = (domain.low, domain.high) if is_clipped else (-math.inf, math.inf)
         cuts = [cut for cut in cuts if low <= cut <= high and math.isfinite(cut)] or [0.0]
         # One number below the first threshold and one above the last, unless the range ends there.
         points = [
@@ -331,16 +329,16 @@ def _thresholds(expression: Expr, column: Column) -> set[float] | None:
         "null?",
     ):
         return None
-    numbers = [a.content for a in expression.args if isinstance(a, Literal)]
-    if any(isinstance(n, bool | str) or n is None for n in numbers) or len(numbers) + 1 != len(
+    constants = [a.content for a in expression.args if isinstance(a, Literal)]
+    if any(isinstance(n, bool | str) or n is None for n in constants) or len(constants) + 1 != len(
         expression.args
     ):
         return None
-    return {float(n) for n in numbers} if column in expression.args else None
+    return {float(n) for n in constants} if column in expression.args else None
 
 
 def _plain(v: Any) -> Any:
-    """Return a value such that equal values are equal in Python: numbers and booleans as float, dates as
+    """Return a form of a value that Python compares as SQL does: numbers and booleans as float, dates as
     text."""
     if isinstance(v, bool | int | float | np.number):
         return float(v)
@@ -349,8 +347,8 @@ def _plain(v: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitCells:
-    """Holds the workload over merged cells: `matrix` has a row for each number that is asked for and a column
-    for each merged cell, 1 where the number counts the cell and else 0.
+    """Holds the workload over merged cells, written out as a matrix (marginals need none): `matrix` has a row
+    for each answer and a column for each merged cell, 1 where the answer counts the cell and else 0.
 
     `cell`: for each combination of classes its merged cell, or -1 if nothing counts it. Combinations are
     numbered as by `numpy.unravel_index` over `CompiledCounts.mark_groups`.
@@ -363,35 +361,38 @@ class ExplicitCells:
 def explicit(compilation: CompiledCounts) -> ExplicitCells:
     """Return the workload as a matrix over cells.
 
-    Two cells are merged if every number counts both or neither, and cells that no number counts are left out.
-    Merging loses nothing: each number is a sum over cells, which contains merged cells together or not at
+    Two cells are merged if every answer counts both or neither, and cells that no answer counts are left out.
+    Merging loses nothing: each answer is a sum over cells, which contains merged cells together or not at
     all.
     """
     sizes = [len(combinations) for _, combinations in compilation.mark_groups]
     combined = math.prod(sizes)
-    numbers = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
-    if combined > MAX_RAW or combined * numbers > MAX_ENTRIES:
+    answers = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
+    if combined > MAX_RAW or combined * answers > MAX_ENTRIES:
         raise _refuse(
-            f"they distinguish {combined:,} classes of rows, and ask for {numbers:,} numbers",
+            f"they distinguish {combined:,} classes of rows, and ask for {answers:,} numbers",
             "Ask fewer queries together, or group without conditions.",
         )
     positions = np.unravel_index(np.arange(combined), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), cell_indices in zip(compilation.mark_groups, positions, strict=True):
+    for (mark_indices, combinations), positions_in_group in zip(
+        compilation.mark_groups, positions, strict=True
+    ):
         table = np.array(combinations, np.int64)
-        for column, mark in enumerate(members):
-            classes[mark] = table[cell_indices, column]
+        for column, mark in enumerate(mark_indices):
+            classes[mark] = table[positions_in_group, column]
     truths = {
         m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None
     }
     matrix_rows = []
     for family in compilation.families:
         counted = np.broadcast_to(truth(family.condition, truths) == 1.0, (combined,))
-        values = [range(compilation.marks[k].size - 1) for k in family.keys]
-        for combination in itertools.product(*values):
+        # without the last class of a key, which is for all other values
+        key_classes = [range(compilation.marks[k].size - 1) for k in family.keys]
+        for combination in itertools.product(*key_classes):
             row = counted.copy()
-            for k, v in zip(family.keys, combination, strict=True):
-                row &= classes[k] == v
+            for k, key_class in zip(family.keys, combination, strict=True):
+                row &= classes[k] == key_class
             matrix_rows.append(row)
     W = np.array(matrix_rows, dtype=np.int8).reshape(len(matrix_rows), combined)
     merged, inverse = np.unique(W, axis=1, return_inverse=True)

@@ -27,7 +27,7 @@ from .errors import Node
 from .measures import grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import clipped, double, if_
-from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of
+from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of, is_within_range
 
 # by table and column, the kind of values that the engine has there: integer, number, boolean, date or text
 Kinds = Mapping[str, Mapping[str, str]]
@@ -69,12 +69,12 @@ def not_null(column: str) -> Node:
 def clean(x: Expr) -> Expr:
     """Return an expression's number clipped to its public range, and NULL where it is not finite.
 
-    Columns of tables ("t0c1", recognized by the c) are clipped already; computed numbers may leave their
-    range by a rounding error.
+    Columns of tables are clipped already; computed numbers may leave their range by a rounding error
+    (`is_within_range`).
     """
     domain = x.domain
-    of_table = isinstance(x, Column) and "c" in x.name
-    if of_table or domain.kind is not Kind.NUMBER:
+    is_clipped = isinstance(x, Column) and is_within_range(x)
+    if is_clipped or domain.kind is not Kind.NUMBER:
         return x
     if not domain.bounded:
         return x if domain.finite else make("finite", x)

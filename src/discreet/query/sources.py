@@ -116,6 +116,16 @@ class Relation:
     nullable_unit_keys: frozenset[Expr] = frozenset()
 
 
+def is_within_range(column: Column) -> bool:
+    """Return whether the numbers of a column are sure to lie in the range of its domain.
+
+    A column of a table ("t0c1", see `Scan.alias`) is clipped to its declared bounds when it is read, and a
+    count of `Marked` ("t0c") has no rounding error. Names of other computed columns have no "c"; their
+    numbers may be outside by a rounding error.
+    """
+    return "c" in column.name
+
+
 def columns_of(*exprs: Expr | None) -> set[str]:
     """Return the names of all columns in some expressions."""
     return {node.name for e in exprs if e is not None for node in walk(e) if isinstance(node, Column)}

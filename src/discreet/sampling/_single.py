@@ -1,5 +1,5 @@
-"""Single draws of integer noise, without the tables that many draws share: slower per draw, but nothing to
-prepare.
+"""Draws single values of integer noise, without the tables that many draws share: slower per draw, but
+nothing to prepare.
 
 The time of a draw must not depend on its value, which would be a timing side channel. Each attempt takes the
 same steps on integers of the same lengths (see `_exponential`), and the draw is returned as a constant

@@ -1,5 +1,6 @@
-"""The base of a session: the curator, the name of the caller, the caller's budget, and the methods that take
-a finished mechanism. The caller is an analyst, or by default the steward, who administers the dataset."""
+"""Defines the base of a session: the curator, the name of the caller, the caller's budget, and the methods
+that take a finished mechanism. The caller is an analyst, or by default the steward, who administers the
+dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warning that a file was written again while its declared version is the same.
+"""Warns that a file was written again while its declared version is the same.
 
 The warning depends on public facts alone: when the file was last written, and the time and the table version
 of the ledger's last charge. A changed file gets no old answer even under the same version

@@ -1,4 +1,4 @@
-"""A check, before the charge, that a checkpoint fits on the disk."""
+"""Checks, before the charge, that a checkpoint fits on the disk."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Explanations of a session, for `Session.explain`: what the charges in its ledger mean for one person, as
-far as the caller may see them; and what one question would cost at several prices."""
+"""Explains a session, for `Session.explain`: what the charges in its ledger mean for one person, as far as
+the caller may see them; and what one question would cost at several prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mechanisms of a session that stay open: thresholds, streams and online learners. They are charged once and
+"""Keeps mechanisms of a session open: thresholds, streams and online learners. They are charged once and
 answer many times; `feed` continues them on new data."""
 
 from __future__ import annotations

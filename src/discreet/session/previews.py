@@ -1,4 +1,5 @@
-"""Handles and previews of a session: the preview of a question, a watch on counts, a fed mechanism."""
+"""Defines handles and previews of a session: the preview of a question, a watch on counts, a fed
+mechanism."""
 
 from __future__ import annotations
 

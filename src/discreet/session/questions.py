@@ -1,4 +1,4 @@
-"""Questions of a session: SQL, workloads of counting queries, previews of their price, plans and
+"""Asks the questions of a session: SQL, workloads of counting queries, previews of their price, plans and
 explanations."""
 
 from __future__ import annotations

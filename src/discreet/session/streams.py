@@ -1,7 +1,7 @@
-"""Streams of a session: continual counters that SQL describes, and online learners. They are fed with rows,
-files that grow or tables of a database, one tick or round at a time. A stream with a clock, a column of days,
-has one tick per day; otherwise each batch of rows is a tick. What was released can be read from the ledger at
-any time, free."""
+"""Defines the streams of a session: continual counters that SQL describes, and online learners. They are fed
+with rows, files that grow or tables of a database, one tick or round at a time. A stream with a clock, a
+column of days, has one tick per day; otherwise each batch of rows is a tick. What was released can be read
+from the ledger at any time, free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The labeller that `Session.teach` returns (PATE: teachers on private data label public inputs), its preview
-and its report."""
+"""Defines the labeller that `Session.teach` returns (PATE: teachers on private data label public inputs), its
+preview and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a question in SQL, and the part of a budget's delta that it gets by default."""
+"""Defines the options of a question in SQL, and the part of a budget's delta that it gets by default."""
 
 from __future__ import annotations
 

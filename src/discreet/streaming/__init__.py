@@ -1,5 +1,5 @@
-"""Streams and online learning: continual counting (sums that are published at every tick, by tree aggregation
-or the matrix mechanism), and private online learners.
+"""Provides streams and online learning: continual counting (sums that are published at every tick, by tree
+aggregation or the matrix mechanism), and private online learners.
 
     streaming.error_factors("honaker", steps=1024)    # (max, rms), before anything is spent
     daily = streaming.counter(public, Count(), horizon=365, epsilon=1)   # for session.start(daily)

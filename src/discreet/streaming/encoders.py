@@ -1,5 +1,5 @@
-"""Encoders: they compute the measurements of a stream at each step, in exact integers and with a small state,
-and estimate sums from the noisy measurements.
+"""Defines encoders: they compute the measurements of a stream at each step, in exact integers and with a
+small state, and estimate sums from the noisy measurements.
 
 A strategy is a lower triangular matrix C (`mechanisms.matrix`); x has one row per step, the step's vector of
 integers x_t. At step t `encode` computes rows of C x in integers, in units of 1 / `scale`; the caller adds

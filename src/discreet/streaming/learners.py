@@ -1,5 +1,5 @@
-"""Online learners as interactive mechanisms: they are paid for at the start, then fed with one batch per
-round, and release a decision after each round.
+"""Defines online learners as interactive mechanisms: they are paid for at the start, then fed with one batch
+per round, and release a decision after each round.
 
 >>> from discreet import Bounds, Public
 >>> from discreet.sampling import SeededEntropy

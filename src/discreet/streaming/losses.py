@@ -1,4 +1,5 @@
-"""Losses of online learners, with a gradient for every row, and the statistic that adds up clipped gradients.
+"""Defines losses of online learners, with a gradient for every row, and the statistic that adds up clipped
+gradients.
 
 There are no other losses than these, and each is described by its fields, so that analysts may request them
 and no code of theirs is run. A row's gradient is computed column by column, in operations whose rounding does

@@ -1,5 +1,5 @@
-"""Convex sets of decisions, the update rules of online learning, which post-process noisy sums of gradients,
-and bounds of their regret, which are known before anything is spent.
+"""Defines convex sets of decisions, the update rules of online learning, which post-process noisy sums of
+gradients, and bounds of their regret, which are known before anything is spent.
 
 In this module v is the noisy sum of gradients (or losses) so far, n_t its noise after step t, w a decision, H
 the strong convexity of the losses (`convexity`), L the longest gradient (`lipschitz`), D the diameter of the

@@ -1,4 +1,4 @@
-"""A naive baseline, for comparison: fresh noise on the complete sum at every step."""
+"""Defines a naive baseline, for comparison: fresh noise on the complete sum at every step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Statistics of one tick from whose continual sums quantiles, heavy hitters and the number of distinct units
-are computed.
+"""Defines statistics of one tick from whose continual sums quantiles, heavy hitters and the number of
+distinct units are computed.
 
 Each is a vector of counts, a sum over rows, so that a `ContinualCounter` can release its running sum at every
 tick; `quantile` and `heavy_hitters` post-process the released vector.

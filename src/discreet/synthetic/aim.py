@@ -1,4 +1,4 @@
-"""AIM: an adaptive and iterative mechanism for synthetic data, with annealing of its budget.
+"""Defines AIM: an adaptive and iterative mechanism for synthetic data, with annealing of its budget.
 
 The value of a row in a column is a code, a number from 0 on (`domain`). A clique is an ascending tuple of
 columns; its table, or marginal, has the counts of rows by the codes of these columns.

@@ -1,5 +1,5 @@
-"""Checks of arguments that the modules of this package share. Each refusal is a `DiscreetError`, raised
-before anything is charged."""
+"""Checks arguments for the modules of this package. Each refusal is a `DiscreetError`, raised before anything
+is charged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""MWEM (multiplicative weights with the exponential mechanism) over a graphical model: a baseline for AIM.
+"""Defines MWEM (multiplicative weights with the exponential mechanism) over a graphical model: a baseline for
+AIM.
 
 A clique is an ascending tuple of columns; its table has the counts of rows by the codes of these columns.
 """

@@ -1,4 +1,4 @@
-"""Groups of rare codes, chosen from released counts alone.
+"""Groups rare codes, by released counts alone.
 
 A code is a number from 0 on that stands for a category or a bin of a column (`domain`). A table by several
 columns has noise in each of its cells, also in cells with hardly any row; with fewer codes it has fewer

@@ -1,5 +1,5 @@
-"""A copy compared with the data, in many ways: NOT private, for the steward who holds the data, or for public
-data.
+"""Compares a synthetic copy (generated rows that stand for the data) with the data, in many ways. NOT
+private: for the steward who holds the data, or for public data.
 
 Nothing here goes through the curator, which charges for private results, so nothing of it may be shown to
 anybody who may not see the data. The comparison whose result may be shown has a price:
@@ -35,7 +35,8 @@ from .junction import Clique
 # Of more rows a random sample is taken. Round numbers, chosen by hand and not tuned.
 _MAX_NEAREST_ROWS = 1000
 _MAX_PROPENSITY_ROWS = 10_000
-# The most triples of columns that are compared; of more, a random sample is. Chosen by hand, not tuned.
+# The most triples of columns that are compared; if there are more, a random sample of them is compared.
+# Chosen by hand, not tuned.
 _MAX_TRIPLES = 200
 
 
@@ -111,33 +112,35 @@ def compare(
     """
     _check_arguments(copy, source, target, rho, seed)
     row_limit = (source.public.unit.rows or 1) if rows_per_unit is None else rows_per_unit
-    rows = bounded_rows(source.public, row_limit)
+    max_rows_per_unit = bounded_rows(source.public, row_limit)
     random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
-    data = count_domain_cells(source, domain, rows, Entropy())
-    if not data.counts.sum():
+    data_cells = count_domain_cells(source, domain, max_rows_per_unit, Entropy())
+    if not data_cells.counts.sum():
         raise InvalidInput("the table is empty: there is nothing to compare with.")
-    synthetic = OccurringCells(data.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
-    real_rows = [np.repeat(code, data.counts) for code in data.codes]
-    pairs, triples = _cliques(len(data.sizes), random)
-    distances = [_total_variation(data, synthetic, pair) for pair in pairs]
-    names, sizes = copy.columns, data.sizes
+    copy_cells = OccurringCells(data_cells.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
+    real_columns = [np.repeat(code, data_cells.counts) for code in data_cells.codes]
+    pairs, triples = _cliques(len(data_cells.sizes), random)
+    distances = [_total_variation(data_cells, copy_cells, pair) for pair in pairs]
+    names, sizes = copy.columns, data_cells.sizes
     codings = domain.codings(copy.public)
     return CopyComparison(
         pairs=_mean_and_largest(distances),
         by_pair={(names[a], names[b]): d for (a, b), d in zip(pairs, distances, strict=True)},
-        marginals=tuple(marginal(c, data.table([a]), copy.codes[a]) for a, c in enumerate(codings)),
-        triples=_mean_and_largest([_total_variation(data, synthetic, t) for t in triples])
+        marginals=tuple(marginal(c, data_cells.table([a]), copy.codes[a]) for a, c in enumerate(codings)),
+        triples=_mean_and_largest([_total_variation(data_cells, copy_cells, t) for t in triples])
         if triples
         else None,
         direct=None
         if rho is None
-        else _direct_error(data, float(rho), count_sensitivity(source.public, rows)),
-        propensity=_propensity(real_rows, copy.codes, sizes, random),
+        else _direct_error(
+            data_cells, pairs, float(rho), count_sensitivity(source.public, max_rows_per_unit)
+        ),
+        propensity=_propensity(real_columns, copy.codes, sizes, random),
         accuracy=None
         if target is None
-        else _accuracies(real_rows, copy.codes, sizes, names.index(target), random),
-        nearest=_nearest(real_rows, copy.codes, random),
+        else _accuracies(real_columns, copy.codes, sizes, names.index(target), random),
+        nearest=_nearest(real_columns, copy.codes, random),
     )
 
 
@@ -169,9 +172,9 @@ def _cliques(columns: int, random: np.random.Generator) -> tuple[list[Clique], l
     return pairs, triples
 
 
-def _total_variation(data: OccurringCells, copy: OccurringCells, clique: Clique) -> float:
+def _total_variation(data_cells: OccurringCells, copy_cells: OccurringCells, clique: Clique) -> float:
     """Return half the l1 distance of the shares of cells, in a table by the columns of a clique."""
-    shares = [cells.table(clique) / cells.counts.sum() for cells in (data, copy)]
+    shares = [cells.table(clique) / cells.counts.sum() for cells in (data_cells, copy_cells)]
     return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
 
 
@@ -179,23 +182,28 @@ def _mean_and_largest(distances: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(distances)), float(np.max(distances))
 
 
-def _direct_error(data: OccurringCells, rho: float, sensitivity: Sensitivity) -> float:
+def _direct_error(
+    data_cells: OccurringCells, pairs: list[Clique], rho: float, sensitivity: Sensitivity
+) -> float:
     """Return the mean expected total variation of all pairs, each measured with Gaussian noise for an equal
     share of rho; `sensitivity` is that of one table."""
-    pairs = list(itertools.combinations(range(len(data.sizes)), 2))
     assert sensitivity.l2_squared is not None
     # Gaussian noise of variance l2^2 / (2 rho') is rho'-zCDP.
     deviation = math.sqrt(sensitivity.l2_squared * len(pairs) / (2 * rho))
-    noise = deviation * math.sqrt(2 / math.pi) / data.counts.sum()
-    errors = [0.5 * math.prod(data.sizes[a] for a in pair) * noise for pair in pairs]
+    # of the share of one cell
+    mean_absolute_noise = deviation * math.sqrt(2 / math.pi) / data_cells.counts.sum()
+    errors = [0.5 * math.prod(data_cells.sizes[a] for a in pair) * mean_absolute_noise for pair in pairs]
     return float(np.mean(np.minimum(errors, 1.0)))
 
 
-def _one_hot(rows: Sequence[Any], sizes: Sequence[int], skip: int | None = None) -> NDArray[np.float64]:
+def _one_hot(
+    code_columns: Sequence[Any], sizes: Sequence[int], skip: int | None = None
+) -> NDArray[np.float64]:
     """Return rows as a matrix of indicators, one for each code of each column but `skip`, and last a column
-    of ones. `rows` has one array of codes for each column."""
-    blocks = [np.eye(n)[np.asarray(c)] for a, (c, n) in enumerate(zip(rows, sizes, strict=True)) if a != skip]
-    return np.hstack([*blocks, np.ones((len(rows[0]), 1))])
+    of ones. `code_columns` has one array of codes for each column."""
+    columns = enumerate(zip(code_columns, sizes, strict=True))
+    blocks = [np.eye(size)[np.asarray(codes)] for a, (codes, size) in columns if a != skip]
+    return np.hstack([*blocks, np.ones((len(code_columns[0]), 1))])
 
 
 def _fit_logistic(x: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -214,48 +222,57 @@ def _sigmoid(margins: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(1 / (1 + np.exp(-np.clip(margins, -500, 500))))
 
 
-def _subsample(rows: Sequence[Any], size: int, random: np.random.Generator) -> list[Any]:
-    """Return at most `size` rows in random order."""
-    index = random.permutation(len(rows[0]))[:size]
-    return [np.asarray(column)[index] for column in rows]
+def _subsample(code_columns: Sequence[Any], size: int, random: np.random.Generator) -> list[Any]:
+    """Return the columns of at most `size` rows in random order."""
+    index = random.permutation(len(code_columns[0]))[:size]
+    return [np.asarray(column)[index] for column in code_columns]
 
 
 def _propensity(
-    data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], random: np.random.Generator
+    real_columns: Sequence[Any],
+    synthetic_columns: Sequence[Any],
+    sizes: Sequence[int],
+    random: np.random.Generator,
 ) -> float:
     """Return the mean squared distance from 1/2 of a classifier's probability that a row is synthetic."""
-    size = min(len(data[0]), len(copy[0]), _MAX_PROPENSITY_ROWS)
-    real, synthetic = _subsample(data, size, random), _subsample(copy, size, random)
+    size = min(len(real_columns[0]), len(synthetic_columns[0]), _MAX_PROPENSITY_ROWS)
+    real, synthetic = (_subsample(columns, size, random) for columns in (real_columns, synthetic_columns))
     x = np.vstack([_one_hot(real, sizes), _one_hot(synthetic, sizes)])
     y = np.repeat([0.0, 1.0], size)
     return float(np.mean((_sigmoid(x @ _fit_logistic(x, y)) - 0.5) ** 2))
 
 
 def _accuracies(
-    data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], target: int, random: np.random.Generator
+    real_columns: Sequence[Any],
+    synthetic_columns: Sequence[Any],
+    sizes: Sequence[int],
+    target: int,
+    random: np.random.Generator,
 ) -> tuple[float, float]:
     """Return two accuracies for the column `target`: of a classifier trained on the copy, and of one trained
     on half of the data, both tested on the other half. Each is a logistic regression for every code against
     all others."""
-    shuffled = _subsample(data, len(data[0]), random)
+    shuffled = _subsample(real_columns, len(real_columns[0]), random)
     half = len(shuffled[0]) // 2
     train, test = [c[:half] for c in shuffled], [c[half:] for c in shuffled]
     test_x = _one_hot(test, sizes, target)
     accuracies = []
-    for rows in (copy, train):
-        x = _one_hot(rows, sizes, target)
+    for columns in (synthetic_columns, train):
+        x = _one_hot(columns, sizes, target)
         margins = [
-            test_x @ _fit_logistic(x, (np.asarray(rows[target]) == code).astype(np.float64))
+            test_x @ _fit_logistic(x, (np.asarray(columns[target]) == code).astype(np.float64))
             for code in range(sizes[target])
         ]
         accuracies.append(float(np.mean(np.argmax(margins, axis=0) == test[target])))
     return accuracies[0], accuracies[1]
 
 
-def _nearest(data: Sequence[Any], copy: Sequence[Any], random: np.random.Generator) -> tuple[float, float]:
+def _nearest(
+    real_columns: Sequence[Any], synthetic_columns: Sequence[Any], random: np.random.Generator
+) -> tuple[float, float]:
     """Return the median number of columns in which a synthetic row differs from the nearest real row, and the
     share of synthetic rows that equal a real row."""
-    synthetic = np.stack(_subsample(copy, _MAX_NEAREST_ROWS, random), axis=1)
-    real = np.unique(np.stack([np.asarray(c) for c in data], axis=1), axis=0)
+    synthetic = np.stack(_subsample(synthetic_columns, _MAX_NEAREST_ROWS, random), axis=1)
+    real = np.unique(np.stack([np.asarray(c) for c in real_columns], axis=1), axis=0)
     differences = np.array([(real != row).sum(axis=1).min() for row in synthetic])
     return float(np.median(differences)), float(np.mean(differences == 0))

@@ -1,4 +1,5 @@
-"""A synthetic copy: rows drawn from a released model, which may be kept, shared and queried without limit.
+"""Holds a synthetic copy: rows drawn from a released model, which may be kept, shared and queried without
+limit.
 
 Everything here is post-processing of values that were released and paid for. A copy is always saved with its
 card, a JSON description of how it was made. Answers from it have no confidence interval.

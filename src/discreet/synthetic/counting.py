@@ -1,6 +1,6 @@
-"""Marginals, which are exact tables of counts by some columns of a domain, counted by the engine; and their
-sensitivity. Columns of a domain are also called attributes, and are named by their position. The values of a
-column are coded by numbers from 0 on (`domain`)."""
+"""Counts marginals, which are exact tables of counts by some columns of a domain, in the engine; and computes
+their sensitivity. Columns of a domain are also called attributes, and are named by their position. The values
+of a column are coded by numbers from 0 on (`domain`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The domain of a table: for every column a public list of codes, from the schema and never from the data.
+"""Defines the domain of a table: for every column a public list of codes, from the schema and never from the
+data.
 
 A code is a number from 0 on. Categories and booleans have one code for each declared value; numbers and dates
 are cut into bins at public edges, with one code for each bin; where a column can be NULL, the last code

@@ -1,5 +1,5 @@
-"""Pictures of a report as SVG text, without a plotting library: a heat map of pairs of columns, and a small
-bar chart for each column."""
+"""Draws pictures of a report as SVG text, without a plotting library: a heat map of pairs of columns, and a
+small bar chart for each column."""
 
 from __future__ import annotations
 

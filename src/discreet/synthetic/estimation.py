@@ -1,4 +1,4 @@
-"""Estimating a graphical model from noisy tables: post-processing, which costs no privacy.
+"""Estimates a graphical model from noisy tables: post-processing, which costs no privacy.
 
 Mirror descent on the squared distance to the measured tables, weighted by their precision (McKenna, Sheldon &
 Miklau 2019, arXiv:1901.09136, Algorithm 1), with momentum: on a release from the Adult dataset, 200

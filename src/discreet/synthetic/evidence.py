@@ -1,4 +1,5 @@
-"""Exact conditional sampling: rows of a graphical model, where some attributes of each row are given.
+"""Samples exactly from conditional distributions: rows of a graphical model, where some attributes of each
+row are given.
 
 The tables of the model are restricted to the given codes of each row. Then messages are passed towards the
 root of the junction tree, and one draw is made for every clique from the root on; many rows are computed at

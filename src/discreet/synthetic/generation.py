@@ -1,4 +1,4 @@
-"""Generating rows: a model is fitted to the released tables, and rows are sampled from it. Post-processing,
+"""Generates rows: a model is fitted to the released tables, and rows are sampled from it. Post-processing,
 which costs no privacy."""
 
 from __future__ import annotations

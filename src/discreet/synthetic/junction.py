@@ -1,4 +1,4 @@
-"""Junction trees: the cliques of a triangulated graph, joined so that every attribute's cliques are
+"""Builds junction trees: the cliques of a triangulated graph, joined so that every attribute's cliques are
 connected.
 
 Attributes are numbered from 0 on; a clique is an ascending tuple of attributes. The graph is triangulated by

@@ -1,4 +1,5 @@
-"""Two methods of synthesis: independent columns, and MST, a maximum spanning tree of two-way marginals."""
+"""Defines two methods of synthesis: independent columns, and MST, a maximum spanning tree of two-way
+marginals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods of synthesis by their names, such as "aim"."""
+"""Lists the methods of synthesis by their names, such as "aim"."""
 
 from __future__ import annotations
 

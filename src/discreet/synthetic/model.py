@@ -1,4 +1,5 @@
-"""Graphical models: a distribution over all cells of a table that is stored as tables by few attributes.
+"""Defines graphical models: a distribution over all cells of a table that is stored as tables by few
+attributes.
 
 `propagate_beliefs` is belief propagation on a junction tree (Lauritzen & Spiegelhalter 1988). Messages
 towards the root are logarithms; on the way back tables are scaled by ratios, so that exp is computed once for

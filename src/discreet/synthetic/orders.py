@@ -1,5 +1,5 @@
-"""The partial order of columns that all constraints together define; contradictions are refused before
-anything is charged.
+"""Computes the partial order of columns that all constraints together define; contradictions are refused
+before anything is charged.
 
 Only public facts (constraints, bounds) and synthetic rows are read here.
 """

@@ -1,4 +1,5 @@
-"""A synthetic copy of two linked tables: synthetic units with a key, and their rows with the same key."""
+"""Holds a synthetic copy of two linked tables: synthetic units with a key, and their rows with the same
+key."""
 
 from __future__ import annotations
 

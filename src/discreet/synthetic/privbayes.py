@@ -1,4 +1,5 @@
-"""PrivBayes: a Bayesian network chosen by the exponential mechanism, with noisy conditional distributions.
+"""Defines PrivBayes: a Bayesian network chosen by the exponential mechanism, with noisy conditional
+distributions.
 
 A column is named by its position. A tuple of columns is called a clique; the first column of a clique of the
 network has the others as its parents.

@@ -1,4 +1,4 @@
-"""How good a copy is, in three ways that differ in what they cost.
+"""Measures how good a copy is, in three ways that differ in what they cost.
 
 `bound_errors` is free, because it reads released values only. `CopyDistance` is a mechanism: it compares the
 copy with the data, for a price. `comparison.compare` compares in many ways and is not private: it is for the

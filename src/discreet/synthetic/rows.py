@@ -1,4 +1,4 @@
-"""Sampling rows from a graphical model, column after column, with rounding instead of independent draws.
+"""Samples rows from a graphical model, column after column, with rounding instead of independent draws.
 
 Among the rows that have the same codes in the earlier columns (those in one clique with the next), each code
 of the next column gets its expected number of rows, rounded down; the remaining rows get codes drawn in

@@ -1,5 +1,5 @@
-"""The base of all methods of synthesis, which select tables, measure them and generate rows, in steps that
-can be interrupted.
+"""Defines the base of all methods of synthesis, which select tables, measure them and generate rows, in steps
+that can be interrupted.
 
 A method decides which tables of counts are measured. Each table is measured with exact discrete Gaussian
 noise, and each choice is made by the exponential mechanism on integer scores; generating rows is

@@ -1,4 +1,4 @@
-"""Data as mechanisms see it: sources, the engines behind them, and a real table to try things on.
+"""Presents data as mechanisms see it: sources, the engines behind them, and a real table to try things on.
 
 Sources: `Memory`, `Files`, `Database`, and whatever `connect` and `connect_postgres` open; `engine_of` gives
 the engine that answers for a source, `several` the files that a folder, pattern or list means (`stand_in` is

@@ -1,4 +1,4 @@
-"""The real table that comes with discreet: the RAND Health Insurance Experiment, 1974 to 1982.
+"""Loads the real table that comes with discreet: the RAND Health Insurance Experiment, 1974 to 1982.
 
 It has 20,190 person-years of 5,912 people in six American cities, whose health insurance plan was chosen at
 random so that its effects could be measured. It is in the public domain; this is the copy in statsmodels

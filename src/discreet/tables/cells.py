@@ -1,5 +1,5 @@
-"""Counts of the cells of a discretized table, computed by the engine, which returns the number of rows in
-each cell that occurs and nothing else of the rows.
+"""Counts the rows in each cell of a discretized table in the engine, which returns the counts of the cells
+that occur, and nothing else of the rows.
 
 A column is coded by `Coding`: a whole number for every declared category, or for every bin between public
 edges, and one more for missing values. Which code a row has depends on that row alone. Of a unit with many

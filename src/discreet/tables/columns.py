@@ -1,6 +1,6 @@
-"""Which columns can be declared: a column is taken as it is, converted to a type that the engine can hold, or
-refused when the table is opened, with its name and a way out. That is decided by types and names, never by
-values. Single values that no engine could process become missing (`engine_types`).
+"""Decides which columns can be declared: a column is taken as it is, converted to a type that the engine can
+hold, or refused when the table is opened, with its name and a way out. That is decided by types and names,
+never by values. Single values that no engine could process become missing (`engine_types`).
 
 A fact (what the schema declares about a column: `Bounds`, `Categories`, ...) that does not fit the column's
 type is refused as well: read as numbers, dates would all be missing, and nobody would notice.

@@ -1,5 +1,5 @@
-"""The text of a drafted schema file: questions to the steward about a table, its columns and other tables, as
-comments that become entries when they are answered."""
+"""Writes the text of a drafted schema file: questions to the steward about a table, its columns and other
+tables, as comments that become entries when they are answered."""
 
 from __future__ import annotations
 

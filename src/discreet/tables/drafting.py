@@ -1,4 +1,4 @@
-"""Drafts of schema files from the names and types of columns; and the version of a data file, which is the
+"""Drafts schema files from the names and types of columns; and reads the version of a data file, which is the
 time when it was last written."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Dummy tables: made-up rows with the right columns, to write queries against. They are drawn from the public
-schema alone, and so reveal nothing about the data."""
+"""Makes dummy tables: made-up rows with the right columns, to write queries against. They are drawn from the
+public schema alone, and so reveal nothing about the data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The protocol of engines: a source that answers aggregate SQL by itself, so that no rows are copied out of
-it.
+"""Defines the protocol of engines: a source that answers aggregate SQL by itself, so that no rows are copied
+out of it.
 
 The engines are in `tables.engines`, each with a `Dialect` that writes the closed set of nodes
 (`tables.dialect`) as its SQL.

@@ -1,5 +1,5 @@
-"""The closed set of SQL nodes on which engines differ: sums beyond 64 bits, rounding, casts, NaN, hashes, and
-the choice of the smallest rows. `tables.dialect` writes them, with plain SQL, for each engine.
+"""Defines the closed set of SQL nodes on which engines differ: sums beyond 64 bits, rounding, casts, NaN,
+hashes, and the choice of the smallest rows. `tables.dialect` writes them, with plain SQL, for each engine.
 
 The docstring of a node says what every engine must compute. No node may fail on any row, because a failure
 would reveal that row. If an argument is NULL, so is the result, unless a node says otherwise. A number is an

@@ -1,4 +1,5 @@
-"""Privacy loss distributions (PLD): certified lower and upper bounds on epsilon and delta of a composition.
+"""Bounds epsilon and delta of a composition from below and above, certified, by privacy loss distributions
+(PLD).
 
 This is the tightest accountant. Each event becomes a pair of output distributions that dominates it
 (`rules`). The privacy losses of all pairs are added up on a lattice (`lattice`), rounded up for upper bounds

@@ -1,5 +1,5 @@
-"""The functions of the accountant by privacy loss distributions (PLD) that other modules call: upper bounds
-on epsilon and delta, intervals for both, and whether an event can be bounded at all.
+"""Defines the functions of the accountant by privacy loss distributions (PLD) that other modules call: upper
+bounds on epsilon and delta, intervals for both, and whether an event can be bounded at all.
 
 The normal form of an event (`Normal`, variable `form`) holds its parts with their counts, its own failure
 probability `form.delta` (its own delta), and a total-variation distance. A `Composition` holds the pairs (P,

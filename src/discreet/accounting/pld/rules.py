@@ -1,5 +1,5 @@
-"""Which pair of distributions (P, Q) dominates which event: one row of `RULES` per type of event, with its
-theorem. Events without a row are refused by name.
+"""Says which pair of distributions (P, Q) dominates which event: one row of `RULES` per type of event, with
+its theorem. Events without a row are refused by name.
 
 Events come in normal form (`..normal`): an event with the price of another has become that other event, and
 the delta of events that can fail has been split off. `merged` then makes one Gaussian of all unsampled ones,

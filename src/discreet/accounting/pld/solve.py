@@ -1,5 +1,5 @@
-"""From a composition to epsilon and delta: a first pass on a coarse lattice, then passes on finer lattices
-planned around its answer.
+"""Computes epsilon and delta of a composition: a first pass on a coarse lattice, then passes on finer
+lattices planned around its answer.
 
 Every pass returns a certified bound, so that passes differ in tightness only and the best one is kept. The
 constants below, and all of `planning`, change tightness and time, never whether a bound holds; docs/pld.md

@@ -1,4 +1,4 @@
-"""Boards without a privacy guarantee, for comparison: the curator refuses them on protected data."""
+"""Keeps boards without a privacy guarantee, for comparison: the curator refuses them on protected data."""
 
 from .boards import Ladder, ParameterFreeLadder, PlainBoard
 

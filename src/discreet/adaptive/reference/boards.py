@@ -1,4 +1,4 @@
-"""Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
+"""Defines leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
 protection.
 
 Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score

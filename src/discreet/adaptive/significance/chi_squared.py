@@ -1,5 +1,5 @@
-"""Chi-squared tests of noisy counts: do categories follow given shares, and do two columns depend on each
-other?
+"""Defines chi-squared tests of noisy counts: do categories follow given shares, and do two columns depend on
+each other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
 noisy counts, so the distribution under the null is simulated with the noise in it.
@@ -125,7 +125,7 @@ class _FromCounts:
                 counts, (least, largest), float(self.noise.scale), shared.random_source(entropy)
             )
         result = TestResult(
-            statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
+            statistic=statistic, pvalue=shared.conservative_pvalue(pvalue, FAILURE_PROBABILITY), people=people
         )
         # `error_in_scores`: the error is that of the noisy counts, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
@@ -171,7 +171,7 @@ class GoodnessOfFitTest(_FromCounts):
     runs: int = 9999
 
     def __post_init__(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         shared.check_columns(column=self.column)
         shared.check_runs(self.runs)
         object.__setattr__(self, "shares", _require.listed(shares=self.shares))
@@ -260,7 +260,7 @@ class IndependenceTest(_FromCounts):
     runs: int = 4999
 
     def __post_init__(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         shared.check_runs(self.runs)
         rows, columns = self.statistic.shape(self.public)
         if min(rows, columns) < 2 or rows * columns > _MAX_CELLS:

@@ -1,4 +1,4 @@
-"""A private two-sample test of means, from the noisy count, sum and sum of squares of each group. The
+"""Defines a private two-sample test of means, from the noisy count, sum and sum of squares of each group. The
 difference of the means is simulated under the null hypothesis with the noise included.
 """
 
@@ -155,12 +155,12 @@ class TwoSampleMeanTest:
     runs: int = 9999
 
     def __post_init__(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         shared.check_columns(column=self.column, group=self.group)
         if self.groups is not None:
             object.__setattr__(self, "groups", _require.listed(groups=self.groups))
         shared.check_groups(self.public, self.group, self.groups, 2, 2)
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
         shared.check_runs(self.runs)
         grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
         if not 1 <= grid.high - grid.low <= _MAX_STEPS:
@@ -229,7 +229,7 @@ class TwoSampleMeanTest:
         result = TestResult(
             statistic=statistic * float(as_step(self.step)),
             # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
-            pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
+            pvalue=shared.conservative_pvalue(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
         # `error_in_scores`: the error is that of the noisy counts and sums, not of the p-value.

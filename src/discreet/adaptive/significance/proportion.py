@@ -1,5 +1,5 @@
-"""A private test of a proportion. With a public number of trials, one-sided, it is uniformly most powerful
-among epsilon-DP tests.
+"""Defines a private test of a proportion. With a public number of trials, one-sided, it is uniformly most
+powerful among epsilon-DP tests.
 
 After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is the sum of discrete Laplace
 noise and a uniform variable on (-1/2, 1/2), has a continuous distribution under the null hypothesis, and its
@@ -139,13 +139,13 @@ class ProportionTest:
     trials: int | None = None
 
     def __post_init__(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         _require.open_probability(chance=self.chance)
         if not 0 < float(self.chance) < 1:
             raise _require.fail(
                 "chance", float(self.chance), "a probability that a float can tell from 0 and 1"
             )
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
         if self.trials is not None:
             _require.integer(trials=self.trials, at_least=1)
             if self.trials > _MAX_TRIALS:
@@ -196,7 +196,7 @@ class ProportionTest:
         pvalue = shared.pvalue_for(greater, less, self.alternative)
         # 1e-14 covers the tails that `_binomial` leaves out and the rounding of their complement.
         return TestResult(
-            statistic=count + uniform / _UNIFORM_STEPS - 0.5, pvalue=shared.at_most_one(pvalue, 1e-14)
+            statistic=count + uniform / _UNIFORM_STEPS - 0.5, pvalue=shared.conservative_pvalue(pvalue, 1e-14)
         )
 
     def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
@@ -215,7 +215,7 @@ class ProportionTest:
         pvalue = shared.pvalue_for(greater, less, self.alternative)
         # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
         return TestResult(
-            statistic=share, pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY), people=rows
+            statistic=share, pvalue=shared.conservative_pvalue(pvalue, 2 * FAILURE_PROBABILITY), people=rows
         )
 
 

@@ -1,5 +1,5 @@
-"""Rank tests, which use the order of values instead of the values: does one group tend to lie above another
-(Mann-Whitney), do several groups differ (Kruskal-Wallis), do two columns rise together (Kendall)?
+"""Defines rank tests, which use the order of values instead of the values: does one group tend to lie above
+another (Mann-Whitney), do several groups differ (Kruskal-Wallis), do two columns rise together (Kendall)?
 
 After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are built from signs of
 differences over pairs of rows, so one row moves them in proportion to the number of rows with which it is
@@ -66,7 +66,7 @@ class _Signs:
     delta: float | None = None
 
     def _check(self) -> None:
-        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_unit_and_epsilon(self.public, self.epsilon)
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
@@ -141,7 +141,7 @@ class _Signs:
         result = TestResult(
             statistic=float(noisy),
             # twice: a two-sided p-value is twice a one-sided one, to which FAILURE_PROBABILITY is added
-            pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
+            pvalue=shared.conservative_pvalue(pvalue, 2 * FAILURE_PROBABILITY),
             people=sum(sizes),
         )
 
@@ -236,7 +236,7 @@ class MannWhitneyTest(_Grouped):
 
     def __post_init__(self) -> None:
         self._check_groups(2, 2)
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
 
     def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
@@ -331,7 +331,7 @@ class CorrelationTest(_Signs):
         shared.check_columns(first=self.first, second=self.second)
         for column in (self.first, self.second):
             self.public.bounds(column)
-        _require.one_of(shared.SIDES, alternative=self.alternative)
+        _require.one_of(shared.ALTERNATIVES, alternative=self.alternative)
 
     def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))

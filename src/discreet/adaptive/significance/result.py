@@ -1,4 +1,4 @@
-"""The result of a private test, and common parts of all tests: tails of noise, simulations, checks.
+"""Defines the result of a private test, and common parts of all tests: tails of noise, simulations, checks.
 
 Where a p-value depends on a number that is only known with noise (a nuisance parameter: how many people there
 are), it is the largest over all values of that number that the noise allows, except with probability
@@ -24,7 +24,7 @@ from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 
 Floats = NDArray[np.float64]
-SIDES = ("two-sided", "greater", "less")
+ALTERNATIVES = ("two-sided", "greater", "less")
 # The probability that the noise was larger than a p-value allows for; it is added to the p-value, which is
 # therefore never below it. A smaller one widens the range of the nuisance parameter. Chosen by hand,
 # not tuned.
@@ -41,7 +41,7 @@ _LARGEST_DISCRETE_SCALE = 2.0**50
 class TestResult:
     """Holds the noisy statistic and its p-value.
 
-    `people`: the noisy number of rows that were compared, where the test released it.
+    `people`: the noisy number of people (one row each) who were compared, where the test released it.
     """
 
     statistic: float
@@ -52,7 +52,7 @@ class TestResult:
     __test__: ClassVar[bool] = False
 
 
-def check_epsilon(public: Any, epsilon: Any) -> None:
+def check_unit_and_epsilon(public: Any, epsilon: Any) -> None:
     """Refuse public facts whose unit of privacy is not one row, and an epsilon whose noise would leave the
     range of floats: the release would fail after its charge."""
     require_rows(public)
@@ -77,7 +77,7 @@ def check_runs(runs: Any) -> None:
         raise _require.fail("runs", runs, "at most 1000000")
 
 
-def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
+def conservative_pvalue(pvalue: float, allowance: float = 0.0) -> float:
     """Return the p-value, rounded up, plus the allowance (such as FAILURE_PROBABILITY); at most 1, and above
     0, because a probability that underflows to 0 is not 0."""
     return min(1.0, pvalue * (1 + _ROUNDING) + allowance + 1e-300)
@@ -98,8 +98,9 @@ def random_source(entropy: Entropy) -> np.random.Generator:
 
 
 def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
-    """Draw discrete Laplace noise for simulations: the difference of two geometric variables; for very large
-    scales continuous Laplace noise, from which it differs by less than floats resolve."""
+    """Draw discrete Laplace noise for simulations, as the difference of two geometric variables. For very
+    large scales draw rounded continuous Laplace noise: the two differ by less than the resolution of
+    floats."""
     if scale > _LARGEST_DISCRETE_SCALE:
         return np.rint(random.laplace(0.0, scale, shape))
     success = -math.expm1(-1 / scale)
@@ -151,15 +152,11 @@ def check_groups(
     chosen = declared if groups is None else _require.listed(groups=groups)
     if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
         raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
-    if (
-        len(set(chosen)) < len(chosen)
-        or len(chosen) < at_least
-        or (at_most is not None and len(chosen) > at_most)
-    ):
-        wanted = (
-            f"{at_least} different categories"
-            if at_most == at_least
-            else f"at least {at_least} different ones"
-        )
-        raise _require.fail("groups", chosen, wanted)
+    too_many = at_most is not None and len(chosen) > at_most
+    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or too_many:
+        if at_most is None:
+            number = f"at least {at_least}"
+        else:
+            number = str(at_least) if at_most == at_least else f"{at_least} to {at_most}"
+        raise _require.fail("groups", chosen, f"{number} different categories")
     return chosen

@@ -1,4 +1,4 @@
-"""The command `discreet`: a thin layer over the library, one line per error, exit codes for scripts.
+"""Defines the command `discreet`: a thin layer over the library, one line per error, exit codes for scripts.
 
 The exit codes are these. 0: the command has done its work. 1: a check failed, such as `ledger verify`, or the
 reader of the output closed the pipe. 2: the input was refused, and nothing was released; or Python raised an

@@ -1,5 +1,5 @@
-"""`discreet epsilon`: the privacy cost of a described release. `discreet calibrate`: the noise, number of
-steps or sampling rate for a given cost.
+"""`discreet epsilon`: computes the privacy cost of a described release. `discreet calibrate`: finds the
+noise, number of steps or sampling rate for a given cost.
 
 No data is read, and nothing is charged.
 """

@@ -1,4 +1,4 @@
-"""`discreet check`: how well a file fits its schema, for the steward's eyes only."""
+"""`discreet check`: shows how well a file fits its schema, for the steward's eyes only."""
 
 from __future__ import annotations
 

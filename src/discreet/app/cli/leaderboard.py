@@ -1,4 +1,4 @@
-"""`discreet leaderboard init | submit | show`: a competition on labels that stay private."""
+"""`discreet leaderboard init | submit | show`: runs a competition on labels that stay private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`discreet query` and `discreet preview`: questions in SQL on the command line.
+"""`discreet query` and `discreet preview`: ask questions in SQL on the command line, and preview their price.
 
 Other commands share the arguments and options that are defined here.
 """

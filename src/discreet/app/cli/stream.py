@@ -1,5 +1,5 @@
-"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick (a
-step of time, such as a day), or an online learner that decides after every round."""
+"""`discreet stream start | learn | feed | show | factors`: keeps a count that is published again at every
+tick (a step of time, such as a day), or an online learner that decides after every round."""
 
 from __future__ import annotations
 

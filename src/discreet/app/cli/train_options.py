@@ -1,4 +1,4 @@
-"""The options of `discreet train`, and checks of them."""
+"""Defines the options of `discreet train`, and checks them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`discreet train --method`: models of tables that need no torch, each fitted in one step. A model is saved
-as JSON, with its card (a description in Markdown) beside it.
+"""`discreet train --method`: trains models of tables that need no torch, each fitted in one step. A model is
+saved as JSON, with its card (a description in Markdown) beside it.
 
 The methods of linear models are objective perturbation ("objective"), output perturbation ("output"), noisy
 gradient descent ("gradient") and ridge regression from noisy second moments ("moments").

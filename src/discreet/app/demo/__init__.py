@@ -1,4 +1,4 @@
-"""The chapters of `discreet demo`, in the order in which they are shown.
+"""Lists the chapters of `discreet demo`, in the order in which they are shown.
 
 A chapter is a module of this package with a TITLE and a function run(stage), which prints the chapter and
 saves its pictures through a `stage.Stage`. The name of a chapter is that of its module with hyphens. The

@@ -1,4 +1,4 @@
-"""Adaptive data analysis: a reusable holdout, and leaderboards that random submissions cannot climb."""
+"""Shows adaptive data analysis: a reusable holdout, and leaderboards that random submissions cannot climb."""
 
 from __future__ import annotations
 

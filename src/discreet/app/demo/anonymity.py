@@ -1,4 +1,4 @@
-"""Why removing names is not enough: four attacks on tables and counts that look anonymous."""
+"""Shows why removing names is not enough: four attacks on tables and counts that look anonymous."""
 
 from __future__ import annotations
 

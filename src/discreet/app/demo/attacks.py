@@ -1,5 +1,5 @@
-"""What leaks without differential privacy: a table without names, counts with small errors, and noise in
-floating point."""
+"""Shows what leaks without differential privacy: a table without names, counts with small errors, and noise
+in floating point."""
 
 from __future__ import annotations
 

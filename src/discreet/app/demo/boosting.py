@@ -1,5 +1,5 @@
-"""The boosting attack on leaderboards: hundreds of random submissions, and the majority vote of those with a
-score above one half.
+"""Runs the boosting attack on leaderboards: hundreds of random submissions, and the majority vote of those
+with a score above one half.
 
 Blum & Hardt 2015 (arXiv:1502.04585): a random guess that scored above one half agrees with slightly more than
 half of the hidden labels. The majority vote of many such guesses agrees with many of these labels, and has

@@ -1,5 +1,5 @@
-"""What tighter composition theorems gain: the same releases priced by every accountant, and a privacy filter
-for questions that are not planned in advance."""
+"""Shows what tighter composition theorems gain: the same releases priced by every accountant, and a privacy
+filter for questions that are not planned in advance."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Statistical discoveries on one budget: private p-values, online tests that pay for rejections only, and an
-alarm when a series changes."""
+"""Makes statistical discoveries on one budget: private p-values, online tests that pay for rejections only,
+and an alarm when a series changes."""
 
 from __future__ import annotations
 

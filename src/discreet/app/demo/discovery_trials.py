@@ -1,4 +1,4 @@
-"""Simulations of private testing: the shares of false discoveries and of signals detected, and the times of
+"""Simulates private testing: the shares of false discoveries and of signals detected, and the times of
 alarms.
 
 For benchmarks, pictures and the choice of settings. Data is made up and randomness is seeded, so nothing here

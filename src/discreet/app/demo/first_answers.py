@@ -1,5 +1,4 @@
-"""A chapter on single mechanisms: one histogram and one mean of a real table, with their price and their
-error."""
+"""Shows single mechanisms: one histogram and one mean of a real table, with their price and their error."""
 
 from __future__ import annotations
 

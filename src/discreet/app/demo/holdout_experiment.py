@@ -1,5 +1,5 @@
-"""The experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and measure
-how far the holdout then overestimates the accuracy.
+"""Repeats the experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and
+measure how far the holdout then overestimates the accuracy.
 
 There are n people in the training part and n in the holdout, d attributes and two classes. An analyst keeps
 the attributes that correlate with the class on both parts, classifies by the vote of the best k, and asks the

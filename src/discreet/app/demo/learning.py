@@ -1,5 +1,5 @@
-"""A private network: handwritten digits learned by DP-SGD at several prices, beside the same network without
-privacy."""
+"""Trains a private network: handwritten digits are learned by DP-SGD at several prices, beside the same
+network without privacy."""
 
 from __future__ import annotations
 

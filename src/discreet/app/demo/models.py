@@ -1,4 +1,4 @@
-"""Attacks on trained models: membership inference, attribute inference and model inversion; and membership
+"""Attacks trained models: membership inference, attribute inference and model inversion; and membership
 inference against a private model."""
 
 from __future__ import annotations

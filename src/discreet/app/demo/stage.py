@@ -1,4 +1,5 @@
-"""The output of the demo's chapters: text, tables and bar charts in the terminal, and pictures as files."""
+"""Writes the output of the demo's chapters: text, tables and bar charts in the terminal, and pictures as
+files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server: the curator as a service, over HTTP and in the browser.
+"""Serves the curator over HTTP and in the browser.
 
 `build` makes the application from `Settings`. The front process runs the application: it authenticates
 people, passes their requests to worker processes, and waits for the replies. Only worker processes read data.

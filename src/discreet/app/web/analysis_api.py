@@ -1,4 +1,5 @@
-"""HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for questions.
+"""Defines HTTP routes for plans, explanations, synthetic copies and streams; `api` has the routes for
+questions.
 
 "Free" means: it costs no privacy, because it reads no data. `api` says what the front desk (`desk_of`), its
 methods `look` and `ask`, and verbs are; `draw` is a `look` that may take long.

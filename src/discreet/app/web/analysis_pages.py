@@ -1,5 +1,5 @@
-"""Pages of the console (the server in the browser) for models, synthetic copies, their jobs, and explanations
-of prices.
+"""Renders pages of the console (the server in the browser) for models, synthetic copies, their jobs, and
+explanations of prices.
 
 A job fits a model (verb "fit") or makes a synthetic copy (verb "synthesize"); its result is shown after a
 time that the person chose, and not before. `api` says what the front desk (`desk_of`) and its methods are.

@@ -1,4 +1,5 @@
-"""HTTP routes for programs, under `/api/v1`: questions, mechanisms, models, releases, ledgers and jobs.
+"""Defines HTTP routes for programs, under `/api/v1`: questions, mechanisms, models, releases, ledgers and
+jobs.
 
 `dp.connect` is their client in Python. "Free" means: it costs no privacy, because it reads no data.
 

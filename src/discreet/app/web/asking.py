@@ -1,4 +1,4 @@
-"""Request handlers of a worker for previews, questions, described mechanisms, live mechanisms and models.
+"""Handles requests to a worker for previews, questions, described mechanisms, live mechanisms and models.
 
 A "described" mechanism or estimator is one that the request holds as JSON (`_registry`, `estimators`). A
 "live" mechanism is an interactive one, which was paid for at its start. The `desk` of a handler holds the

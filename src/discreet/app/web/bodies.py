@@ -1,4 +1,4 @@
-"""The bodies of requests: numbers and lengths have limits, and unknown fields are refused.
+"""Defines the bodies of requests: numbers and lengths have limits, and unknown fields are refused.
 
 The limits keep absurd requests from the workers. They are chosen by hand. A *live* mechanism is an
 interactive one that was paid for at its start.

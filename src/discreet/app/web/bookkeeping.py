@@ -1,4 +1,4 @@
-"""Request handlers of a worker for ledgers, releases, spending and budgets, and for the steward's drafts and
+"""Handles requests to a worker for ledgers, releases, spending and budgets, and for the steward's drafts and
 new datasets.
 
 What an analyst may see of others, and when, is decided here (`ledger`, `_analyst_line`, `visible_releases`).

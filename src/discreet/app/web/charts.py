@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn on the server: no script, and text that a screen reader reads."""
+"""Draws charts as SVG on the server: no script, and text that a screen reader reads."""
 
 from __future__ import annotations
 

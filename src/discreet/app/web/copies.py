@@ -1,4 +1,4 @@
-"""Request handlers of a worker for synthetic copies: a released model of the table (`Fitted`), and rows that
+"""Handles requests to a worker for synthetic copies: a released model of the table (`Fitted`), and rows that
 are drawn from it.
 
 A copy is charged once, when a job makes it. Listing, downloading and questioning it is free, because

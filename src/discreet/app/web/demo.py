@@ -1,4 +1,4 @@
-"""The demonstration: the RAND health insurance table, a steward, two analysts and an auditor."""
+"""Sets up the demonstration: the RAND health insurance table, a steward, two analysts and an auditor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that log a person in and out, and show their own account."""
+"""Renders the pages that log a person in and out, and show their own account."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Errors as HTTP responses. All have one JSON shape, {"error": {"kind", "message", "code"}}, which the
-command line prints with `--json`, too."""
+"""Turns errors into HTTP responses. All have one JSON shape, {"error": {"kind", "message", "code"}}, which
+the command line prints with `--json`, too."""
 
 from __future__ import annotations
 

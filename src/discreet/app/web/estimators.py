@@ -1,4 +1,5 @@
-"""Estimators as JSON descriptions (from a closed list of names), and fitted models as JSON or safetensors.
+"""Writes and reads estimators as JSON descriptions (from a closed list of names), and writes fitted models
+as JSON or safetensors.
 
 A parameter that is a Python object (a torch module, an optimizer, a callback) is never sent to a server: it
 would run there. The steward can use it in a local session.

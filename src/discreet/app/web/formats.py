@@ -1,4 +1,4 @@
-"""How pages write numbers, times and prices."""
+"""Writes numbers, times and prices for pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers under which a person sees the entries of a ledger.
+"""Assigns the numbers under which a person sees the entries of a ledger.
 
 A served answer is a stored release that an analyst has got again without a charge.
 

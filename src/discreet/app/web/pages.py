@@ -1,5 +1,5 @@
-"""The console's pages of datasets, questions and answers. They are rendered on the server; htmx, a script in
-the browser, replaces parts of them."""
+"""Renders the console's pages of datasets, questions and answers on the server; htmx, a script in the
+browser, replaces parts of them."""
 
 from __future__ import annotations
 

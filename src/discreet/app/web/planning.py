@@ -1,4 +1,4 @@
-"""Request handlers of a worker for plans and explanations. They read no data and charge nothing.
+"""Handles requests to a worker for plans and explanations. They read no data and charge nothing.
 
 A piece of work in a plan is a question, several questions that are answered together, or a model to fit.
 """

@@ -1,4 +1,4 @@
-"""What all pages share: templates, error pages, forms, and who may see a page.
+"""Defines what all pages share: templates, error pages, forms, and who may see a page.
 
 The templates escape every text that is put into them. A form carries the session's CSRF token in a header
 (htmx) or in a field; `page_person` checks it.

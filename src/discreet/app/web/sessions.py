@@ -1,4 +1,4 @@
-"""The sessions of a worker process: one for each dataset, with an engine of its own.
+"""Holds the sessions of a worker process: one for each dataset, with an engine of its own.
 
 The worker processes share nothing but the ledgers, which decide about every charge. A `Desk` is the state of
 one worker (`FrontDesk` is that of the front process); with `reads=False` it opens no table, but can price

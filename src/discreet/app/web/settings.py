@@ -1,4 +1,5 @@
-"""The settings of a server: where its state is, which folders hold data, limits, and when answers leave."""
+"""Defines the settings of a server: where its state is, which folders hold data, limits, and when answers
+leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP routes for the steward: people, tokens, datasets and budgets. Every change is recorded."""
+"""Defines HTTP routes for the steward: people, tokens, datasets and budgets. Every change is recorded."""
 
 from __future__ import annotations
 

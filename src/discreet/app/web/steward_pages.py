@@ -1,4 +1,5 @@
-"""The steward's pages: adding datasets, people and tokens, budgets, spending, and the check of a ledger."""
+"""Renders the steward's pages: adding datasets, people and tokens, budgets, spending, and the check of a
+ledger."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The server's own small database: people, tokens, browser sessions, datasets, grants, jobs, and the actions
-of stewards.
+"""Keeps the server's own small database: people, tokens, browser sessions, datasets, grants, jobs, and the
+actions of stewards.
 
 It holds no data and no budget: those are in tables and ledgers. Of jobs it keeps the results, which are
 private releases. Of a token, a cookie or a password it keeps only a digest; CSRF tokens are kept as they are.

@@ -1,4 +1,4 @@
-"""Request handlers of a worker for streams, and for live mechanisms on a new version of the table.
+"""Handles requests to a worker for streams, and for live mechanisms on a new version of the table.
 
 A live mechanism (`Interactive`) is paid for once, when it is started, and then answers several times; its
 number is that of its charge. A stream is one that gets new rows at each tick, and releases its count or sum.

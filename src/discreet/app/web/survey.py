@@ -1,4 +1,4 @@
-"""A survey in the browser, in the local model: answers are randomized on the respondent's device.
+"""Serves a survey in the browser, in the local model: answers are randomized on the respondent's device.
 
 The page shows the questions, their price and what is sent. The server gets randomized answers, called
 reports, and stores nothing else: no address, no time, and no order of arrival (the key of each report is

@@ -1,4 +1,5 @@
-"""Tokens: a public id and 256 random bits, stored as their HMAC-SHA-256 under the server's key.
+"""Makes and compares tokens: a public id and 256 random bits, stored as their HMAC-SHA-256 under the server's
+key.
 
 A token is random and cannot be guessed, so that a slow hash would add nothing but time to every request. With
 the key, stolen digests are useless by themselves. Passwords can be guessed, and are hashed with argon2id

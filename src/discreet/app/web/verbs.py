@@ -1,4 +1,4 @@
-"""What a worker process can do: one function for each verb, from a request in JSON to a result in JSON.
+"""Lists what a worker process can do: one function for each verb, from a request in JSON to a result in JSON.
 
 `handle` runs a verb, and says whether data may have been touched: the front process holds such replies back.
 """

@@ -1,4 +1,4 @@
-"""The steps of an LSTM by hand: one node of torch's graph for all steps, instead of twenty for each.
+"""Runs the steps of an LSTM by hand: one node of torch's graph for all steps, instead of twenty for each.
 
 In shapes T is the number of steps, B that of examples and h that of hidden units; i, f, g, o are the gates,
 by torch's names. `recurrent` calls this module.

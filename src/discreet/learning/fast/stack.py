@@ -1,4 +1,4 @@
-"""Plain stacks of linear layers, run forward and backward by hand: where their arithmetic takes a tenth of a
+"""Runs plain stacks of linear layers forward and backward by hand: where their arithmetic takes a tenth of a
 millisecond, autograd around it would take as long again.
 
 A model is run so if it is a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS`

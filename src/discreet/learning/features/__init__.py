@@ -1,4 +1,4 @@
-"""Features for private learning of images: most of them cost no privacy.
+"""Computes features for private learning of images: most of them cost no privacy.
 
 - `Scattering` is the scattering transform, and `ScatteringRows` makes rows for a linear model from it.
 - `ProceduralClasses` draws procedural images: images of random processes, which show nothing real.

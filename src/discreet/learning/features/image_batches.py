@@ -1,4 +1,5 @@
-"""Images as batches of floats: all kinds of features check shapes and scale pixels in the same way."""
+"""Turns images into batches of floats: all kinds of features check shapes and scale pixels in the same
+way."""
 
 from __future__ import annotations
 

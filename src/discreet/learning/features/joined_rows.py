@@ -1,4 +1,4 @@
-"""Rows of features of several kinds, concatenated to one row of l2 norm at most 1 for each image."""
+"""Joins rows of features of several kinds to one row of l2 norm at most 1 for each image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small network that is trained on procedural images (images of random processes, `procedural`), and gives
+"""Trains a small network on procedural images (images of random processes, `procedural`), which gives
 features of other images."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whitening within a few public directions, for rows with many features.
+"""Whitens within a few public directions, for rows with many features.
 
 The noise on the second moments of d features has a spectral norm that grows as sqrt(d), and computing the
 moments takes d^2 operations for each row. Most of the variance of image features lies in a few hundred

@@ -1,5 +1,5 @@
-"""Patch features as rows for a linear model: how similar each region of an image is to patches of procedural
-images (images of random processes, `procedural`).
+"""Computes patch features as rows for a linear model: how similar each region of an image is to patches of
+procedural images (images of random processes, `procedural`).
 
 Single-layer networks whose filters are whitened patches, and whose activation is a soft threshold, come close
 to networks with learned filters, even if the patches are drawn at random (Coates, Ng & Lee 2011, "An analysis

@@ -1,6 +1,6 @@
-"""The procedural prior: scattering coefficients and the features of a network that is trained on procedural
-images (images of random processes), mapped to whitened principal components, which are fitted to procedural
-images too.
+"""Computes the procedural prior: scattering coefficients and the features of a network that is trained on
+procedural images (images of random processes), mapped to whitened principal components, which are fitted to
+procedural images too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Images from random processes: classes of random characters and of random objects, which show nothing real.
+"""Draws images from random processes: classes of random characters and of random objects, which show nothing
+real.
 
 A class is drawn at random: the strokes of a character, or the parts of an object. An image of the class has
 the same strokes or parts, each moved a little, under a random affine map, with a random width of the pen,

@@ -1,5 +1,5 @@
-"""The scattering transform (ScatterNet): convolutions with fixed wavelets, moduli and averages, without any
-training.
+"""Computes the scattering transform (ScatterNet): convolutions with fixed wavelets, moduli and averages,
+without any training.
 
 Bruna & Mallat 2013, arXiv:1203.1513. Filters, padding and order of channels are those of the library kymatio
 (Andreux et al. 2020, arXiv:1812.11214), so that published settings can be used unchanged: Tramer & Boneh

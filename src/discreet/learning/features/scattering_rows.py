@@ -1,5 +1,5 @@
-"""Scattering coefficients as rows for a linear model: standardized for each image, of norm 1 (zero for a
-blank image), and optionally the same for an image and its mirror image."""
+"""Computes scattering coefficients as rows for a linear model: standardized for each image, of norm 1 (zero
+for a blank image), and optionally the same for an image and its mirror image."""
 
 from __future__ import annotations
 

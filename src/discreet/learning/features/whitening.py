@@ -1,4 +1,4 @@
-"""Whitening by public features: principal components, each divided by a power of its standard deviation, so
+"""Whitens by public features: principal components, each divided by a power of its standard deviation, so
 that linear models train in fewer steps."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A student of PATE for images, which also learns from unlabelled ones, by consistency: FixMatch (Sohn et al.
-2020, arXiv:2001.07685).
+"""Trains a student of PATE for images, which also learns from unlabelled ones, by consistency: FixMatch (Sohn
+et al. 2020, arXiv:2001.07685).
 
 Where the network is sure of the class of a slightly moved image, it is trained to predict the same class for
 a strongly distorted copy. All inputs are public, and all labels were released by the teachers' aggregate, so

@@ -1,5 +1,5 @@
-"""The student of PATE: a model that may be published, learned from the labels that were bought (released by
-the labeller for a price) and from public inputs without labels.
+"""Trains the student of PATE: a model that may be published, learned from the labels that were bought
+(released by the labeller for a price) and from public inputs without labels.
 
 Everything here is post-processing of released labels, and free. `typical_examples` chooses which inputs to
 ask about, before there are labels: the input nearest to the center of each of many clusters. `spread_labels`

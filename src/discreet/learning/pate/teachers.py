@@ -1,5 +1,5 @@
-"""Teachers of PATE: one model for each of many disjoint parts of the data, each trained separately, pickled
-into one blob for the vault, and asked for its votes.
+"""Trains teachers of PATE: one model for each of many disjoint parts of the data, each trained separately,
+pickled into one blob for the vault, and asked for its votes.
 
 A teacher can fail: by an exception, examples of one class only, a model that is too large, or an answer that
 is no class. This changes the votes of that teacher and nothing else: no other teacher, no message, no

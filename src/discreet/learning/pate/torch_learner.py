@@ -1,4 +1,4 @@
-"""A torch model as a teacher of PATE: trained without noise, because teachers are never released, only noisy
+"""Trains a torch model as a teacher of PATE: without noise, because teachers are never released, only noisy
 aggregates of their votes."""
 
 from __future__ import annotations

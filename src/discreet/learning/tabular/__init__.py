@@ -1,4 +1,4 @@
-"""Private learning for tables, on numpy and scipy: no torch is needed or loaded.
+"""Learns from tables privately, on numpy and scipy: no torch is needed or loaded.
 
 Mechanisms, and the models that they release, are imported at once. Estimators in scikit-learn's manner, such
 as `LogisticRegression` and `KMeans`, are imported when they are first used, because they need scikit-learn.

@@ -1,4 +1,4 @@
-"""Additive boosted trees: DP-EBM, an interpretable sum of one function per feature."""
+"""Fits additive boosted trees: DP-EBM, an interpretable sum of one function per feature."""
 
 from __future__ import annotations
 

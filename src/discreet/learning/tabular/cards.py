@@ -1,5 +1,5 @@
-"""Model files and model cards. A model file is a fitted model as JSON, and loading it runs no code from it.
-A model card says what a model was learned from, and what that cost.
+"""Writes and reads model files, and writes model cards. A model file is a fitted model as JSON, and loading
+it runs no code from it. A model card says what a model was learned from, and what that cost.
 
     save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
 

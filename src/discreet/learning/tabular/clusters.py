@@ -1,4 +1,4 @@
-"""k-means: noisy sums and counts of clusters in a few rounds of Lloyd's algorithm (DPLloyd)."""
+"""Fits k-means by noisy sums and counts of clusters in a few rounds of Lloyd's algorithm (DPLloyd)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private empirical risk minimization of linear models: the base class of objective, output and gradient
+"""Minimizes the empirical risk of linear models privately: the base class of objective, output and gradient
 perturbation.
 
 All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² + l1 |w|_1 over the weights w, where row i

@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
+"""Defines estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
 
     # through a session, which charges first and takes bounds, classes and size from its schema
     model = people.fit(LogisticRegression(epsilon=1), target="income")
@@ -296,8 +296,8 @@ class LogisticRegression(Classifier, Linear):
     classes, or "ovr", one model for each class against the rest, which share epsilon. For DP-SGD use
     `DPClassifier`.
 
-    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
-               unit. Proof: `mechanism_`'s class.
+    Guarantee: the privacy event `event_`, which is the price, under add_remove and one row per person;
+               through a session, under its relation and unit. Proof: `mechanism_`'s class.
     """
 
     def __init__(
@@ -358,7 +358,7 @@ class LinearSVC(LogisticRegression):
     """Fits a linear support vector machine with the smoothed (Huber) hinge loss privately; options as
     `LogisticRegression`, but more than two classes always have one model each (`multi_class` is ignored).
 
-    Guarantee: `event_`. Proof: `mechanism_`'s class.
+    Guarantee: the privacy event `event_`, as for `LogisticRegression`. Proof: `mechanism_`'s class.
     """
 
     def _loss(self) -> Loss:

@@ -1,4 +1,5 @@
-"""Gradient perturbation: gradient descent over all rows, with discrete Gaussian noise on every gradient."""
+"""Defines gradient perturbation: gradient descent over all rows, with discrete Gaussian noise on every
+gradient."""
 
 from __future__ import annotations
 

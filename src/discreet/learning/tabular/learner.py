@@ -1,5 +1,5 @@
-"""The base class of learners that release noisy sums and counts: fields, checks, and exact noise for a
-declared sensitivity.
+"""Defines the base class of learners that release noisy sums and counts: fields, checks, and exact noise for
+a declared sensitivity.
 
 Naive Bayes, k-means, additive boosting and trees read a table as coordinates in [-1, 1] (`Design` with clip
 "never" and no intercept), round them to a grid, and add discrete noise to sums of whole numbers.

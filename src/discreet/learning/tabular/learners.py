@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's interface: naive Bayes, k-means, trees, boosting and covariances.
+"""Defines estimators with scikit-learn's interface: naive Bayes, k-means, trees, boosting and covariances.
 
     people.fit(GaussianNB(epsilon=1), target="income")
     people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
@@ -73,7 +73,7 @@ class GaussianNB(Classifier, _LearnerEstimator):
     """Fits naive Bayes privately: numbers have a normal distribution in each class, categories and booleans
     are counted.
 
-    Guarantee: `event_`. Proof: `NaiveBayes`.
+    Guarantee: the privacy event `event_`. Proof: `NaiveBayes`.
     """
 
     _mechanism_type = NaiveBayes
@@ -110,7 +110,7 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     number is split at a border between two of `bins` parts of equal width of its bounds. A `delta` is
     accepted, as by all estimators, and not used.
 
-    Guarantee: `event_`. Proof: `PrivateTree`.
+    Guarantee: the privacy event `event_`. Proof: `PrivateTree`.
     """
 
     _mechanism_type, _pure = PrivateTree, True
@@ -142,7 +142,7 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     A number is split at a border between two of `bins` parts of equal width of its bounds. A `delta` is
     accepted, as by all estimators, and not used.
 
-    Guarantee: `event_`. Proof: `PrivateRegressionTree`.
+    Guarantee: the privacy event `event_`. Proof: `PrivateRegressionTree`.
     """
 
     _mechanism_type, _pure = PrivateRegressionTree, True
@@ -193,7 +193,7 @@ class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
     """Fits an explainable boosting machine for classes privately (DP-EBM, Nori et al. 2021): an additive
     model with one shape function per feature, which `shape` returns; needs a delta.
 
-    Guarantee: `event_`. Proof: `AdditiveBoosting`.
+    Guarantee: the privacy event `event_`. Proof: `AdditiveBoosting`.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
     """Fits an explainable boosting machine for a number with declared bounds privately (DP-EBM, Nori et al.
     2021); needs a delta.
 
-    Guarantee: `event_`. Proof: `AdditiveBoosting`.
+    Guarantee: the privacy event `event_`. Proof: `AdditiveBoosting`.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
     The cluster of a row of the data is private, so that there is no `labels_`. `predict` and `fit_predict`
     return the clusters of the rows that the caller passes: labels of private rows must not be published.
 
-    Guarantee: `event_`. Proof: `Lloyd`.
+    Guarantee: the privacy event `event_`. Proof: `Lloyd`.
     """
 
     _mechanism_type, unsupervised = Lloyd, True
@@ -307,7 +307,7 @@ class EmpiricalCovariance(TableEstimator):
     `covariance_` has no negative eigenvalue, `location_` is the mean. Rows of more than typical norm count
     less, as `Design` scales them down.
 
-    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
 
     unsupervised = True

@@ -1,5 +1,5 @@
-"""Linear regressions by private empirical risk minimization, in scikit-learn's manner: `ElasticNet` with the
-squared loss, `HuberRegressor`."""
+"""Defines linear regressions by private empirical risk minimization, in scikit-learn's manner: `ElasticNet`
+with the squared loss, and `HuberRegressor`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from .losses import Huber, Loss, Squared
 
 
 class ElasticNet(Regressor, Linear):
-    """Fits a linear regression privately with the squared loss and the penalty l1 |w|_1 + regularization |w|²
-    / 2 on the weights w, of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
+    """Fits a linear regression privately with the squared loss. The penalty l1 |w|_1 + regularization |w|² /
+    2 on the weights w is added to the sum of the losses over the rows, not to their mean. Encoded features
+    and targets are scaled to [-1, 1] first. `method` is as in `LogisticRegression`.
 
-    `reach`: beyond scores of this absolute value the squared loss is continued linearly, which gives it a
-    Lipschitz constant; 1 covers all predictions inside the target's bounds. `l1` = 0 is ridge regression;
-    `Ridge` fits it from sufficient statistics instead, and its one release serves every penalty.
+    For arrays, `n` is the declared number of rows, `lower` and `upper` are bounds of the features (one number
+    for all, or one for each), and `target_lower` and `target_upper` bounds of the target; a session takes
+    them from its schema. `reach`: beyond scores of this absolute value the squared loss is continued
+    linearly, which gives it a Lipschitz constant; 1 covers all predictions inside the target's bounds. `l1` =
+    0 is ridge regression; `Ridge` fits it from sufficient statistics instead, and its one release serves
+    every penalty.
 
-    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
-               unit. Proof: `mechanism_`'s class.
+    Guarantee: the privacy event `event_`, which is the price, under add_remove and one row per person;
+               through a session, under its relation and unit. Proof: `mechanism_`'s class.
     """
 
     # A row that is scaled down would keep its target, which would bias the regression.
@@ -53,8 +57,8 @@ class HuberRegressor(Regressor, Linear):
     """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the width of
     the target's declared bounds; the other arguments are those of `ElasticNet`.
 
-    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
-               unit. Proof: `mechanism_`'s class.
+    Guarantee: the privacy event `event_`, which is the price, under add_remove and one row per person;
+               through a session, under its relation and unit. Proof: `mechanism_`'s class.
     """
 
     # as in `ElasticNet`

@@ -1,4 +1,4 @@
-"""Losses of linear models: convex functions f(score, y) whose first two derivatives in the score have
+"""Defines losses of linear models: convex functions f(score, y) whose first two derivatives in the score have
 declared bounds."""
 
 from __future__ import annotations

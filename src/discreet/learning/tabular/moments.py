@@ -1,4 +1,4 @@
-"""Second moments of rows, released once: ridge regression for every penalty, principal components and
+"""Releases second moments of rows once: ridge regression for every penalty, principal components and
 covariances follow from them.
 
 `SecondMoments` adds exact discrete noise to the matrix sum_i z_i z_i' of rows z = (coordinates, target).

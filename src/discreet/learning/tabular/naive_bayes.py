@@ -1,4 +1,4 @@
-"""Naive Bayes: noisy counts, sums and squares by class, in one release."""
+"""Fits naive Bayes from noisy counts, sums and squares by class, in one release."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Continuous noise for the inside of a computation, rounded to a stated precision. It is never released: the
-minimizer that is computed with it gets exact discrete noise as well.
+"""Draws continuous noise for the inside of a computation, rounded to a stated precision. It is never
+released: the minimizer that is computed with it gets exact discrete noise as well.
 
 Objective perturbation is proved for a continuous noise vector. The functions here return such a vector
 rounded: there is an ideal draw with exactly the stated distribution, and every returned coordinate is within

@@ -1,5 +1,5 @@
-"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and exact noise of
-a small share of epsilon on the output."""
+"""Defines objective perturbation, as approximate minima perturbation: noise inside the objective, and exact
+noise of a small share of epsilon on the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private preprocessing: steps that release narrower bounds of columns, and then a learner that uses them.
+"""Preprocesses privately: steps that release narrower bounds of columns, and then a learner that uses them.
 
 A step replaces declared bounds by narrower ones: two noisy quantiles (`QuantileBounds`), or three noisy
 standard deviations on both sides of the noisy mean (`PrivateScaler`). Learners clip columns to their bounds

@@ -1,4 +1,4 @@
-"""`PrivatePipeline`: private preprocessing and a model within one price.
+"""Defines `PrivatePipeline`: private preprocessing and a model within one price.
 
     pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
     people.fit(pipeline, target="ill")
@@ -40,7 +40,7 @@ class PrivatePipeline(TableEstimator):
     composition stays within (epsilon, delta). Categories need no preprocessing: their declared values are
     one-hot encoded, at no cost.
 
-    Guarantee: `event_`. Proof: `Piped`.
+    Guarantee: the privacy event `event_`. Proof: `Piped`.
     """
 
     def __init__(

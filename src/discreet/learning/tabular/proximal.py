@@ -1,4 +1,5 @@
-"""Certified minimization of an objective with an l1 penalty: it stops where a subgradient is provably short.
+"""Minimizes an objective with an l1 penalty, with a certificate: it stops where a subgradient is provably
+short.
 
 Proximal Newton steps (Lee, Sun & Saunders 2014, arXiv:1206.1623): the quadratic model of the objective, plus
 the penalty, is minimized by coordinate descent, and then exactly over the weights that are not 0. Privacy

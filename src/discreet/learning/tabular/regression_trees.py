@@ -1,4 +1,4 @@
-"""A regression tree with private splits and noisy means in its leaves."""
+"""Fits a regression tree with private splits and noisy means in its leaves."""
 
 from __future__ import annotations
 

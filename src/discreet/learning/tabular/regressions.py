@@ -1,5 +1,5 @@
-"""Regressions and components from second moments, in scikit-learn's manner: `Ridge`, `LinearRegression`,
-`PCA`."""
+"""Computes regressions and components from second moments, in scikit-learn's manner: `Ridge`,
+`LinearRegression`, `PCA`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ridge(Regressor):
 
     `penalty` is lambda for coordinates scaled to [-1, 1]; with None, AdaSSP chooses it (Wang 2018).
 
-    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LinearRegression(Ridge):
     """Fits linear regression privately by AdaSSP (Wang 2018): ridge regression with the least penalty that
     the noise needs.
 
-    Guarantee: `event_`. Proof: `SecondMoments`.
+    Guarantee: the privacy event `event_`. Proof: `SecondMoments`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
     covariance (Dwork, Talwar, Thakurta & Zhang 2014). Rows of more than typical norm count less, as `Design`
     scales them down.
 
-    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
 
     unsupervised = True

@@ -1,5 +1,5 @@
-"""Rows of a table as vectors of coordinates, from the declared schema alone, with norms that are bounded by
-public facts.
+"""Encodes rows of a table as vectors of coordinates, from the declared schema alone, with norms that are
+bounded by public facts.
 
 A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value;
 a missing or undeclared value is 0. Rows above the bounds on the norms are scaled down to them. Of a unit with

@@ -1,4 +1,4 @@
-"""`PrivateSearch`: private hyperparameter tuning in scikit-learn's manner.
+"""Defines `PrivateSearch`: private hyperparameter tuning in scikit-learn's manner.
 
     search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
     people.fit(search, target="income")
@@ -73,7 +73,7 @@ class PrivateSearch(TableEstimator):
     Through a session the number of runs stays secret: the running search is stored encrypted. `pace` in
     seconds, as in `Curator.run`, hides running times.
 
-    Guarantee: `event_`. Proof: `RandomTrials`.
+    Guarantee: the privacy event `event_`. Proof: `RandomTrials`.
     """
 
     def __init__(

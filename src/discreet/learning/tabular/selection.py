@@ -1,5 +1,5 @@
-"""Private hyperparameter tuning: the best of a secret random number of trials. A trial, also called a run,
-draws a candidate at random, and trains and scores it privately."""
+"""Tunes hyperparameters privately: returns the best of a secret random number of trials. A trial, also called
+a run, draws a candidate at random, and trains and scores it privately."""
 
 from __future__ import annotations
 

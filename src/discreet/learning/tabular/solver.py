@@ -1,6 +1,6 @@
-"""Certified minimization of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|², the objective of `erm` with a
-linear part b: it stops where the gradient is provably short. Here w are the coefficients, a row's *score* is
-<w, x_i>, and its *slope* is the derivative of its loss f in the score.
+"""Minimizes sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|², the objective of `erm` with a linear part b,
+with a certificate: it stops where the gradient is provably short. Here w are the coefficients, a row's
+*score* is <w, x_i>, and its *slope* is the derivative of its loss f in the score.
 
 Privacy rests on the length of the gradient at the returned point and on nothing else, so that any solver
 would do, and its constants may be changed. This one is Newton's method, whose Hessian is computed from a

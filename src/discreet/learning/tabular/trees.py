@@ -1,5 +1,5 @@
-"""Decision trees whose splits are chosen by the exponential mechanism: their base class `GreedyTree`, and
-classification trees, which have noisy counts of classes in their leaves."""
+"""Fits decision trees whose splits are chosen by the exponential mechanism: their base class `GreedyTree`,
+and classification trees, which have noisy counts of classes in their leaves."""
 
 from __future__ import annotations
 

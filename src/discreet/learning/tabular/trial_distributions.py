@@ -1,4 +1,4 @@
-"""Exact draws of the secret number of trials of a private search, and the public limit of its rounds.
+"""Draws the secret number of trials of a private search exactly, and computes the public limit of its rounds.
 
 A round runs one trial, and the last round all that are left (`selection.TrialRun.step`).
 """

@@ -1,4 +1,5 @@
-"""Buffered linear Toeplitz strategies (BLT): correlated noise for streams of any length in constant memory.
+"""Defines buffered linear Toeplitz strategies (BLT): correlated noise for streams of any length in constant
+memory.
 
 A BLT is a lower-triangular Toeplitz matrix C with entries C[t, s] = c_(t-s), whose coefficients are sums of a
 few decaying powers: c_0 = 1 and c_t = sum over j of omega_j theta_j^(t-1). The theta_j are `decays`, the

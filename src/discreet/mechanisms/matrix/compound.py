@@ -1,4 +1,4 @@
-"""Workloads made of other workloads: products over attributes, unions and marginals.
+"""Defines workloads made of other workloads: products over attributes, unions and marginals.
 
 Their matrices are not written out, so the number of cells may be large.
 """

@@ -1,5 +1,5 @@
-"""Strategies on an integer grid: the measurements are exact integers, and their sensitivity is computed from
-the integer matrix after rounding.
+"""Defines strategies on an integer grid: the measurements are exact integers, and their sensitivity is
+computed from the integer matrix after rounding.
 
 A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and rounded
 towards zero. That makes no entry larger in size, so no column's norm exceeds that power of two, whatever

@@ -1,4 +1,5 @@
-"""Strategies for marginals, in closed form or by a small convex program: no matrix over all cells is needed.
+"""Computes strategies for marginals, in closed form or by a small convex program: no matrix over all cells is
+needed.
 
 A table of counts splits into orthogonal interactions, one for each subset S of its attributes: along the
 attributes of S values are centered (their mean is subtracted), along the others averaged. `Residuals`

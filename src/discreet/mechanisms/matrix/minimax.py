@@ -1,5 +1,5 @@
-"""Optimal lower-triangular strategies for prefix sums of few steps: those with the smallest maximum error, or
-with the smallest mean squared error.
+"""Computes optimal lower-triangular strategies for prefix sums of few steps: those with the smallest maximum
+error, or with the smallest mean squared error.
 
 A is the matrix of prefix sums, C the strategy and B = A C⁻¹. The smallest maximum error of any factorization
 A = B C is the norm gamma_2(A): the smallest product of the length of B's longest row and the length of C's

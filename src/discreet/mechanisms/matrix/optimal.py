@@ -1,7 +1,7 @@
-"""Optimizers of strategies for matrix mechanisms: fixed-point iteration for Gaussian noise, p-identity
-matrices for Laplace noise. Only the error depends on their result: privacy rests on the sensitivity, which
-callers compute. A stored strategy is its workload and its settings, and is built here again: what these
-functions return for given arguments must not change.
+"""Optimizes strategies for matrix mechanisms: fixed-point iteration for Gaussian noise, p-identity matrices
+for Laplace noise. Only the error depends on the result: privacy rests on the sensitivity, which callers
+compute. A stored strategy is its workload and its settings, and is built here again: what these functions
+return for given arguments must not change.
 
 Both need only the Gram matrix G = Wᵀ W of a workload W. A strategy is a matrix A whose columns have norm at
 most 1, in l2 for Gaussian and in l1 for Laplace noise. With X = Aᵀ A, its error is trace(G X⁻¹), in units of

@@ -1,5 +1,5 @@
-"""Strategies: the questions that are measured with noise, so that the answers of a workload follow from them
-by least squares.
+"""Defines strategies: the questions that are measured with noise, so that the answers of a workload follow
+from them by least squares.
 
 A strategy is a matrix A like a workload, and any workload can be one. Its sensitivity is the largest norm of
 a column (l1 for Laplace, l2 for Gaussian noise): one unit more or less in a cell moves the measurements A x

@@ -1,4 +1,5 @@
-"""Integer strategies for marginals: they measure tables by sets of attributes, never the table of all cells.
+"""Defines integer strategies for marginals: they measure tables by sets of attributes, never the table of all
+cells.
 
 `Residuals` and `MeasuredMarginals` are measured by `TableGrid`. Interactions, residual strategies and their
 matrices R (`Axis`) are explained in `marginal_strategies`. S is a set of attributes, and I the identity.

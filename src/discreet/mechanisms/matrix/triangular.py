@@ -1,5 +1,5 @@
-"""Lower-triangular strategies: noise that cancels over time, made row by row, as DP-FTRL and continual sums
-need it.
+"""Defines lower-triangular strategies: noise that cancels over time, made row by row, as DP-FTRL and
+continual sums need it.
 
 The noise of step t is row t of C⁻¹ Z, where the rows of Z are independent Gaussian noise and C is lower
 triangular: noise that is added in one step is partly subtracted in later ones, so that the *sum* so far has

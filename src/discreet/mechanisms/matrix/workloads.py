@@ -1,4 +1,4 @@
-"""Workloads: matrices of linear counting questions over cells, most of them never written out.
+"""Defines workloads: matrices of linear counting questions over cells, most of them never written out.
 
 A workload W has one row for each question and one column for each cell of the data: W x are the answers,
 where x counts the units in each cell. Prefix sums, ranges and marginals compute their products with vectors

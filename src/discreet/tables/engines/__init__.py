@@ -1,4 +1,4 @@
-"""The engines that answer queries: DuckDB (embedded), PostgreSQL and Spark.
+"""Contains the engines that answer queries: DuckDB (embedded), PostgreSQL and Spark.
 
 Each engine is a module here (`duckdb`, `postgres`, `spark`). The module of its dialect (`duckdb_dialect` and
 so on) writes every node of `tables.semantics` in the SQL of that engine.

@@ -1,4 +1,4 @@
-"""DuckDB, embedded: the engine for files, data frames and Arrow.
+"""Runs queries on DuckDB, embedded: the engine for files, data frames and Arrow.
 
 `connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an
 Arrow table. `discreet.query` builds each query as a tree of the nodes of `tables.semantics` (the closed set),

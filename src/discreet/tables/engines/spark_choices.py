@@ -1,11 +1,14 @@
-"""Writes hashes, and choices among a unit's groups, values and rows, in Spark's SQL.
+"""Writes hashes and contribution bounding in Spark's SQL: the choices of which groups, values and rows of a
+unit (the privacy unit) count. The nodes are those of `tables.semantics`, imported as `d`.
 
 Every choice is a pure function of the values and the secret key of the hash, with ties broken by value, so
 that a task gives the same result when Spark runs it again on another worker. Each choice reads rows in sorted
-order, so that the rows of a unit are never all in memory at once.
+order, so that the rows of a unit are never all in memory at once. For totals this rests on two settings in
+`spark`: the rule EliminateSorts, which would remove sorts below an aggregate, is excluded; and with
+replaceHashWithSortAgg, rows that are sorted by their groups are aggregated in that order.
 
-Columns have the names of `tables.semantics`: "u" is the unit, "j" the group, "h" the rank, "x0" the value,
-"o" the number of a row among equal rows.
+Columns have the names of `tables.semantics`: "u" is the unit, "j" the group, "h" the rank (a 64-bit sort key
+made of a hash, and no position), "x0" the value, "o" the number of a row among equal rows.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from ..dialect import Writer, argument, word
 
 
 def _tagged_values(g: Generator, node: Any) -> str:
-    """Write the values to hash, each after whether it is NULL: XXHASH64 skips NULL, so that (NULL, 1) and (1,
-    NULL) would otherwise have the same hash."""
+    """Write the values to hash, each preceded by a flag that says whether it is NULL: XXHASH64 skips NULL, so
+    that (NULL, 1) and (1, NULL) would otherwise have the same hash."""
     values = [g.sql(value) for value in node.args["expressions"]]
     return ", ".join(f"{value} IS NULL, {value}" for value in values)
 
@@ -52,11 +55,11 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
     reads (WindowGroupLimit)."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
-    ranked = (
+    numbered = (
         f"SELECT *, DENSE_RANK() OVER (PARTITION BY `u` ORDER BY `h`) AS `__n` FROM {source} "
         f"WHERE NOT `u` IS NULL"
     )
-    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({ranked}) WHERE `__n` <= {n})"
+    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({numbered}) WHERE `__n` <= {n})"
 
 
 def _chosen_totals(g: Generator, node: Any) -> str:
@@ -83,13 +86,13 @@ def _chosen_totals(g: Generator, node: Any) -> str:
         word(column)
     distributed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
     several_patterns = "TYPEOF(`u`) IN ('double', 'float') AND CAST(`u` AS STRING) IN ('0.0', '-0.0', 'NaN')"
-    ranked = (
+    with_sort_keys = (
         f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, IF({several_patterns}, NULL, `u`) AS `v`, "
         f"{argument(g, node, 'rank')} AS `h` FROM ({distributed})"
     )
     # Adding 2**31 to the upper half of "h" makes it a number without a sign, in the same order.
     hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
-    ordered = f"SELECT * FROM (SELECT * FROM ({ranked}) SORT BY {hint}) SORT BY `p`, `v`, `h`, `j`"
+    ordered = f"SELECT * FROM (SELECT * FROM ({with_sort_keys}) SORT BY {hint}) SORT BY `p`, `v`, `h`, `j`"
     pairs = f"SELECT `p`, `v`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY `p`, `v`, `h`, `j`"
     numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY `p`, `v` ORDER BY `h`) AS `__n` FROM ({pairs})"
     return f"{alias} AS (SELECT `j`, {names} FROM ({numbered}) WHERE `__n` <= {n})"

@@ -1,5 +1,5 @@
-"""Bounds on delta and epsilon for one direction of one composition, by a given plan: discretise, compose,
-read off.
+"""Bounds delta and epsilon for one direction of one composition, by a given plan: discretise, compose, read
+off.
 
 `DeltaCurve` holds a certified (that is, proved) upper bound on delta at every lattice epsilon of its window;
 `Tests` holds the probabilities of threshold tests, which bound delta from below. docs/pld.md has the proof

@@ -1,5 +1,5 @@
-"""The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
-a bound on every rounding error. (The mass that wraps around the cyclic window is bounded by `engine`.)
+"""Computes the distribution of a sum of many independent privacy losses on a lattice, by Fourier transform,
+with a bound on every rounding error. (The mass that wraps around the cyclic window is bounded by `engine`.)
 
 Every line that adds to a name with `error` in it, to `rounding` or to `dropped` is part of the proof and must
 stay; which coefficients are computed, and in which precision, changes speed and tightness only.

@@ -1,4 +1,4 @@
-"""Plans of a lattice: a saddle-point estimate of the answer, then a mesh and a window made for it.
+"""Plans a lattice: a saddle-point estimate of the answer, then a mesh and a window made for it.
 
 Nothing here is certified, and nothing certified depends on it: a poor plan makes the bounds wider, never
 wrong. The constants may be changed for tightness and time; docs/pld.md reports what was measured with them.

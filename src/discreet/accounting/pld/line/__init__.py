@@ -1,5 +1,5 @@
-"""Composition of sampled Gaussian steps without a lattice: delta as an integral of the moment generating
-function along a vertical line in the complex plane.
+"""Composes sampled Gaussian steps without a lattice: delta is an integral of the moment generating function
+along a vertical line in the complex plane.
 
 `transform` evaluates the moment generating function of one step with an error bound, `fading` bounds it at
 frequencies that are not computed, `steps` separates rare huge losses from the others, `line` integrates, and

@@ -1,4 +1,4 @@
-"""A proved upper bound on the size of the characteristic function of one step's tilted loss at every
+"""Computes a proved upper bound on the size of the characteristic function of one step's tilted loss at every
 frequency u, from the spread of the losses alone.
 
 Symbols: L is the loss of a sampled Gaussian step (`pair`), tilted by theta: its density under P is multiplied

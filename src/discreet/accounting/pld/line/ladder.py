@@ -1,4 +1,5 @@
-"""From lines (`line.Line`, an integral along a vertical line in the complex plane) to an interval of epsilon.
+"""Turns lines (`line.Line`, an integral along a vertical line in the complex plane) into an interval of
+epsilon.
 
 A run is one outcome of the whole composition. There is one line for all runs, or one for each level of a
 ladder (`steps.Level`: the runs whose largest loss is in some range) where rare huge losses would make a

@@ -1,5 +1,5 @@
-"""Delta as one integral of the moment generating function along a vertical line, however many steps: a proved
-interval without a lattice.
+"""Computes delta as one integral of the moment generating function along a vertical line, however many steps:
+a proved interval without a lattice.
 
     delta(epsilon) = (1 / 2 pi) integral of e^(-z epsilon) M(z)^n / (z (z + 1)) du,   z = theta + iu,
 

@@ -1,5 +1,5 @@
-"""The moment generating function M(z) = E exp(z L) of one sampled Gaussian step along the vertical line z =
-theta + iu, with a proved error.
+"""Computes the moment generating function M(z) = E exp(z L) of one sampled Gaussian step along the vertical
+line z = theta + iu, with a proved error.
 
 The integral over the noise is computed by Gauss-Legendre panels, whose error is bounded through the size of
 the integrand on an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta + iu) /

@@ -1,5 +1,5 @@
-"""Dominating pairs: two output distributions P and Q whose privacy loss is an upper bound on that of a
-mechanism.
+"""Defines dominating pairs: two output distributions P and Q whose privacy loss is an upper bound on that of
+a mechanism.
 
 `cells` says what a pair is (`DominatingPair`) and discretises it; `basic_pairs`, `discrete`, `sampled`,
 `choices` and `profile` make the pairs of events; `attained` makes pairs that a real mechanism attains, for

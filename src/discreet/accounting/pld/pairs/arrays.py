@@ -1,4 +1,4 @@
-"""Normal probabilities of intervals with a bound on their rounding errors; sums of exponentials.
+"""Computes normal probabilities of intervals with a bound on their rounding errors, and sums of exponentials.
 
 `scipy.special.ndtr` is accurate to a few units in the last place near zero, and its error grows by about z²
 units in the tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here

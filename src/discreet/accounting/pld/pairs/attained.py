@@ -1,4 +1,4 @@
-"""Pairs that some mechanism described by an event attains, for lower bounds.
+"""Defines pairs that some mechanism described by an event attains, for lower bounds.
 
 An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
 neighboring tables, and the two distributions of its output, or of anything computed from its output. Each

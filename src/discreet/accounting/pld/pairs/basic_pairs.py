@@ -1,6 +1,6 @@
-"""The basic pairs: point masses, Laplace noise and bounded range, and any pair seen through Poisson sampling
-or through a sample of fixed size. (A mechanism has bounded range epsilon if all its losses lie in some
-interval of that width, as those of the exponential mechanism do.)
+"""Defines the basic pairs: point masses, Laplace noise and bounded range, and any pair seen through Poisson
+sampling or through a sample of fixed size. (A mechanism has bounded range epsilon if all its losses lie in
+some interval of that width, as those of the exponential mechanism do.)
 
 P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
 `nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`: `nodes` are ascending losses

@@ -1,4 +1,4 @@
-"""From a pair of output distributions to point masses: the two discretisations, each with its error pushed
+"""Turns a pair of output distributions into point masses: the two discretisations, each with its error pushed
 the safe way.
 
 A pair (P, Q) holds the distributions of a mechanism's output on two neighboring tables; its privacy loss is

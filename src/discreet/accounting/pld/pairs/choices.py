@@ -1,4 +1,5 @@
-"""Pairs for many exponential mechanisms, each chosen by the analyst after seeing the answers of the others.
+"""Defines pairs for many exponential mechanisms, each chosen by the analyst after seeing the answers of the
+others.
 
 A mechanism has bounded range epsilon if its losses lie in some interval of that width, as those of the
 exponential mechanism do. One such mechanism is worst when its loss is t or t - epsilon, for some t in [0,

@@ -1,5 +1,5 @@
-"""Pairs of mechanisms with discrete outcomes, as atoms of privacy loss: randomized response, discrete Laplace
-and discrete Gaussian noise. U is the unit roundoff 2^-53."""
+"""Defines pairs of mechanisms with discrete outcomes, as atoms of privacy loss: randomized response, discrete
+Laplace and discrete Gaussian noise. U is the unit roundoff 2^-53."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
+"""Makes a dominating pair from a bound on the hockey-stick curve alone, and computes the curve of
+zero-concentrated privacy.
 
 The curve of a pair is delta as a function of e^epsilon, for all real epsilon. Any valid bound on it can be
 lowered to its greatest convex minorant, because the true curve is convex; a convex decreasing curve that

@@ -1,5 +1,5 @@
-"""The dominating pair (P, Q) of a Poisson-sampled Gaussian (`cells.DominatingPair`); rate 1 is the plain
-Gaussian.
+"""Defines the dominating pair (P, Q) of a Poisson-sampled Gaussian (`cells.DominatingPair`); rate 1 is the
+plain Gaussian.
 
 Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)):
 removing a unit is dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that

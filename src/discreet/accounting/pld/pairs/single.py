@@ -1,4 +1,4 @@
-"""Epsilon and delta of one release of one mechanism with the pair (P, Q) and the loss L = log P/Q:
+"""Computes epsilon and delta of one release of one mechanism with the pair (P, Q) and the loss L = log P/Q:
 delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) is two tail probabilities, and needs no lattice."""
 
 from __future__ import annotations
