@@ -96,7 +96,7 @@ def test_live_mechanisms_go_on_with_their_state(folder):
     assert [name for name, _ in board.standings()] == ["team blue", "team red"]
     # Its rounds are split better now, with less noise: a board that was started before is read, and not gone
     # on with.
-    with pytest.raises(InvalidInput, match="another price"):
+    with pytest.raises(InvalidInput, match="a price that differs"):
         board.submit("team green", dict.fromkeys(range(write.N), "c"))
     assert board.live.ledger.verify() == []
 
