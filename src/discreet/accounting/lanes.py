@@ -30,7 +30,8 @@ Exact = Fraction | float
 # Prices are rounded up to multiples of 1 / GRID. So sums are exact, do not depend on the order of the events,
 # and stay short in JSON. The value must not change: ledgers store such sums.
 GRID = 2**128
-# The relative amount by which the same price may differ when another machine computes it again.
+# The relative amount by which the same price may differ when another machine computes it again. `caps` also
+# raises what it charges by it.
 LAST_DIGITS = Fraction(1, 2**30)
 
 
@@ -46,7 +47,8 @@ def on_grid(value: Exact | int) -> Exact:
 class Spent:
     """What was spent in the lanes of one filter or odometer; it does not depend on the order of the events.
 
-    `sums` has one entry per lane, `delta` is the sum of the events' own deltas, `events` is the number of
+    `sums` has one entry per lane, `delta` is the sum of the events' own deltas (the probabilities with
+    which they fail, see `normal`), `events` is the number of
     events charged.
     """
 
@@ -88,8 +90,8 @@ def _same_price(a: Exact, b: Exact) -> bool:
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """Return (the event without its failures, its own delta, its distance in total variation), as defined in
-    `normal`."""
+    """Return (the event without its failures, its own delta, its distance in total variation from what it is
+    priced as), as defined in `normal`."""
     form = normal(event)
     return form.event, Fraction(form.delta), Fraction(form.distance)
 
@@ -173,7 +175,7 @@ def certified_epsilon(event: Event, delta: float) -> float:
 
 def capped_prices(item: Capped, orders: tuple[float, ...]) -> Spent:
     """Return what a capped event adds to each lane: the lesser of its own price and that of an event that is
-    `epsilon`-DP. Own deltas are not included."""
+    `epsilon`-DP. Neither the delta of the cap nor own deltas are included: `filters` adds them."""
     bare, _, _ = split(item.event)
     pure_prices = lane_prices(PureDP(epsilon=item.epsilon, neighbors=item.neighbors), orders).sums
     try:

@@ -328,7 +328,9 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
 
 
 # Each of these events has one dominating pair, and some relabeling of outputs swaps its two distributions (x
-# -> s - x for noise that is shifted by s). In a composition the outputs of all such pairs are relabeled.
+# -> s - x for noise that is shifted by s). In a composition the outputs of all such pairs are relabeled. For
+# them `rdp_sampled.poisson` leaves out the factor 3 of Zhu & Wang's bound: an event that does not belong here
+# would be charged too little.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,
@@ -363,9 +365,11 @@ def _infinite(order: float) -> float:
     return math.inf
 
 
-# The moments of each kind of event. Those of the discrete Gaussian are those of the continuous one: exact at
-# orders where order times sensitivity is an integer, an upper bound at others, because a theta function is
-# largest at its center (the proof of Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
+# The moments of each kind of event in normal form (`normal`), which rewrites others first: a random
+# allocation, for example, has `selected` 1 here. Those of the discrete Gaussian are those of the continuous
+# one: exact at orders where order times sensitivity is an integer, an upper bound at others, because a theta
+# function is largest at its center (the proof of Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem
+# 14).
 RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NoOp: lambda e: lambda order: 0.0,
     ev.NonPrivate: lambda e: _infinite,
@@ -391,8 +395,9 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
 
 
 def moments(event: Event) -> Moment:
-    """Return the moments of a whole event that cannot fail (own delta and distance 0, see `normal`); an event
-    without a rule is refused by name."""
+    """Return the moments of a whole event that cannot fail (own delta 0) and is priced as what it is, not as
+    something at a distance in total variation from it (see `normal`); an event without a rule is refused by
+    name."""
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
         raise refuse(

@@ -87,7 +87,8 @@ class GradientGrid:
         return math.ceil(_require.exact(noise_multiplier, "noise_multiplier") ** 2 * self.l2_squared)
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, changes: int = 1) -> Event:
-        """Return the price of one noisy sum where a neighboring dataset changes up to `changes` summands."""
+        """Return the price of one noisy sum that neighbors move by at most `changes` times the clip: 1 where
+        a summand is added or removed, 2 where one is replaced by another."""
         return VectorDiscreteGaussian(
             variance=self.variance(noise_multiplier),
             l2_squared=self.l2_squared * changes**2,
@@ -95,8 +96,8 @@ class GradientGrid:
         )
 
     def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Multiply rows [B, size] by weights ([B, 1] or [B, size]) and round them to integer numbers of
-        steps, in place; a row whose squared norm is above `l2_squared` becomes zero.
+        """Multiply rows [B, size] by weights ([B, 1] or [B, size]), the clipping factors, and round them to
+        integer numbers of steps, in place; a row whose squared norm is above `l2_squared` becomes zero.
 
         The integers are exact in float32: those of a row that is kept are below 2**24.
         """

@@ -4,7 +4,7 @@
     model = DPClassifier(epsilon=3, delta=1e-5, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
     model.predict(X_new); model.event_
 
-    # through a session: charged first, facts from the schema
+    # through `people`, a session (`discreet.open`): charged first, facts from the schema
     model = people.fit(SGDLogisticRegression(epsilon=1), target="income")
     model.predict({"age": [35], "education": ["Masters"]})
 

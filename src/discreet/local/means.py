@@ -72,9 +72,9 @@ class DuchiMean(MeanRandomizer):
             weights=list(self._weights),
         )
 
-    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+    def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         a, b = self._weights
-        grid = self._on_grid(values, entropy)
+        grid = self._on_grid(positions, entropy)
         return _draws.coin(
             (self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy
         ).astype(np.int64)
@@ -153,8 +153,8 @@ class PiecewiseMean(MeanRandomizer):
             weights=list(self._weights),
         )
 
-    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        return self._report(self._on_grid(values, entropy), entropy)
+    def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
+        return self._report(self._on_grid(positions, entropy), entropy)
 
     def _report(self, grid: Codes, entropy: Entropy) -> Codes:
         """Return one report per grid number. The order of draws: whether the report is in the window, then
@@ -262,15 +262,15 @@ class HybridMean(MeanRandomizer):
             "hybrid", self, share=self.piecewise_share, duchi=duchi.client(), piecewise=piecewise.client()
         )
 
-    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+    def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Return rows (0, Duchi's bit) or (1, piecewise number). The order of draws: which of the two, then
         all piecewise numbers, then all bits."""
         duchi, piecewise = self._parts
-        is_piecewise = _draws.coin(self.piecewise_share, _draws.COIN, len(values), entropy)
-        data = np.empty((len(values), 2), np.int64)
+        is_piecewise = _draws.coin(self.piecewise_share, _draws.COIN, len(positions), entropy)
+        data = np.empty((len(positions), 2), np.int64)
         data[:, 0] = is_piecewise
-        data[is_piecewise, 1] = piecewise._draw(values[is_piecewise], entropy)
-        data[~is_piecewise, 1] = duchi._draw(values[~is_piecewise], entropy)
+        data[is_piecewise, 1] = piecewise._draw(positions[is_piecewise], entropy)
+        data[~is_piecewise, 1] = duchi._draw(positions[~is_piecewise], entropy)
         return data
 
     def _width(self) -> int:
@@ -360,8 +360,8 @@ class LaplaceMean(MeanRandomizer):
             "laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=fraction
         )
 
-    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        grid = self._on_grid(values, entropy)
+    def _draw(self, positions: NDArray[np.float64], entropy: Entropy) -> Codes:
+        grid = self._on_grid(positions, entropy)
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:

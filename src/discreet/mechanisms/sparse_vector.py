@@ -30,8 +30,9 @@ from .threshold import SparseVector, Thresholds, check_positives
 # The most rounds for which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
 # The factor by which optimal composition must raise e0, the epsilon of a round, before `round_epsilon` takes
-# it instead of the simpler rules. It was chosen by hand, but it must stay: it decides which e0 a live
-# mechanism was charged with.
+# it instead of the simpler rules. It was chosen by hand, but it must stay, as must every number in this
+# module that e0 depends on: they decide which e0 a live mechanism (one that was started, and whose state is
+# kept) was charged with, and with another e0 it would be refused.
 _GAIN = Fraction(1001, 1000)
 
 

@@ -12,7 +12,8 @@ from .mechanism import Query
 
 # The largest epsilon that is tried: beyond it nothing is protected. Not tuned.
 MAX_EPSILON = 1000.0
-# The search does not go on below this epsilon, whatever error is asked for. Not tuned.
+# The search does not go on below this epsilon, whatever error is asked for. Not tuned. But the epsilon that
+# is found is part of the question: after a change of the search the same question is a new one, and charged.
 LEAST_EPSILON = 1e-9
 
 

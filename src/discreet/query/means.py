@@ -57,6 +57,7 @@ class MeanColumn:
             Fraction(bottom, smallest if bottom < 0 else largest),
             Fraction(top, smallest if top > 0 else largest),
         )
+        # Beyond the guarantee, which is for rounded values: where rounding may move them far, it is added.
         rounding = rounding_of_mean(self.step)
         low = float(ends[0] * self.step + self.shift - rounding)
         high = float(ends[1] * self.step + self.shift + rounding)
@@ -81,7 +82,8 @@ def mean_of(
         sums=tuple(int(measures[sum_index][row]) for row in kept),
         noise_of_count=noises[count_index],
         noise_of_sum=noises[sum_index],
-        # The sum counts parts of a grid step, of which `resolution` is one; the center counts whole steps.
+        # The sum is in units of `resolution`, which may be a part of a grid step (`parts_per_step`); the
+        # center is in whole steps.
         step=measure.resolution,
         shift=measure.center * measure.step,
         low=argument.domain.low,

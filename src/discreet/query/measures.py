@@ -172,8 +172,9 @@ def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
 
 
 def rounding_of_mean(resolution: Fraction) -> Fraction:
-    """Return by how much rounding to the grid may move an average, for a sum in parts of `resolution`: 0
-    unless the grid has the smallest step, as it is far less than the noise then (see `STEPS`)."""
+    """Return by how much rounding to the grid may move an average, for a sum in units of `resolution`. Where
+    the grid has the smallest step this is one step; elsewhere rounding is far less than the noise (see
+    `STEPS`), and 0 is returned."""
     return FINEST_STEP if resolution <= FINEST_STEP else Fraction(0)
 
 

@@ -42,7 +42,8 @@ class Models(SessionBase):
         is charged again.
 
         With a `checkpoint`, a path, the state is saved there after every `every` steps, and `resume`
-        continues the run after a crash.
+        continues the run after a crash: steps that were taken after the newest checkpoint are lost, and not
+        taken again.
 
         `progress` is called after each step with public facts: the step, and the number of steps. `text`
         describes the run in the ledger.
@@ -63,7 +64,7 @@ class Models(SessionBase):
         progress: segments.Watch | None = None,
     ) -> Release:
         """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
-        trained model. Free, because the run was paid for at its start."""
+        trained model. Free, because the run was paid for at its start. `every` is as before by default."""
         return segments.resume(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )

@@ -1,8 +1,9 @@
 """Tells a steward who agrees to look what the columns of a CSV file look like: kinds, decimal mark and date
 formats, never a value.
 
-`discreet init --look` drafts a schema from it. Its results are not differentially private: the draft and the
-ledger therefore record that the steward looked.
+`discreet init --look` drafts a schema from it. The results of `look` are not differentially private: the
+draft and the ledger therefore record that the steward looked. `delimiter_of` reads the names of columns
+alone, which are public, and also serves drafts without --look.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class Workload:
         return float(np.trace(self.gram()))
 
     def column_norms(self, power: int) -> Floats:
-        """Return the sum of |entry|^power in each column."""
+        """Return the sum of |entry|^power in each column. Of a strategy, which is a workload too, these sums
+        are the powers of its sensitivity."""
         return np.asarray(np.sum([np.sum(np.abs(block) ** power, axis=0) for block in self.rows()], axis=0))
 
     def _vector(self, x: Any, length: int) -> Floats:
