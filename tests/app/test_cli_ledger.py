@@ -71,9 +71,14 @@ def test_budget_shows_what_is_used_of_what(curator):
     assert "buys at 0.25" in run("budget", curator.ledger.path, "-e", "0.25")
 
 
-@pytest.mark.parametrize("key", ["xyz", "ab", "0" * 63])
+@pytest.mark.parametrize("key", ["", "xyz", "ab", "0" * 63])
 def test_a_key_that_is_none_is_refused(curator, key):
     result = runner.invoke(app, ["ledger", "verify", str(curator.ledger.path), "--key", key])
+    assert isinstance(result.exception, DiscreetError), result.exception
+
+
+def test_an_empty_anchor_is_refused_and_not_left_out(curator):
+    result = runner.invoke(app, ["ledger", "verify", str(curator.ledger.path), "--anchor", ""])
     assert isinstance(result.exception, DiscreetError), result.exception
 
 
