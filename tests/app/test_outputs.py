@@ -60,6 +60,17 @@ def test_no_output_replaces_a_ledger_or_what_belongs_to_it(folder, name, force):
     assert ledger.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["people.csv", "people.csv.schema.toml", "link"])
+def test_no_output_replaces_data_that_a_ledger_lies_beside(folder, name):
+    (folder / "link").symlink_to(folder / "people.csv")
+    out, before = str(folder / name), (folder / name).read_bytes()
+    for command in (["explain", "1", "--html", out], ["ledger", "export", str(folder / "people.csv"), "--out", out]):
+        result = runner.invoke(app, [*command, "--force"])
+        assert isinstance(result.exception, InvalidInput), (command, result.output, result.exception)
+        assert "never overwritten" in str(result.exception)
+    assert (folder / name).read_bytes() == before
+
+
 def test_inputs_and_files_that_exist_stay(folder):
     data = folder / "people.csv"
     with pytest.raises(InvalidInput, match="never overwritten"):

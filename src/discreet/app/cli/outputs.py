@@ -66,11 +66,14 @@ def picture(path: Path | None) -> Path | None:
 
 
 def precious(path: Path) -> bool:
-    """Return whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by
-    its name."""
+    """Return whether a file is a ledger, a key or a data file by its first bytes, belongs to a ledger by its
+    name, or is data or a schema file that a ledger lies beside."""
     real_path = os.path.realpath(path)
     owners = [real_path.removesuffix(end) for end in _COMPANIONS if real_path.endswith(end)]
-    return _starts_like_precious(real_path) or any(_starts_like_precious(owner) for owner in owners)
+    # A text such as a CSV file has no first bytes of its own: its ledger tells that it is data.
+    ledger = real_path.removesuffix(".schema.toml") + ".ledger"
+    beside = os.path.exists(real_path) and _starts_like_precious(ledger)
+    return beside or any(_starts_like_precious(owner) for owner in (real_path, *owners))
 
 
 def write(path: Path, text: str, *, force: bool = False) -> None:
