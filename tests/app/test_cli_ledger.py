@@ -162,6 +162,20 @@ def test_without_its_table_a_ledger_answers_nothing_and_charges_nothing_for_it(c
     assert closed.used == used
 
 
+@pytest.mark.parametrize(
+    "words", [["budget"], ["ledger", "show", "x", "--last", "0"], ["explain", "-1"], ["no"]]
+)
+def test_what_the_parser_refuses_is_json_where_that_is_asked_for(words, monkeypatch, capsys):
+    from discreet.app import cli
+
+    monkeypatch.setattr("sys.argv", ["discreet", *words, "--json"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert stop.value.code == told["code"] == 2
+    assert told["message"].endswith(". Nothing was charged or run. See --help.")
+
+
 def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys):
     from discreet.app import cli
 

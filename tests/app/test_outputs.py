@@ -64,7 +64,10 @@ def test_no_output_replaces_a_ledger_or_what_belongs_to_it(folder, name, force):
 def test_no_output_replaces_data_that_a_ledger_lies_beside(folder, name):
     (folder / "link").symlink_to(folder / "people.csv")
     out, before = str(folder / name), (folder / name).read_bytes()
-    for command in (["explain", "1", "--html", out], ["ledger", "export", str(folder / "people.csv"), "--out", out]):
+    for command in (
+        ["explain", "1", "--html", out],
+        ["ledger", "export", str(folder / "people.csv"), "--out", out],
+    ):
         result = runner.invoke(app, [*command, "--force"])
         assert isinstance(result.exception, InvalidInput), (command, result.output, result.exception)
         assert "never overwritten" in str(result.exception)
