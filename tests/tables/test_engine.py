@@ -300,6 +300,7 @@ def test_the_schema_file_is_exact_both_ways():
         ("[unit]", "whom it protects"),
         ("[unit]\nrows = 5\ngroups = 2", "whom it protects"),
         ('unit = "rows"', "whom it protects"),
+        ('table = ""\nunit = "row"', "table must be the name"),
     ],
 )
 def test_a_bad_schema_file_says_what_is_wrong(text, message):

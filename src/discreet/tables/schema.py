@@ -65,9 +65,9 @@ def load(text: str | Path) -> Public:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a schema file."""
+    """Return the text of a schema file, with or without a byte-order mark."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidInput(
             f"the schema {str(path)!r} cannot be read: {error.strerror}. Nothing was opened. Give the "
@@ -100,7 +100,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
     # Refuses a file that is no valid schema.
     load(file)
     data: dict[str, Path | Database] = {}
-    for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
+    for name, body in tomllib.loads(_read(file)).get("tables", {}).items():
         if "data" not in body:
             continue
         if not isinstance(body["data"], str):
@@ -120,7 +120,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
 def was_looked(file: Path) -> bool:
     """Return whether a schema file says that its draft came from looking at the data (`discreet init
     --look`)."""
-    return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("looked", False))
+    return bool(tomllib.loads(_read(file)).get("looked", False))
 
 
 def dump(public: Public) -> str:
@@ -157,7 +157,7 @@ def _unit(data: dict[str, Any]) -> Unit:
         return Unit()
     if isinstance(unit, dict):
         _check_entries("[unit]", unit, {"column", "rows", "groups"})
-    # A section without `column` is a draft that is not filled in: limits alone do not say whose rows they are.
+    # A section without `column` is a draft that is not filled in: limits alone name nobody.
     if not isinstance(unit, dict) or "column" not in unit:
         raise InvalidInput(
             'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if '
