@@ -229,3 +229,14 @@ def test_an_answer_is_printed_where_the_terminal_lacks_a_character(monkeypatch):
     cli.main()
     sys.stdout.flush()
     assert written.getvalue() == b"1 \\xb1 2"
+
+
+def test_help_keeps_the_brackets_of_a_plan():
+    shown = runner.invoke(app, ["plan", "--help"], env={"COLUMNS": "160"}).output
+    assert "[[work]]" in shown
+
+
+def test_a_plan_that_is_a_folder_is_refused(tmp_path):
+    result = runner.invoke(app, ["plan", str(tmp_path)])
+    assert isinstance(result.exception, InvalidInput), result.exception
+    assert "cannot be read" in str(result.exception)
