@@ -240,3 +240,11 @@ def test_a_plan_that_is_a_folder_is_refused(tmp_path):
     result = runner.invoke(app, ["plan", str(tmp_path)])
     assert isinstance(result.exception, InvalidInput), result.exception
     assert "cannot be read" in str(result.exception)
+
+
+def test_an_output_without_permission_is_refused_before_anything_is_charged(folder, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    for name in ("new.html", "people.csv.notes"):
+        (folder / "people.csv.notes").touch()
+        with pytest.raises(InvalidInput, match=r"no permission.*Nothing was charged"):
+            outputs.check(folder / name, force=True)

@@ -47,6 +47,10 @@ def check(
         raise InvalidInput(f"{path} is a link that leads nowhere. {nothing}")
     if path.exists() and not force:
         raise InvalidInput(f"{path} exists already. {nothing} Give another name, or --force.")
+    # Found out before the charge: a folder that is to be made has no rights yet.
+    target = path if path.exists() else path.absolute().parent
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InvalidInput(f"{path} cannot be written: no permission. {nothing} Give another name.")
 
 
 def check_distinct(*paths: Path | None) -> None:
