@@ -266,6 +266,8 @@ class Public:
         for name in ("table", "version"):
             if not isinstance(getattr(self, name), str):
                 raise _require.fail(name, getattr(self, name), "a text")
+        if not self.table:
+            raise _require.fail("table", self.table, "the name that queries have after FROM")
         if not all(isinstance(other, Related) for other in self.tables):
             raise _require.fail("tables", self.tables, "made of Related(...)")
         names = [self.table, *(other.name for other in self.tables)]

@@ -93,6 +93,8 @@ def test_a_competition_from_start_to_end(data: str) -> None:
     ]
     assert shown[0]["score"] == first["score"]
     assert "halted for good" in run("leaderboard", "submit", data, "c.csv", "--name", "red", code=1)
+    told = json.loads(run("leaderboard", "submit", data, "c.csv", "--name", "red", "--json", code=1))["error"]
+    assert (told["kind"], told["code"]) == ("Halted", 1)
     assert "new best" in run("leaderboard", "show", data)
 
 

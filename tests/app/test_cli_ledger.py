@@ -71,9 +71,14 @@ def test_budget_shows_what_is_used_of_what(curator):
     assert "buys at 0.25" in run("budget", curator.ledger.path, "-e", "0.25")
 
 
-@pytest.mark.parametrize("key", ["xyz", "ab", "0" * 63])
+@pytest.mark.parametrize("key", ["", "xyz", "ab", "0" * 63])
 def test_a_key_that_is_none_is_refused(curator, key):
     result = runner.invoke(app, ["ledger", "verify", str(curator.ledger.path), "--key", key])
+    assert isinstance(result.exception, DiscreetError), result.exception
+
+
+def test_an_empty_anchor_is_refused_and_not_left_out(curator):
+    result = runner.invoke(app, ["ledger", "verify", str(curator.ledger.path), "--anchor", ""])
     assert isinstance(result.exception, DiscreetError), result.exception
 
 
@@ -155,6 +160,20 @@ def test_without_its_table_a_ledger_answers_nothing_and_charges_nothing_for_it(c
     with pytest.raises(DiscreetError, match="without its table"):
         closed.start(SparseVector(public=PUBLIC, threshold=1, epsilon=0.125))
     assert closed.used == used
+
+
+@pytest.mark.parametrize(
+    "words", [["budget"], ["ledger", "show", "x", "--last", "0"], ["explain", "-1"], ["no"]]
+)
+def test_what_the_parser_refuses_is_json_where_that_is_asked_for(words, monkeypatch, capsys):
+    from discreet.app import cli
+
+    monkeypatch.setattr("sys.argv", ["discreet", *words, "--json"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert stop.value.code == told["code"] == 2
+    assert told["message"].endswith(". Nothing was charged or run. See --help.")
 
 
 def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys):

@@ -60,6 +60,20 @@ def test_no_output_replaces_a_ledger_or_what_belongs_to_it(folder, name, force):
     assert ledger.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["people.csv", "people.csv.schema.toml", "link"])
+def test_no_output_replaces_data_that_a_ledger_lies_beside(folder, name):
+    (folder / "link").symlink_to(folder / "people.csv")
+    out, before = str(folder / name), (folder / name).read_bytes()
+    for command in (
+        ["explain", "1", "--html", out],
+        ["ledger", "export", str(folder / "people.csv"), "--out", out],
+    ):
+        result = runner.invoke(app, [*command, "--force"])
+        assert isinstance(result.exception, InvalidInput), (command, result.output, result.exception)
+        assert "never overwritten" in str(result.exception)
+    assert (folder / name).read_bytes() == before
+
+
 def test_inputs_and_files_that_exist_stay(folder):
     data = folder / "people.csv"
     with pytest.raises(InvalidInput, match="never overwritten"):
@@ -215,3 +229,22 @@ def test_an_answer_is_printed_where_the_terminal_lacks_a_character(monkeypatch):
     cli.main()
     sys.stdout.flush()
     assert written.getvalue() == b"1 \\xb1 2"
+
+
+def test_help_keeps_the_brackets_of_a_plan():
+    shown = runner.invoke(app, ["plan", "--help"], env={"COLUMNS": "160"}).output
+    assert "[[work]]" in shown
+
+
+def test_a_plan_that_is_a_folder_is_refused(tmp_path):
+    result = runner.invoke(app, ["plan", str(tmp_path)])
+    assert isinstance(result.exception, InvalidInput), result.exception
+    assert "cannot be read" in str(result.exception)
+
+
+def test_an_output_without_permission_is_refused_before_anything_is_charged(folder, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    for name in ("new.html", "people.csv.notes"):
+        (folder / "people.csv.notes").touch()
+        with pytest.raises(InvalidInput, match=r"no permission.*Nothing was charged"):
+            outputs.check(folder / name, force=True)

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from discreet import Bounds, Public
-from discreet._errors import BudgetExceeded, LedgerError
+from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
 from discreet.curator import Budget, Curator, Ledger, Policy, books, locks, store
+from discreet.curator.ledger import Writer
 from discreet.mechanisms import noisy_count
 from discreet.tables import Memory
 
@@ -201,6 +202,21 @@ def test_another_program_waits_for_a_transaction_whose_posix_locks_were_dropped(
     assert looks() == 0
     assert [entry.body for entry in curator.ledger.entries(kind="note")] == [{"n": 1}]
     assert curator.ledger.verify() == []
+
+
+def test_a_release_that_cannot_be_entered_says_that_the_charge_stays(curator, monkeypatch):
+    """A disk that was full after the charge ended in an error that told nothing of it."""
+    append = Writer.append
+
+    def full(writer, kind, *rest, **named):
+        if kind == "release":
+            raise LedgerError("people.ledger cannot be written (the disk is full). Nothing was released.")
+        return append(writer, kind, *rest, **named)
+
+    monkeypatch.setattr(Writer, "append", full)
+    with pytest.raises(ReleaseFailed, match=r"entry 2 of the ledger.*The charge stays.*the disk is full"):
+        ask(curator)
+    assert curator.used == PRICE
 
 
 def test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it(curator):

@@ -281,6 +281,8 @@ def test_the_schema_file_is_exact_both_ways():
     assert load(dump(public)) == public
     assert load(dump(rand_hie().public)) == rand_hie().public
     assert load(dump(Public())) == Public()
+    with pytest.raises(InvalidInput, match="no place for limits"):
+        dump(Public(unit=Unit(rows=5)))
 
 
 @for_each(
@@ -294,6 +296,11 @@ def test_the_schema_file_is_exact_both_ways():
         ('[columns.age]\ntype = "text"\nlower = 2', "no entry 'lower'"),
         ("[unit]\ncolumn = 'id'\nrow = 2", "no entry 'row'"),
         ("columns = 3", "must be a table"),
+        # a draft of which the column was not filled in must not protect single rows
+        ("[unit]", "whom it protects"),
+        ("[unit]\nrows = 5\ngroups = 2", "whom it protects"),
+        ('unit = "rows"', "whom it protects"),
+        ('table = ""\nunit = "row"', "table must be the name"),
     ],
 )
 def test_a_bad_schema_file_says_what_is_wrong(text, message):

@@ -1,15 +1,19 @@
 """CSV files as they are written elsewhere: semicolons, decimal commas, several kinds of dates, umlauts in the
 header."""
 
+import gzip
 import json
+import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import discreet as dp
+from discreet import InvalidInput
 from discreet.app.cli import app
-from discreet.tables import Format, Memory, format_of, load, within
+from discreet.tables import Format, Memory, connect, draft, format_of, load, within
 from discreet.tables.draft_text import draft_text
 from discreet.tables.look import look
 
@@ -194,3 +198,44 @@ def test_parts_of_a_table_are_given_and_exact_in_doubles() -> None:
     for parts in ([], [1 << 53]):
         with pytest.raises(dp.InvalidInput, match="part"):
             within(people, "a", parts, called="x")
+
+
+@pytest.mark.parametrize("form", ["%Q", "%d.%m.%", "%s"])
+def test_a_format_of_dates_that_is_none_is_named_and_not_the_file(folder, form):
+    schema = folder / "besuche.csv.schema.toml"
+    schema.write_text(SCHEMA.replace("%d.%m.%Y", form), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=f"dates must be formats of strptime.*'{re.escape(form)}'"):
+        dp.open("besuche.csv", schema=schema, budget=dp.Budget(epsilon=1), ledger=":memory:")
+
+
+def test_a_schema_file_may_have_a_byte_order_mark(folder):
+    schema = folder / "besuche.csv.schema.toml"
+    schema.write_text(SCHEMA, encoding="utf-8-sig")
+    visits = dp.open("besuche.csv", schema=schema, budget=dp.Budget(epsilon=1), ledger=":memory:")
+    assert exact(visits, "SELECT COUNT(Aufnahme) AS n FROM besuche") == [[3]]
+
+
+@pytest.mark.parametrize("header", [",Alter", "Alter,"])
+def test_a_column_without_a_name_is_told_apart_from_a_file_that_cannot_be_read(tmp_path, header):
+    (tmp_path / "t.csv").write_text(header + "\n1,2\n")
+    with pytest.raises(InvalidInput, match="has no name"):
+        draft(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("damage", ["cut", "block", "plain"])
+def test_a_compressed_file_that_is_damaged_is_refused_as_such(tmp_path, ending, damage):
+    """Damage within a block ended in a zlib.error; a cut file was told to be converted to UTF-8."""
+    text = "".join(f"{i},{i * 7919 % 997}\n" for i in range(2000)).encode()
+    packed = gzip.compress(text) if ending == ".gz" else pa.compress(text, codec="zstd", asbytes=True)
+    # 0xff after the header of a gzip file is a type of block that there is not
+    broken = {
+        "cut": packed[: len(packed) // 2],
+        "block": packed[:10] + b"\xff" * 9 + packed[19:],
+        "plain": text,
+    }
+    path = tmp_path / f"t.csv{ending}"
+    path.write_bytes(broken[damage])
+    for call in (draft, lambda data: connect(data, dp.Public(table="t"))):
+        with pytest.raises(InvalidInput, match="cannot be decompressed"):
+            call(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _require
-from .._errors import DescriptionError, InvalidInput, ReleaseFailed
+from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
@@ -268,9 +268,16 @@ class Curator(BudgetedDataset):
         except Exception as error:
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
-        with self.ledger.writing() as writer:
-            # A release whose value cannot be stored has no topic, so that no later question finds it.
-            writer.append("release", body, topic=key if stored else None)
+        try:
+            with self.ledger.writing() as writer:
+                # A release whose value cannot be stored has no topic, so that no later question finds it.
+                writer.append("release", body, topic=key if stored else None)
+        except LedgerError as error:
+            # such as a full disk
+            raise ReleaseFailed(
+                f"the release could not be entered after it was charged (entry {charge.seq} of the ledger). "
+                f"The charge stays, and nothing was released. {error}"
+            ) from None
         return release
 
     def _record_failure(self, charge: Entry) -> ReleaseFailed:

@@ -79,7 +79,7 @@ class Csv:
 
 def format_of(file: Path) -> Format:
     """Return the format that a schema file declares."""
-    section = tomllib.loads(file.read_text(encoding="utf-8")).get("format", {})
+    section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("format", {})
     if not isinstance(section, dict):
         raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
     if unknown := sorted(set(section) - FIELDS):

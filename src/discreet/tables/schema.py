@@ -65,9 +65,9 @@ def load(text: str | Path) -> Public:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a schema file."""
+    """Return the text of a schema file, with or without a byte-order mark."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InvalidInput(
             f"the schema {str(path)!r} cannot be read: {error.strerror}. Nothing was opened. Give the "
@@ -100,7 +100,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
     # Refuses a file that is no valid schema.
     load(file)
     data: dict[str, Path | Database] = {}
-    for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
+    for name, body in tomllib.loads(_read(file)).get("tables", {}).items():
         if "data" not in body:
             continue
         if not isinstance(body["data"], str):
@@ -120,7 +120,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
 def was_looked(file: Path) -> bool:
     """Return whether a schema file says that its draft came from looking at the data (`discreet init
     --look`)."""
-    return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("looked", False))
+    return bool(tomllib.loads(_read(file)).get("looked", False))
 
 
 def dump(public: Public) -> str:
@@ -134,6 +134,11 @@ def dump(public: Public) -> str:
         for n in ("column", "rows", "groups")
         if (v := getattr(public.unit, n)) is not None
     ]
+    if public.unit.column is None and unit:
+        raise InvalidInput(
+            "a schema file has no place for limits where a row is the unit. Nothing was written. Leave rows "
+            "and groups out of Unit(...), and give them with the queries that need them."
+        )
     lines += ["", "[unit]", *unit] if unit else ['unit = "row"']
     lines += _dump_columns("columns", public.schema)
     for table in public.tables:
@@ -148,15 +153,17 @@ def _unit(data: dict[str, Any]) -> Unit:
     """Return the unit of protection, which must be declared: with rows as the unit, people who have several
     rows would not be protected."""
     unit = data.get("unit")
-    if unit is None:
+    if unit == "row":
+        return Unit()
+    if isinstance(unit, dict):
+        _check_entries("[unit]", unit, {"column", "rows", "groups"})
+    # A section without `column` is a draft that is not filled in: limits alone name nobody.
+    if not isinstance(unit, dict) or "column" not in unit:
         raise InvalidInput(
             'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if '
             "nobody can have two rows, or a "
             "section [unit] with column = the name of the column that tells people apart."
         )
-    if unit == "row":
-        return Unit()
-    _check_entries("[unit]", unit, {"column", "rows", "groups"})
     return Unit(**unit)
 
 

@@ -4,8 +4,7 @@ The exit codes are these. 0: the command has done its work. 1: a check failed, s
 reader of the output closed the pipe. 2: the input was refused, and nothing was released; or Python raised an
 error such as a full disk, after which the ledger shows what was charged. 3: an optional package is missing.
 4: the budget does not suffice (nothing was released). 5: the command failed after it was charged (nothing was
-released). With --json an error of discreet is JSON too: {"error": {"kind", "message", "code"}} on standard
-output; an option that the parser refuses is reported in words, with code 2.
+released). With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
 
 The module of a command is imported when the command is run, so that `discreet --help` does not wait for the
 import of a database engine.
@@ -264,7 +263,10 @@ _UNEXPECTED = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError
 def _run() -> None:
     """Run the command; the exceptions of Python in `_UNEXPECTED` become an `InvalidInput`."""
     try:
-        app()
+        if _wants_json():
+            _run_without_words()
+        else:
+            app()
     except DiscreetError:
         raise
     except BrokenPipeError:
@@ -281,6 +283,25 @@ def _run() -> None:
             f"this could not be finished ({type(error).__name__}: {reason}). What the ledger shows as "
             f"charged stays charged; an answer that it has is free when it is asked for again."
         ) from None
+
+
+def _wants_json() -> bool:
+    return "--json" in sys.argv
+
+
+def _run_without_words() -> None:
+    """Run the command; what the parser refuses becomes an `InvalidInput`, where it would print words."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        sys.exit(1)
+    except Exception as error:
+        # The base class of the parser's errors, by its method: typer does not export the class.
+        if (message := getattr(error, "format_message", None)) is None:
+            raise
+        raise InvalidInput(f"{message().rstrip('.')}. Nothing was charged or run. See --help.") from None
+    # the code of typer.Exit; None where the command returned
+    sys.exit(code or 0)
 
 
 # The exit codes of errors; that of any other `DiscreetError` is 2.
@@ -309,7 +330,7 @@ def main() -> None:
     except DiscreetError as error:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
         message = in_shell_words(str(error))
-        if "--json" in sys.argv:
+        if _wants_json():
             print(json.dumps({"error": {"kind": type(error).__name__, "message": message, "code": code}}))
             sys.exit(code)
         # imported here: slow to load, and only an error needs it

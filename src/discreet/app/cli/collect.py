@@ -336,9 +336,9 @@ def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file in UTF-8."""
+    """Return the text of a file in UTF-8, without its byte-order mark."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(
             f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn or estimated."

@@ -92,7 +92,10 @@ def submit(
     try:
         standing = handle.submit(name, read(predictions, handle.board.public, handle.board.target))
     except Halted as halted:
-        print_note(str(halted))
+        if as_json:
+            print(json.dumps({"error": {"kind": "Halted", "message": str(halted), "code": 1}}))
+        else:
+            print_note(str(halted))
         raise typer.Exit(1) from None
     if as_json:
         print(json.dumps(dataclasses.asdict(standing)))

@@ -111,12 +111,12 @@ def show(
 def verify(
     path: Path = LEDGER,
     anchor: str = typer.Option(
-        "",
+        None,
         "--anchor",
         help="The head of the chain, stored elsewhere before, as `discreet ledger anchor` printed it.",
     ),
     key: str = typer.Option(
-        "", "--key", help="The public key that you trust, in hex; by default the ledger's own."
+        None, "--key", help="The public key that you trust, in hex; by default the ledger's own."
     ),
     as_json: bool = JSON,
 ) -> None:
@@ -125,8 +125,9 @@ def verify(
     Exit code 1 if anything is wrong.
     """
     opened_ledger: Any = Export(path) if is_export(path) else Ledger(path)
-    public_key = _key(key)
-    problems = books.verify(opened_ledger, Anchor.parse(anchor) if anchor else None, key=public_key)
+    # An empty text is refused, not left out: `--anchor "$(cat anchor.txt)"` of a lost file would pass.
+    known_anchor = None if anchor is None else Anchor.parse(anchor)
+    problems = books.verify(opened_ledger, known_anchor, key=None if key is None else _key(key))
     head = _head(opened_ledger)
     if as_json:
         print(json.dumps({"whole": not problems, "problems": problems, "anchor": head}))
@@ -136,7 +137,7 @@ def verify(
     else:
         comparison = (
             "and against the anchor"
-            if anchor
+            if known_anchor is not None
             else "but a rollback can only be seen against an anchor: keep one elsewhere "
             "(discreet ledger anchor)"
         )
@@ -155,18 +156,18 @@ def _head(opened_ledger: Ledger) -> str | None:
         return None
 
 
-def _key(text: str) -> bytes | None:
-    """Return the public key that a text writes in hex; None for an empty text."""
+def _key(text: str) -> bytes:
+    """Return the public key that a text writes in hex."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
         # one byte, which the next line refuses
         key = b"?"
-    if len(key) not in (0, 32):
+    if len(key) != 32:
         raise InvalidInput(
             f"a public key is 64 hexadecimal digits, as the first entry of a ledger has it; got {text!r}."
         )
-    return key or None
+    return key
 
 
 @ledger.command()

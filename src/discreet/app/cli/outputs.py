@@ -47,6 +47,10 @@ def check(
         raise InvalidInput(f"{path} is a link that leads nowhere. {nothing}")
     if path.exists() and not force:
         raise InvalidInput(f"{path} exists already. {nothing} Give another name, or --force.")
+    # Found out before the charge: a folder that is to be made has no rights yet.
+    target = path if path.exists() else path.absolute().parent
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InvalidInput(f"{path} cannot be written: no permission. {nothing} Give another name.")
 
 
 def check_distinct(*paths: Path | None) -> None:
@@ -66,11 +70,14 @@ def picture(path: Path | None) -> Path | None:
 
 
 def precious(path: Path) -> bool:
-    """Return whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by
-    its name."""
+    """Return whether a file is a ledger, a key or a data file by its first bytes, belongs to a ledger by its
+    name, or is data or a schema file that a ledger lies beside."""
     real_path = os.path.realpath(path)
     owners = [real_path.removesuffix(end) for end in _COMPANIONS if real_path.endswith(end)]
-    return _starts_like_precious(real_path) or any(_starts_like_precious(owner) for owner in owners)
+    # A text such as a CSV file has no first bytes of its own: its ledger tells that it is data.
+    ledger = real_path.removesuffix(".schema.toml") + ".ledger"
+    beside = os.path.exists(real_path) and _starts_like_precious(ledger)
+    return beside or any(_starts_like_precious(owner) for owner in (real_path, *owners))
 
 
 def write(path: Path, text: str, *, force: bool = False) -> None:

@@ -19,7 +19,7 @@ from .. import requests
 from .query import ANALYST, JSON, LEDGER, SCHEMA
 
 FILE = typer.Argument(
-    ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
+    ..., help="A TOML file: data, epsilon, and a [\\[work]] for each question or model.", show_default=False
 )
 RUN = typer.Option(False, "--run", help="Run the plan. Each piece is charged before it is answered.")
 # "together" (true by default): whether counting queries may be answered as one workload where that is
@@ -64,7 +64,11 @@ def _read_plan(file: Path) -> dict[str, Any]:
     if not file.exists():
         raise InvalidInput(f"there is no file {str(file)!r}.")
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+        settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InvalidInput(
+            f"the plan {str(file)!r} cannot be read: {error.strerror}. Nothing was charged."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
     if unknown := sorted(set(settings) - _PLAN_KEYS):

@@ -95,7 +95,10 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
             spans = multiline(binary, mark)
         with open_bytes(path) as binary:
             end = "\\n" if len(names) > 1 else _line_end(binary)
-    except (OSError, EOFError, ValueError, csv.Error):
+    except InvalidInput:
+        # what was refused already, such as a file that cannot be decompressed
+        raise
+    except (OSError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
             f"Convert the file{_conversion(path)}."
@@ -104,7 +107,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
         raise InvalidInput(_unpaired(Path(path).name))
     if end is None:
         raise InvalidInput(_mixed_ends(Path(path).name))
-    if not names or len(set(names)) < len(names):
+    if not names or "" in names or len(set(names)) < len(names):
         raise InvalidInput(_ambiguous(Path(path).name, names))
     check_names(table, [*names, ROW])
     if absent := [name for name in declared if name not in names]:
@@ -163,6 +166,12 @@ def _ambiguous(file: str, names: Sequence[str]) -> str:
     nothing = "Nothing was opened or charged."
     if not names:
         return f"the first line of {file!r} is empty: it must name the columns, each once. {nothing}"
+    if "" in names:
+        return (
+            f"the first line of {file!r} must name the columns, each once: column {names.index('') + 1} has "
+            f"no name (the index that pandas writes, or a mark behind the last column). {nothing} Give it "
+            f"one there; a column that nobody will ask about needs no declaration."
+        )
     name = next(name for name in names if names.count(name) > 1)
     positions = " and ".join(str(i) for i, other in enumerate(names, start=1) if other == name)
     return (

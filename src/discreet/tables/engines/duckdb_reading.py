@@ -234,6 +234,7 @@ class TableReader:
         format_columns = () if csv_file is None else (*csv_file.numbers, *csv_file.days)
         delimiter = None if csv_file is None else csv_file.format.delimiter
         reader = csv_reader(path, name, delimiter, (*self.declared.get(name, ()), *format_columns))
+        self._check_dates(() if csv_file is None else csv_file.format.dates)
         replacements = "" if csv_file is None else rewritten(csv_file)
         columns = f"* {replacements}, row_number() OVER () AS {ROW} FROM {reader}"
         what = f"{Path(path).name!r}, as text in UTF-8,"
@@ -247,6 +248,17 @@ class TableReader:
                 f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
             )
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
+
+    def _check_dates(self, formats: Sequence[str]) -> None:
+        """Refuse a format of dates that DuckDB does not know, which would look like a file that cannot be
+        read."""
+        for text in formats:
+            try:
+                self.con.execute(f"SELECT try_strptime('', {literal(text)})")
+            except Exception:
+                raise _require.fail(
+                    "dates", text, "formats of strptime: %d, %m, %Y and the like, %% for a %"
+                ) from None
 
     def _database(self, name: str, data: Database) -> None:
         """Attach a DuckDB database, and make a view of one of its tables."""
