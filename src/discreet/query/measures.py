@@ -18,7 +18,7 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
 from .aggregates import MAX_LISTED, Aggregate
-from .domain import HUGE, ValueDomain
+from .domain import HUGE, ValueDomain, number
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
@@ -176,10 +176,10 @@ def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 
-def rounding_of_mean(resolution: Fraction) -> Fraction:
-    """Return by how much rounding to the grid may move an average, for a sum in parts of `resolution`: 0
-    unless the grid has the smallest step, as it is far less than the noise then (see `STEPS`)."""
-    return FINEST_STEP if resolution <= FINEST_STEP else Fraction(0)
+def rounding_of(low: float, high: float) -> Fraction:
+    """Return a bound on how far rounding to the grid moves a value of the range [low, high], and so the
+    average of such values: a step, twice what is needed, as `low` and `high` may themselves be rounded."""
+    return grid(number(low, high))[0]
 
 
 def candidates(domain: ValueDomain) -> tuple[Fraction, Fraction, int]:
