@@ -141,7 +141,7 @@ def _order(
 
 
 def step_of(low: float, high: float) -> Fraction:
-    return Fraction(2) ** math.frexp(max(abs(low), abs(high)) / 2**20)[1]
+    return Fraction(2) ** math.frexp(max(abs(low), abs(high)) / 2**30)[1]
 
 
 def on_grid(value: float, step: Fraction) -> int:
@@ -197,7 +197,7 @@ def _scaled(amount: int, n: int, most: int, largest: int) -> Fraction:
     """In parts of a step, as many as make a value of about a million parts."""
     if n <= most:
         return Fraction(amount)
-    parts = 2 ** max(0, math.floor(math.log2(2**20 / max(largest, 1))))
+    parts = 2 ** max(0, math.floor(math.log2(2**30 / max(largest, 1))))
     share = Fraction(abs(amount) * most * parts // n, parts)  # the engine divides towards zero
     return share if amount >= 0 else -share
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from discreet import Bounds, Categories, Public
+from discreet import Bounds, Categories, Public, Unit
 from discreet.query import Answer, Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import connect
@@ -86,3 +86,18 @@ def test_an_average_of_no_rows_is_skipped_by_greatest():
     intervals = [ends for answer in answers for column in answer.values() for ends in column if ends]
     assert intervals
     assert all(low <= 3 <= high for low, high in intervals)
+
+
+@pytest.mark.parametrize("unit", [Unit(), Unit(column="p", rows=1)])
+def test_deviations_on_a_grid_coarser_than_their_range_are_not_shown_as_zero(unit):
+    """In a range so narrow and so far from zero that no step of the grid is inside, all values are rounded to
+    the same step: a variance said 0 ± 0, and a covariance the square of half the width."""
+    low, high = 1e15, 1e15 + 4
+    public = Public(schema={"x": Bounds(low, high), "y": Bounds(low, high)}, table="t", unit=unit)
+    values = [low, high, high, high] * 250
+    source = connect({"x": values, "y": values, "p": list(range(1000))}, public)
+    sql = "SELECT VAR_POP(x) AS v, STDDEV_POP(x) AS d, COVAR_POP(x, y) AS c, AVG(x) AS a FROM t"
+    answer = Query(sql=sql, public=public, epsilon=1e5)(source, entropy=SeededEntropy(1)).value
+    for column, truth in (("v", 3.0), ("d", 3**0.5), ("c", 3.0), ("a", low + 3)):
+        bottom, top = answer.interval(0.999)[column][0]
+        assert bottom <= truth <= top, column

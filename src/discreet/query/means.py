@@ -9,7 +9,7 @@ from typing import Any
 
 from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from .measures import Recipes, rounding_of_mean
+from .measures import Recipes, rounding_of
 from .nodes import OutputReference
 from .plan import Plan
 
@@ -24,13 +24,14 @@ class MeanColumn:
     A sum is an integer in steps of `step`, of values from which `shift` was subtracted: the average is sum /
     count * step + shift. Values are in [low, high].
 
-    Guarantee: `interval` contains the average of the data as measured (values clamped and rounded to the
-               grid, rows per unit limited: see `measures`), where there is one, with probability `confidence`
-               or more, up to rounding of its ends to floats.
+    Guarantee: `interval` contains the average of the data as measured (values clamped, rows per unit limited:
+               see `measures`), where there is one, with probability `confidence` or more, up to rounding of
+               its ends to floats.
     Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with
                probability `confidence` the true count (at least 1, or there is no average) and the true sum
                lie in their ranges; the ratio of the two lies between the ratios at the ranges' corners; an
-               average of values in [low, high] lies there too.
+               average of values in [low, high] lies there too. Rounding values to the grid moves their
+               average by at most `measures.rounding_of`, which both ends allow for.
     """
 
     counts: tuple[int, ...]
@@ -57,8 +58,7 @@ class MeanColumn:
             Fraction(bottom, smallest if bottom < 0 else largest),
             Fraction(top, smallest if top > 0 else largest),
         )
-        # Beyond the guarantee, which is for rounded values: where rounding may move them far, it is added.
-        rounding = rounding_of_mean(self.step)
+        rounding = rounding_of(self.low, self.high)
         low = float(ends[0] * self.step + self.shift - rounding)
         high = float(ends[1] * self.step + self.shift + rounding)
         return min(max(low, self.low), self.high), max(min(high, self.high), self.low)

@@ -16,7 +16,7 @@ from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .domain import Kind, ValueDomain, constant, number
 from .errors import Refusal
-from .measures import PAIRED, Recipes, rounding_of_mean
+from .measures import PAIRED, Recipes, rounding_of
 from .nodes import Expr, Literal, OutputReference, walk
 from .operators import OPERATORS
 from .plan import Plan
@@ -174,11 +174,13 @@ def _moments(
     shift: Fraction,
     low: float,
     high: float,
+    rounding: Fraction | None = None,
 ) -> ValueDomain:
     """Return the range of an average, variance or standard deviation.
 
     `boxes`: the ranges of the count, of the sum of the values less `shift`, and of the sum of the squares of
-    these differences; `resolutions`: those of these numbers; [low, high]: the range of the values.
+    these differences; `resolutions`: those of these numbers; [low, high]: the range of the values;
+    `rounding`: how far rounding to the grid moves a value at most, by default for that range.
     """
     smallest, largest = max(boxes[0][0], 1), boxes[0][1]
     # the largest variance of values in [low, high] (Popoviciu); a sample variance is at most twice as large
@@ -190,6 +192,7 @@ def _moments(
             if function == "avg"
             else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
+    rounding = rounding_of(low, high) if rounding is None else rounding
     bottom, top = (end * resolutions[1] for end in boxes[1])
     # sum / n is least at the smallest n if the sum is negative, else at the largest n; for the other end, the
     # reverse
@@ -198,7 +201,6 @@ def _moments(
         Fraction(top) / (smallest if top > 0 else largest),
     )
     if function == "avg":
-        rounding = rounding_of_mean(resolutions[1])
         ends_of_mean = (mean[0] + shift - rounding, mean[1] + shift + rounding)
         return _number(*(min(max(float(end), low), high) for end in ends_of_mean))
     # The variance is squares / n - sum² / n²: for each n least where the sum of squares is least and sum² is
@@ -210,7 +212,11 @@ def _moments(
         min(_extremes(squares[0], max(squared_sums), smallest, largest)),
         max(_extremes(squares[1], least_squared_sum, smallest, largest)),
     ]
-    variance = [min(max(end, 0.0), widest) for end in variance]
+    # Rounding to the grid moves each value, and so their standard deviation, by at most `rounding`.
+    deviations = [
+        math.sqrt(max(end, 0.0)) + sign * float(rounding) for end, sign in zip(variance, (-1, 1), strict=True)
+    ]
+    variance = [min(max(end, 0.0) ** 2, widest) for end in deviations]
     # n / (n - 1) is least at the largest n
     if function.endswith("_samp"):
         variance = [
@@ -253,9 +259,18 @@ def _pairs(
 
     x, y, product = mean(1), mean(2), mean(3)
     products_of_means = [a * b for a in x for b in y]
+    # Rounding to the grids moves the mean product by at most the rounding of products, and each of the means
+    # by at most that of its values. The middle that is subtracted is rounded too, so that a mean may be that
+    # much further from zero.
+    centers = float(shifts[0]), float(shifts[1])
+    rounding_x = rounding_of(centers[0] - largest_x, centers[0] + largest_x)
+    rounding_y = rounding_of(centers[1] - largest_y, centers[1] + largest_y)
+    most_x, most_y = Fraction(largest_x) + rounding_x, Fraction(largest_y) + rounding_y
+    most = float(most_x * most_y)
+    rounding = rounding_of(-most, most) + rounding_x * most_y + rounding_y * most_x
     ends = (
-        product[0] + shifts[2] - max(products_of_means),
-        product[1] + shifts[2] - min(products_of_means),
+        product[0] + shifts[2] - max(products_of_means) - rounding,
+        product[1] + shifts[2] - min(products_of_means) + rounding,
     )
     covariance = [min(max(float(end), -largest_x * largest_y), largest_x * largest_y) for end in ends]
     if function == "covar_samp":
@@ -273,8 +288,9 @@ def _pairs(
             Fraction(0),
             -m,
             m,
+            moved,
         )
-        for i, j, m in ((1, 4, largest_x), (2, 5, largest_y))
+        for i, j, m, moved in ((1, 4, largest_x, rounding_x), (2, 5, largest_y, rounding_y))
     ]
     smallest, largest = (
         math.sqrt(getattr(variances[0], end) * getattr(variances[1], end)) for end in ("low", "high")
