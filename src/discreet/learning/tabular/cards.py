@@ -40,7 +40,14 @@ class LoadedModel:
 
 def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, as JSON."""
-    Path(path).write_text(dumps(estimator), encoding="utf-8")
+    text = dumps(estimator)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
+        ) from None
 
 
 def dumps(estimator: Any) -> str:
@@ -78,7 +85,8 @@ def load(path: str | Path) -> LoadedModel:
     """Read a model file; raise InvalidInput for any other file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    # ValueError: bytes that are no UTF-8, or a NUL in the path
+    except (OSError, ValueError):
         raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
     return loads(text, str(path))
 
