@@ -71,3 +71,13 @@ class LedgerError(DiscreetError, RuntimeError):
 
 class ReleaseFailed(DiscreetError, RuntimeError):
     """A mechanism failed after it was charged: the charge stays, and nothing was released."""
+
+
+class Interruption(BaseException):
+    """Base of signals that pass through the code of others: what handles their failures lets these pass."""
+
+
+# What does not come from a failure of the code that it passes through. All else that code raises on a part of
+# the data is a failure of that part, also what is no Exception: SystemExit, and PanicException, which polars
+# and other libraries written in Rust raise.
+INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit, Interruption)

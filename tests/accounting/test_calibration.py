@@ -98,6 +98,8 @@ def test_an_unreachable_target_is_refused() -> None:
         )
     with pytest.raises(InvalidInput, match="is the same at 1 and at every other value"):
         acc.calibrate(lambda s: acc.PureDP(epsilon=1), epsilon=2, delta=1e-6, accountant="basic")
+    with pytest.raises(InvalidInput, match="needs a delta above 0"):
+        acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=1, delta=0)
 
 
 def test_everything_allowed_meets_a_loose_target() -> None:

@@ -88,6 +88,8 @@ def test_optimizers_that_work_are_accepted(made: Any) -> None:
         ({"learning_rate": 0.1}, "learning_rate must be a function of the step"),
         ({"learning_rate": lambda step: [1.0][step]}, "for each of 2 steps"),
         ({"learning_rate": lambda step: float("nan")}, "learning_rate"),
+        ({"learning_rate": lambda step: 1 / (step - 1), "steps": 9}, r"learning_rate\(1\) failed"),
+        ({"learning_rate": lambda step: [1.0, 1e300, 1.0][step], "steps": 3}, "cannot take a step"),
         ({"loss": nn.CrossEntropyLoss}, r"write CrossEntropyLoss\(\)"),
         ({"loss": 3}, "loss must be callable"),
         ({"augment": FlipAndShift()}, "augment must be Augment"),

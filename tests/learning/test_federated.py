@@ -227,3 +227,8 @@ def test_another_way_to_train_at_the_clients_is_another_run() -> None:
     assert checkpoints.identity(first) != checkpoints.identity(other)
     # runs without local training keep the identity that stands in their ledgers
     assert "local" not in checkpoints.identity(trainer(model(), local=None))
+
+
+def test_a_learning_rate_of_clients_beyond_float32_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="lr must be at most"):
+        LocalSGD(lr=1e39)

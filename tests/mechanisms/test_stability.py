@@ -268,11 +268,23 @@ def test_the_bound_of_a_proposal_is_in_steps_and_the_value_in_units() -> None:
     assert (4 * value).is_integer()
 
 
-def test_the_stewards_own_function_cannot_let_an_exception_out() -> None:
+class Panic(BaseException):
+    """Stands for the PanicException of polars, which is no Exception."""
+
+
+class Odd:
+    """Fails when it is turned into a number."""
+
+    def __float__(self) -> float:
+        raise Panic("a secret")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, Panic])
+def test_the_stewards_own_function_cannot_let_an_exception_out(error: type[BaseException]) -> None:
     public = mode_public(ADD_REMOVE)
 
     def broken(source: Any, bound: int = 0) -> int:
-        raise ZeroDivisionError("a secret")
+        raise error("a secret")
 
     mechanism = DistanceToInstability(
         public=public, function=TrustedStable(function=broken, how_far=broken), epsilon=1, delta=1e-9
@@ -280,6 +292,34 @@ def test_the_stewards_own_function_cannot_let_an_exception_out() -> None:
     assert mechanism(counts_to_table((9, 0, 0), public), entropy=SeededEntropy(1)).value is None
     with pytest.raises(DescriptionError):
         to_json(mechanism)
+
+
+@pytest.mark.parametrize("error", [SystemExit, Panic, None])
+def test_what_is_no_exception_does_not_tell_of_a_part_either(error: type[BaseException] | None) -> None:
+    public = Public(schema={"x": Bounds(0, 10)})
+
+    def broken(part: Any) -> Any:
+        if error is not None:
+            raise error("a secret")
+        return Odd()
+
+    mechanism = SampleAndAggregate(
+        public=public, columns=("x",), function=broken, parts=3, bounds=Bounds(0, 10), epsilon=1
+    )
+    mechanism(Memory({"x": [1.0] * 9}, public), entropy=SeededEntropy(1))
+
+
+def test_a_stop_by_the_user_passes_through_the_stewards_function() -> None:
+    public = Public(schema={"x": Bounds(0, 10)})
+
+    def stopped(part: Any) -> Any:
+        raise KeyboardInterrupt
+
+    mechanism = SampleAndAggregate(
+        public=public, columns=("x",), function=stopped, parts=3, bounds=Bounds(0, 10), epsilon=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        mechanism(Memory({"x": [1.0] * 9}, public), entropy=SeededEntropy(1))
 
 
 # smooth sensitivity

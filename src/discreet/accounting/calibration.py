@@ -196,6 +196,11 @@ def _direction(excess_at: Callable[[float], float], x: float, excess: float, low
                 other = _excess_or_none(excess_at, y)
                 if other is not None and other != excess:
                     return 1 if (other > excess) == (y > x) else -1
+    if excess == math.inf:
+        raise InvalidInput(
+            f"the privacy loss has no finite bound at {x:g} and at every other value in [{low:g}, {high:g}] "
+            f"that was tried. Nothing was computed. Gaussian noise needs a delta above 0: give one."
+        )
     raise InvalidInput(
         f"the privacy loss is the same at {x:g} and at every other value in [{low:g}, {high:g}] that was "
         f"tried. Nothing was computed. Check that make_event uses its argument, or give another bracket."

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry, _require
-from .._errors import DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
+from .._errors import DiscreetError, Halted, Interruption, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release, rehearse_parts
@@ -47,9 +47,9 @@ FED = "fed"
 _LEAST_BYTES, _NUMBER_BYTES = 4096, 32
 
 
-class _WouldRead(BaseException):
-    """Signals, in a dry run, that the mechanism would read the data now. A BaseException, so that a
-    mechanism which handles `Exception` does not catch it."""
+class _WouldRead(Interruption):
+    """Signals, in a dry run, that the mechanism would read the data now. No Exception, so that a mechanism
+    which handles failures does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 # hand, not tuned: it changes memory, and the order in which updates are summed, so the last bits of a sum.
 CLIENTS_AT_ONCE = 8
 
+# A larger learning rate is no float32, and torch would refuse it in the first step of a client.
+_LARGEST_RATE = 1e38
+
 
 @described("learning.LocalSGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class LocalSGD:
             _require.integer(full=self.full, at_least=1)
         as_floats(self, "lr")
         _require.positive(lr=self.lr)
+        if self.lr > _LARGEST_RATE:
+            raise _require.fail("lr", self.lr, f"at most {_LARGEST_RATE:g}, for float32")
 
     def weight(self, rows: int) -> float:
         """Return the weight of a client with this many rows."""

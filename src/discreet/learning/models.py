@@ -56,8 +56,11 @@ def save(model: Any, path: str | Path) -> None:
     raw = files.dump(model.module_.state_dict(), {"discreet": json.dumps(facts)})
     try:
         Path(path).write_bytes(raw)
-    except OSError as error:
-        raise InvalidInput(f"the model cannot be written to {path}: {error.strerror}.") from None
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
+        ) from None
 
 
 def _table_facts(model: Any) -> dict[str, Any]:
@@ -103,9 +106,11 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     the same function of (features, outputs) that builds it. A copy of it gets the weights of the file.
     """
     try:
-        tensors, texts = files.load(Path(path).read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"the model {path} cannot be read: {error.strerror}.") from None
+        raw = Path(path).read_bytes()
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"the model {path} cannot be read: {getattr(error, 'strerror', error)}.") from None
+    tensors, texts = files.load(raw)
     try:
         facts = json.loads(texts["discreet"])
         model, features, outputs = _declared_estimator(facts)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .. import _require, sampling
-from .._errors import InvalidInput
+from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
 from .._require import Real
@@ -172,8 +172,10 @@ class SampleAndAggregate:
         answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
         try:
             return float(answer)
+        except INTERRUPTIONS:
+            raise
         # whatever `__float__` raises depends on the part
-        except Exception:
+        except BaseException:
             return math.nan
 
     def _on_grid(self, answers: list[float]) -> Ints:

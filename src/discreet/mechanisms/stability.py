@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
 from .._require import Real
@@ -152,13 +152,17 @@ class TrustedStable:
     def value(self, source: Source) -> Any:
         try:
             return self.function(source)
-        except Exception:
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             return None
 
     def distance(self, source: Source, bound: int) -> int:
         try:
             return max(int(self.how_far(source, bound)), 0)
-        except Exception:
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             return 0
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .. import _require
+from .._errors import INTERRUPTIONS
 from .._registry import described
 from ..tables import Source
 from . import arrow_columns
@@ -110,7 +111,9 @@ def quietly(function: Callable[[Any], Any], part: Any) -> Any:
     try:
         answer = function(part)
         hash(answer)
-    except Exception:
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
         return None
     return answer
 
@@ -126,7 +129,9 @@ def canonical_answer(answer: Any) -> CanonicalAnswer:
     """
     try:
         return answer, repr(answer)
-    except Exception:
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
         return None, "None"
 
 

@@ -35,6 +35,12 @@ def check_disk_space(checkpoint: Path, trainer: Any) -> None:
             f"{trial} exists already, and a trial file is written there. Nothing was charged or trained. "
             f"Remove it."
         ) from None
+    except ValueError as error:
+        # A NUL in the path.
+        raise InvalidInput(
+            f"a checkpoint cannot be written at {str(checkpoint)!r} ({error}). Nothing was charged or "
+            f"trained."
+        ) from None
     except OSError as error:
         trial.unlink(missing_ok=True)
         raise InvalidInput(

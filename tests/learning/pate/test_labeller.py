@@ -52,6 +52,10 @@ def teachers(learner: Any, number: int = 6, variance: int = 1, **more: Any) -> P
     )
 
 
+class Panic(BaseException):
+    """Stands for the PanicException of libraries written in Rust, which is no Exception."""
+
+
 class Counting:
     """Predicts the number of rows it saw, modulo two; knows how to fail."""
 
@@ -66,6 +70,8 @@ class Counting:
                 raise ValueError(f"secret {x[0]}")
             if self.fail == "exit":
                 sys.exit(3)
+            if self.fail == "panic":
+                raise Panic(f"secret {x[0]}")
             if self.fail == "large":
                 self.weights = np.zeros(10**6)
         return self
@@ -73,6 +79,8 @@ class Counting:
     def predict(self, x: Any) -> Any:
         if self.fail == "predict" and (x < 0).any():
             raise RuntimeError("secret")
+        if self.fail == "predict panic" and (x < 0).any():
+            raise Panic("secret")
         if self.fail == "class" and (x < 0).any():
             return np.full(len(x), 17)
         return np.full(len(x), self.rows % 2)
@@ -148,7 +156,7 @@ def test_all_files_have_sizes_that_say_nothing_of_the_data(tmp_path: Path) -> No
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("fail", ["raise", "exit", "large", "predict", "class"])
+@pytest.mark.parametrize("fail", ["raise", "exit", "panic", "large", "predict", "predict panic", "class"])
 def test_a_teacher_that_fails_casts_a_default_vote_and_says_nothing(
     fail: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,9 +27,12 @@ from discreet.learning import (
     LogisticRegression,
     PrivateSearch,
     Ridge,
+    models,
     tabular,
 )
+from discreet.learning.tabular import cards
 from discreet.learning.tabular.cards import _generalization
+from discreet.session.disk_space import check_disk_space
 
 from ... import warm
 
@@ -333,6 +336,39 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match="PCA does not"):
         tabular.save(components, tmp_path / "components")
     assert "PCA" in tabular.card(components).markdown()
+
+
+@pytest.mark.parametrize("name", ["no/folder.json", ".", "a\0b"])
+def test_a_path_that_cannot_be_written_or_read_is_refused(tmp_path: Path, name: str) -> None:
+    x, y = np.linspace(-1, 1, 50)[:, None], np.array(["a", "b"] * 25)
+    model = LogisticRegression(epsilon=1, n=50, classes=["a", "b"]).fit(x, y)
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        tabular.save(model, tmp_path / name)
+    for load in (tabular.load, models.load):
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            load(tmp_path / name)
+    with pytest.raises(InvalidInput, match="Nothing was charged"):
+        check_disk_space(tmp_path / "a\0b", None)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(["classes"], ["a"]), (["design", "target"], None), ([], {"type": "learning.Selected", "model": 1})],
+)
+def test_a_model_file_whose_parts_do_not_fit_is_not_loaded(place: list[str], value: Any) -> None:
+    x, y = np.linspace(-1, 1, 50)[:, None], np.array(["a", "b"] * 25)
+    estimator: Any = LogisticRegression(epsilon=1, n=50, classes=["a", "b"])
+    if place == ["design", "target"]:
+        # of a regression: without a target there is no unit to predict in
+        estimator, y = Ridge(epsilon=1, n=50), x[:, 0]
+    facts = json.loads(cards.dumps(estimator.fit(x, y)))
+    *folders, name = ["model", *place]
+    part = facts
+    for folder in folders:
+        part = part[folder]
+    part[name] = value | {"candidate": 0, "score": 0.5} if place == [] else value
+    with pytest.raises(InvalidInput, match="Nothing was loaded"):
+        cards.loads(json.dumps(facts))
     assert "1, 2" in tabular.Card({"features": [1, 2]}).markdown()
 
 

@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from ... import sampling
+from ..._errors import INTERRUPTIONS
 from ...sampling import Entropy
 
 Ints = NDArray[np.int64]
@@ -190,7 +191,9 @@ def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) 
                 return b""
             model_bytes = pickle.dumps(fit_copy(learner, x, y), protocol=5)
             return model_bytes if len(model_bytes) <= size else b""
-        except (Exception, SystemExit):
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             return b""
 
 
@@ -247,7 +250,9 @@ def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
             valid = np.isin(numbers, np.arange(classes))
             # The inner `where` keeps NaN and the like from the conversion to integers.
             return np.where(valid, np.where(valid, numbers, 0).astype(np.int64), defaults)
-        except (Exception, SystemExit):
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
             return defaults
 
 

@@ -28,6 +28,7 @@ from .model import (
     class_indices,
     columns_only,
     in_target_unit,
+    number_of_models,
     quarter_squared_error,
     target_classes,
 )
@@ -57,7 +58,7 @@ class AdditiveModel:
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         shapes = tuple(tuple(tuple(float(v) for v in bins) for bins in model) for model in self.shapes)
         object.__setattr__(self, "shapes", shapes)
-        models = 1 if len(self.classes) <= 2 else len(self.classes)
+        models = number_of_models(self.classes)
         counts = bin_counts(self.design, self.public, PARTS)
         if len(shapes) != models or any([len(bins) for bins in model] != counts for model in shapes):
             raise InvalidInput(f"an additive model of these columns has {models} x {counts} numbers.")

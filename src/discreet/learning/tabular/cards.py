@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import _registry, accounting
-from ..._errors import DiscreetError, InvalidInput, Unsupported
+from ..._errors import InvalidInput, Unsupported
 from ..._public import REPLACE
 from ...accounting import Event
+from .selection import Selected
 
 # Written into every file as its "format"; a file with another one is refused.
 FORMAT = "discreet.tabular/1"
@@ -39,7 +40,14 @@ class LoadedModel:
 
 def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, as JSON."""
-    Path(path).write_text(dumps(estimator), encoding="utf-8")
+    text = dumps(estimator)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
+        ) from None
 
 
 def dumps(estimator: Any) -> str:
@@ -77,7 +85,8 @@ def load(path: str | Path) -> LoadedModel:
     """Read a model file; raise InvalidInput for any other file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    # ValueError: bytes that are no UTF-8, or a NUL in the path
+    except (OSError, ValueError):
         raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
     return loads(text, str(path))
 
@@ -89,13 +98,21 @@ def loads(text: str, path: str = "this text") -> LoadedModel:
         if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
             raise ValueError
         model, event = _registry.from_json(facts["model"]), _registry.from_json(facts["event"])
-        if not hasattr(model, "predict") or not isinstance(event, Event):
+        if not isinstance(event, Event):
             raise ValueError
-    except (KeyError, TypeError, ValueError, RecursionError, DiscreetError):
+        _try_out(model)
+    # Exception: in a file that was changed, anything may be of another type or length than the model expects.
+    except Exception:
         raise InvalidInput(
             f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
         ) from None
     return LoadedModel(model, event, facts["notes"])
+
+
+def _try_out(model: Any) -> None:
+    """Predict for one row with nothing in it; raise what a model of a file that was changed raises then."""
+    fitted = model.model if isinstance(model, Selected) else model
+    model.predict({name: [None] for name in fitted.design.features})
 
 
 def _mechanism_facts(mechanism: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class LinearModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
         object.__setattr__(self, "weights", tuple(tuple(float(w) for w in row) for row in self.weights))
-        models = 1 if len(self.classes) <= 2 else len(self.classes)
+        models = number_of_models(self.classes)
         width = self.design.width(self.public)
         if len(self.weights) != models or any(len(row) != width for row in self.weights):
             raise InvalidInput(
@@ -87,6 +87,13 @@ class LinearModel:
         one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
         result: Array = one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True)
         return result
+
+
+def number_of_models(classes: tuple[Any, ...]) -> int:
+    """Return one for a number (no classes) or two classes, and with more classes one for each."""
+    if len(classes) == 1:
+        raise _require.fail("classes", classes, "two or more, or none for a number")
+    return 1 if len(classes) <= 2 else len(classes)
 
 
 def class_indices(scores: Array) -> npt.NDArray[np.int64]:
