@@ -87,6 +87,18 @@ def test_a_fault_of_the_server_has_the_shape_of_all_errors_and_says_nothing(tmp_
     app.state.store.close()
 
 
+def test_a_second_server_over_one_folder_is_refused_and_leaves_the_jobs_of_the_first(tmp_path):
+    """As when it is started twice by mistake, at the same port or at another."""
+    app = build(Settings(state=tmp_path))
+    store = app.state.store
+    store.add_job("ann", "health", "sql", 60)
+    with pytest.raises(InvalidInput, match=r"another server uses the folder .* --state of its own"):
+        build(Settings(state=tmp_path))
+    assert [job["state"] for job in store.jobs()] == ["waiting"]
+    store.close()
+    build(Settings(state=tmp_path)).state.store.close()
+
+
 def test_a_person_who_is_removed_leaves_no_job_to_be_charged(tmp_path):
     store = ServerStore(tmp_path)
     for name in ("ann", "bob"):
