@@ -169,9 +169,10 @@ class ServerStore:
     # people
 
     def add_person(self, name: str, role: Role | str) -> None:
-        if not 1 <= len(name) <= 64 or not set(name) <= _NAME:
+        if not 1 <= len(name) <= 64 or not set(name) <= _NAME or set(name) == {"."}:
             raise InvalidInput(
-                "a name has 1 to 64 letters, digits, or any of _ - . @ and nothing else. Nobody was added."
+                "a name has 1 to 64 letters, digits, or any of _ - . @ and nothing else, and not dots alone. "
+                "Nobody was added."
             )
         if name == STEWARD and Role(role) is not Role.STEWARD:
             raise InvalidInput(f"the name {STEWARD!r} is the steward's. Nobody was added.")
