@@ -285,7 +285,7 @@ def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
     assert tables.not_utf8(path) == tables.fit.coarse(1, 5)
     if kind is not None:
         path.write_bytes(path.read_bytes()[:-10])
-        with pytest.raises(InvalidInput, match=r"cannot be read as text in UTF-8\. Nothing was opened"):
+        with pytest.raises(InvalidInput, match=r"is damaged, was cut off, or .* Nothing was opened"):
             tables.connect(path, facts())
 
 

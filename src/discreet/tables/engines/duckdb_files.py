@@ -95,7 +95,9 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
             spans = multiline(binary, mark)
         with open_bytes(path) as binary:
             end = "\\n" if len(names) > 1 else _line_end(binary)
-    except (OSError, EOFError, ValueError, csv.Error):
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
             f"Convert the file{_conversion(path)}."
