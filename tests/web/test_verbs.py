@@ -211,3 +211,6 @@ def test_a_column_named_arrow_is_a_column():
     assert streams._decode_rows({"arrow": [1, 2]}) == {"arrow": [1, 2]}
     with pytest.raises(InvalidInput, match="columns by name"):
         streams._decode_rows({"arrow": [1], "b": "x"})
+    for text in ("", "AAAA", "é", "A"):
+        with pytest.raises(InvalidInput, match=r"no Arrow stream in base64\. Nothing was read or released"):
+            streams._decode_rows({"arrow": text})
