@@ -18,8 +18,9 @@ SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
 Name = Annotated[
     str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]*[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$")
 ]
-# Names of the periods that a question is about, where a budget is per period.
-Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None
+# Names of the periods that a question is about, where a budget is per period. None is the whole table, which
+# every period pays for; a list that came out empty is refused, as `Session.during` refuses it.
+Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=64)] | None
 # A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
 
