@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -11,12 +12,12 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from discreet.app.web import Settings
+from discreet.app.web import Settings, verbs
 from discreet.app.web.api import job_json
 from discreet.app.web.auth import cookie_name
 from discreet.app.web.desk import FrontDesk, takes_long
 from discreet.app.web.store import ServerStore
-from discreet.app.web.workers import Lane, Worker
+from discreet.app.web.workers import Lane, Worker, serve_requests
 
 from .running import COUNT, Server
 
@@ -153,6 +154,27 @@ def test_a_clock_that_was_set_back_shows_no_negative_time():
     job = {"id": "", "dataset": "", "verb": "fit", "state": "running", "seconds": 60.0}
     assert job_json(job | {"created": time.time() + 3600})["elapsed"] == 0
     assert job_json(job | {"created": time.time() - 3600})["elapsed"] == 60
+
+
+def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatch):
+    class Pipe:
+        """Takes the first message and hands over a request; then the other end is gone."""
+
+        sent = 0
+
+        def send_bytes(self, message: bytes) -> None:
+            self.sent += 1
+            if self.sent > 1:
+                raise BrokenPipeError
+
+        def recv_bytes(self) -> bytes:
+            return b'{"verb": "none", "analyst": "ann", "dataset": {}, "options": {}}'
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(verbs, "handle", lambda desk, request: {})
+    pipe = Pipe()
+    serve_requests(pipe, False, 1.0, 10, 10, "[]", None)
+    assert pipe.sent == 2
 
 
 def test_a_lane_that_was_ended_starts_no_process_in_place_of_a_dead_one():

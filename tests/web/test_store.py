@@ -9,9 +9,11 @@ from typing import Any
 import argon2
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from discreet import InvalidInput
 from discreet.app.web import steward_api
+from discreet.app.web.bodies import DatasetBody
 from discreet.app.web.desk import FrontDesk
 from discreet.app.web.server import build
 from discreet.app.web.settings import Settings
@@ -85,6 +87,31 @@ def test_a_fault_of_the_server_has_the_shape_of_all_errors_and_says_nothing(tmp_
         assert "default-src 'none'" in reply.headers["content-security-policy"]
     assert replies[0].json()["error"]["kind"] == "InternalError"
     app.state.store.close()
+
+
+def test_a_second_server_over_one_folder_is_refused_and_leaves_the_jobs_of_the_first(tmp_path):
+    """As when it is started twice by mistake, at the same port or at another."""
+    app = build(Settings(state=tmp_path))
+    store = app.state.store
+    store.add_job("ann", "health", "sql", 60)
+    with pytest.raises(InvalidInput, match=r"another server uses the folder .* --state of its own"):
+        build(Settings(state=tmp_path))
+    assert [job["state"] for job in store.jobs()] == ["waiting"]
+    store.close()
+    build(Settings(state=tmp_path)).state.store.close()
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_person_and_no_dataset_is_called_like_a_step_of_a_path(tmp_path, name):
+    """Browsers and clients would ask for another page: nobody could be removed, nothing be opened."""
+    store = ServerStore(tmp_path)
+    with pytest.raises(InvalidInput, match="not dots alone"):
+        store.add_person(name, Role.ANALYST)
+    store.add_person(".a.", Role.ANALYST)
+    with pytest.raises(ValidationError):
+        DatasetBody(name=name, path="x.csv")
+    assert DatasetBody(name=".x.csv", path="x.csv").name == ".x.csv"
+    store.close()
 
 
 def test_a_person_who_is_removed_leaves_no_job_to_be_charged(tmp_path):

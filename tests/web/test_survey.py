@@ -223,6 +223,22 @@ def test_reports_that_are_none_are_refused(survey):
         assert "MYNAME" not in reply.text
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("GET", "/nothing", b"", 404),
+        ("GET", "/reports", b"", 405),
+        ("POST", "/reports", b'{"reports": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+        ("POST", "/reports", b'{"reports": {"smoke": ' + b"9" * 10_000 + b"}}", 400),
+    ],
+)
+def test_every_error_of_a_survey_has_the_shape_of_all_errors(survey, method, path, body, code):
+    headers = {"Content-Type": "application/json"}
+    reply = httpx.request(method, f"{survey[0]}{path}", content=body, headers=headers)
+    assert reply.status_code == reply.json()["error"]["code"] == code
+    assert "Nothing was kept" in reply.json()["error"]["message"]
+
+
 def test_estimates_come_with_errors_that_hold(tmp_path):
     """60 alike answers: false-alarm rate 5% of one seeded draw; the seed was not searched for."""
     file = tmp_path / "survey.toml"

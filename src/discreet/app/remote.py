@@ -40,6 +40,7 @@ class RemoteSession(RemoteReader):
 
     def during(self, *periods: str) -> RemoteSession:
         """Return a session whose questions are about the rows of these periods only."""
+        _require.non_empty(periods=periods)
         return RemoteSession(self.server, self.name, periods)
 
     @_require.check_options

@@ -14,9 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | dict[str, str]
 SQL = Annotated[str, Field(min_length=1, max_length=20_000)]
 # The name of a person (`store.add_person` checks the same) or of a dataset.
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
-# Names of the periods that a question is about, where a budget is per period.
-Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None
+# Not of dots alone: "." and ".." are steps of a path, so that browsers ask for another page.
+Name = Annotated[
+    str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]*[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$")
+]
+# Names of the periods that a question is about, where a budget is per period. None is the whole table, which
+# every period pays for; a list that came out empty is refused, as `Session.during` refuses it.
+Periods = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=64)] | None
 # A mechanism, an estimator or a question as JSON; the worker checks it.
 Described = dict[str, Any]
 

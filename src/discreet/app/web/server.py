@@ -47,6 +47,7 @@ FAULT = "the server failed, and its log says why. What was charged stays charged
 def build(settings: Settings) -> FastAPI:
     """Return the application with these settings; its workers start and end with it."""
     store = ServerStore(settings.state)
+    store.claim()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

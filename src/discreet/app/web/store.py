@@ -19,11 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..._errors import InvalidInput
 from ...curator import STEWARD
 from . import tokens
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 class Role(StrEnum):
@@ -117,9 +122,33 @@ class ServerStore:
         # In the same way, the hash of a password that nobody has, for names without a password. It is slow to
         # make, and so is made at the first log-in by name.
         self._nobodys_password = ""
+        self._folder = folder
+        # The file by whose lock other servers are kept from the folder.
+        self._claim: IO[bytes] | None = None
+
+    def claim(self) -> None:
+        """Refuse a folder that another server uses, and keep others from it until `close`.
+
+        A second server would take the first one's jobs for interrupted ones, and would not know which
+        questions' public time is not over yet. Where the system has no `flock` (Windows) nothing is checked.
+        """
+        if fcntl is None:
+            return
+        claim = (self._folder / "server.lock").open("ab")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            claim.close()
+            raise InvalidInput(
+                f"another server uses the folder {str(self._folder)!r}. Nothing was started. Stop that one "
+                "first, or give each server a --state of its own."
+            ) from None
+        self._claim = claim
 
     def close(self) -> None:
         self._db.close()
+        if self._claim is not None:
+            self._claim.close()
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -140,9 +169,10 @@ class ServerStore:
     # people
 
     def add_person(self, name: str, role: Role | str) -> None:
-        if not 1 <= len(name) <= 64 or not set(name) <= _NAME:
+        if not 1 <= len(name) <= 64 or not set(name) <= _NAME or set(name) == {"."}:
             raise InvalidInput(
-                "a name has 1 to 64 letters, digits, or any of _ - . @ and nothing else. Nobody was added."
+                "a name has 1 to 64 letters, digits, or any of _ - . @ and nothing else, and not dots alone. "
+                "Nobody was added."
             )
         if name == STEWARD and Role(role) is not Role.STEWARD:
             raise InvalidInput(f"the name {STEWARD!r} is the steward's. Nobody was added.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from ... import _registry
 from ..._errors import DiscreetError, InvalidInput, PrivateFact
 from ...curator import STEWARD, values
@@ -121,7 +123,13 @@ def _decode_rows(rows: dict[str, Any]) -> Any:
     """Return the rows of a request: columns by name, or the Arrow table whose base64 stands under "arrow"."""
     # A list under "arrow" is a column of that name.
     if rows.keys() == {"arrow"} and isinstance(rows["arrow"], str):
-        return values.decode(rows)
+        try:
+            return values.decode(rows)
+        except (ValueError, OSError, pa.ArrowException):
+            raise InvalidInput(
+                "the rows are no Arrow stream in base64. Nothing was read or released. Write them with "
+                "pyarrow.ipc.new_stream, or send columns by name."
+            ) from None
     if any(not isinstance(column, list) for column in rows.values()):
         raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
     return rows

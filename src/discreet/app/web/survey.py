@@ -31,6 +31,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from ... import local
 from ..._errors import InvalidInput
@@ -273,6 +274,12 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         # The message does not repeat what was sent.
         message = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
         return JSONResponse(body_of("InvalidRequest", message), 422)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        kind = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "InvalidInput")
+        message = f"{error.detail}. Nothing was kept."
+        return JSONResponse(body_of(kind, message), error.status_code, error.headers)
 
     _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
     return app

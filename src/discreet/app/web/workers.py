@@ -88,7 +88,12 @@ def serve_requests(
             request = json.loads(pipe.recv_bytes())
         except EOFError:
             return
-        pipe.send_bytes(json.dumps(handle(desk, request)).encode())
+        result = json.dumps(handle(desk, request)).encode()
+        try:
+            pipe.send_bytes(result)
+        except BrokenPipeError:
+            # The front process was killed: nobody waits for this answer or the next.
+            return
 
 
 def load_packages() -> None:
