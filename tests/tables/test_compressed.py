@@ -27,7 +27,9 @@ _MIDDLE = len(_WHOLE) // 2
 def test_a_damaged_file_is_refused_with_the_way_out(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with (
-        pytest.raises(InvalidInput, match=r"cannot be decompressed: it was cut off or damaged.*Copy or compress"),
+        pytest.raises(
+            InvalidInput, match=r"cannot be decompressed: it was cut off or damaged.*Copy or compress"
+        ),
         open_bytes(tmp_path / name) as file,
     ):
         file.read()
