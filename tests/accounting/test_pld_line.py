@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 
 import mpmath as mp
 import numpy as np
@@ -19,6 +18,8 @@ from discreet.accounting.pld.line import line as line_module
 from discreet.accounting.pld.line.steps import Aim, Cut
 from discreet.accounting.pld.pairs import single
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
+
+from ..work import calls
 
 STEPS = [
     (0.5, 2.0, True, 3.0, 10.0),
@@ -168,9 +169,10 @@ def check_grid(count: int, seed: int) -> None:
     """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once."""
     wide = []
     for case in grid(count, seed):
-        start = time.process_time()
-        low, high = interval(*case)
-        assert time.process_time() - start < 2, case
+        found: list[tuple[float, float]] = []
+        # measured: at most 42,000, of a typical case 7,000 (0.02 s)
+        assert calls(lambda case=case, found=found: found.append(interval(*case))) < 200_000, case
+        low, high = found[0]
         if 1e-3 <= high <= 500:
             assert low <= high <= low * (1 + 1e-4), case
             wide.append(high / low - 1)

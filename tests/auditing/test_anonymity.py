@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 from discreet import Bounds, Categories, Public, auditing, mechanisms, sampling, tables
 from discreet._errors import InvalidInput
 from discreet.auditing import linkage
+
+from ..work import calls
 
 ROW = st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", None]), st.integers(0, 3))
 QI = ["x", "y"]
@@ -80,18 +81,20 @@ def test_delta_presence_is_the_share_of_each_class_that_is_inside():
         auditing.delta_presence({"zip": [9]}, population, ["zip"])
 
 
-def test_two_hundred_thousand_rows_are_measured_in_seconds():
-    """At fifty thousand rows a second, as a million in twenty seconds."""
+def test_two_hundred_thousand_rows_are_measured_without_a_loop_over_them():
+    """Measured: 9,100 calls, about as many as there are classes for a tenth of the rows."""
     rng = np.random.default_rng(0)
     n = 200_000
     table = pa.table(
         {"age": rng.integers(0, 90, n), "zip": rng.integers(0, 500, n), "ill": rng.integers(0, 10, n)}
     )
-    started = time.process_time()
-    assert auditing.risk(table, ["age", "zip"]).rows == n
-    assert auditing.distinct_l_diversity(table, ["age", "zip"], "ill") >= 1
-    assert 0 < auditing.t_closeness(table, ["age", "zip"], "ill") < 1
-    assert time.process_time() - started < 4
+
+    def measure() -> None:
+        assert auditing.risk(table, ["age", "zip"]).rows == n
+        assert auditing.distinct_l_diversity(table, ["age", "zip"], "ill") >= 1
+        assert 0 < auditing.t_closeness(table, ["age", "zip"], "ill") < 1
+
+    assert calls(measure) < n // 5
 
 
 def test_sources_engines_and_mappings_are_all_tables():

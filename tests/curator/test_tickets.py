@@ -320,11 +320,10 @@ def test_a_sign_of_life_is_not_inherited_by_forks(curator):
         worker.start()
         name = asker.name
         assert asker.own
-    started = time.monotonic()
     tickets.wait(curator.ledger.path, name)
+    assert worker.is_alive(), "the wait did not end with the worker"
     worker.terminate()
     worker.join()
-    assert time.monotonic() - started < 10
 
 
 def test_a_removed_sign_of_life_gives_one_answer_only(curator):

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,6 @@ MESSY = (
 def test_its_commands_answer_a_messy_file_from_an_empty_folder(own_file, tmp_path):
     if own_file:
         (tmp_path / "visits.csv").write_text(MESSY, encoding="utf-8")
-    start = time.monotonic()
     done = ran(walk(own_file=own_file), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^A .*±", done.stdout, re.M)
@@ -97,7 +95,6 @@ def test_its_commands_answer_a_messy_file_from_an_empty_folder(own_file, tmp_pat
     # Noise may leave no row to one ward's average, which is "-" then; hardly to those of all three.
     assert re.search(r"^[ABÜ] .*±.*±", done.stdout, re.M)
     assert "Privacy label" in (tmp_path / "label.html").read_text()
-    assert time.monotonic() - start < 300, "five minutes after installation, on a busy machine"
     again = ran(walk(own_file=own_file).splitlines()[-2], tmp_path)
     assert "left: 2" in again.stderr, "asked again, it is free"
     months = ran(

@@ -3,8 +3,6 @@ top down."""
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from discreet import InvalidInput
 from discreet.inference import Tree, hierarchy, measured, top_down
 
 from ..loops import for_each
+from ..work import calls
 from .oracles import assert_variance, generalized, tree_matrix
 
 LAW = settings(max_examples=80, deadline=None)
@@ -185,15 +184,13 @@ def test_bad_input_is_named(call, says):
         call()
 
 
-def test_a_million_nodes_take_seconds_at_most():
-    """Generous: measured at well under a second of CPU time; the naive dense solution needs n³."""
+def test_half_a_million_nodes_take_a_few_calls_a_level():
+    """Measured: 2,600 in all, well under a second of CPU time; the naive dense solution needs n³."""
     tree = Tree.regular(fanout=2, height=18)
     y = np.random.default_rng(0).normal(size=len(tree))
-    began = time.process_time()
-    fit = hierarchy(Tree(tree.parents), y, 1.0)
-    took = time.process_time() - began
-    assert np.allclose(tree.sums(fit.values), fit.values, atol=1e-8)
-    assert took < 5
+    fits = []
+    assert calls(lambda: fits.append(hierarchy(Tree(tree.parents), y, 1.0))) < 10_000
+    assert np.allclose(tree.sums(fits[0].values), fits[0].values, atol=1e-8)
 
 
 def test_a_root_beyond_64_bits_is_refused_as_such() -> None:

@@ -234,10 +234,8 @@ def naive_pair(model: nn.Module, ids: Tensor, mask: Tensor, y: Tensor) -> Tensor
     return torch.cat([torch.zeros(p.numel()) if g is None else g.flatten() for p, g in pairs])
 
 
-def test_a_tiny_bert_starts_in_less_than_three_seconds_and_shows_progress() -> None:
-    """Of the library itself: 2 layers, 128 wide, 30,522 words; CPU time from start to the first step."""
-    import time
-
+def test_a_tiny_bert_starts_after_few_passes_and_shows_progress() -> None:
+    """Of the library itself: 2 layers, 128 wide, 30,522 words."""
     from transformers import BertConfig, BertForSequenceClassification
 
     from discreet import Public, learning
@@ -253,9 +251,11 @@ def test_a_tiny_bert_starts_in_less_than_three_seconds_and_shows_progress() -> N
         noise_multiplier=1.0, batch=8, steps=2,
     )  # fmt: skip
     data = learning.Examples(torch.randint(0, 30_000, (64, 64)), torch.randint(0, 2, (64,)), public)
-    start = time.process_time()
+    rows: list[int] = []
+    trainer.model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
     run = trainer.start(data, entropy=Entropy())
-    assert time.process_time() - start < 3
+    assert len(rows) < 60
+    assert sum(rows) < 300
     seen = []
     with run:
         while not run.done:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import date
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ from discreet.query.counts import SparseCounts
 from discreet.query.quantiles import scores
 from discreet.sampling import Entropy, SeededEntropy, top_k_gumbel_rows
 from discreet.tables import TimeLimit, connect
+
+from ..clock import Clock
+from ..work import calls
 
 
 def chi_squared(seen: Counter, chances: dict) -> float:
@@ -83,7 +86,8 @@ def test_scores_that_would_overflow_are_python_integers():
     assert scores(counts, Fraction(a, b)).tolist() == [expected]
 
 
-def test_medians_of_thousands_of_groups_take_a_fraction_of_a_millisecond_each():
+def test_medians_of_thousands_of_groups_take_few_calls_each():
+    """Measured: 38 a group, 0.2 ms; each group by itself took thousands, 4 to 7 ms."""
     groups = 3000
     public = Public(schema={"g": Bounds(0, groups - 1), "y": Bounds(-20.0, 20.0)}, table="t")
     random = np.random.default_rng(0)
@@ -91,20 +95,26 @@ def test_medians_of_thousands_of_groups_take_a_fraction_of_a_millisecond_each():
         {"g": random.integers(0, groups, 9000), "y": random.normal(0, 5, 9000)}, public, threads=1
     )
     query = Query(sql="SELECT g, MEDIAN(y), MODE(g > 5) FROM t GROUP BY g", public=public, epsilon=1)
-    start = time.process_time()
-    answer = query(engine, entropy=Entropy()).value
-    assert len(answer) == groups
-    assert time.process_time() - start < groups * 1e-3  # measured: 0.2 ms; it had been 4 to 7 ms
+    answers = []
+    assert calls(lambda: answers.append(query(engine, entropy=Entropy()).value)) < 100 * groups
+    assert len(answers[0]) == groups
 
 
-def test_the_limit_of_time_stops_choices_too():
+def test_the_limit_of_time_stops_choices_too(monkeypatch):
+    """By a clock that the test holds: each look at it is an eighth of a second later."""
+    held, looks = Clock(), []
+
+    def monotonic() -> float:
+        looks.append(held.sleep(0.125))
+        return held.now
+
+    monkeypatch.setattr("discreet.tables.engines.refusals.time", SimpleNamespace(monotonic=monotonic))
     public = Public(schema={"g": Bounds(0, 59_999), "y": Bounds(-20.0, 20.0)}, table="t")
     engine = connect({"g": [1, 2], "y": [0.5, 1.5]}, public, threads=1, seconds=0.5)
     query = Query(sql="SELECT g, MEDIAN(y) FROM t GROUP BY g", public=public, epsilon=1)
-    start = time.monotonic()
     with pytest.raises(TimeLimit, match=r"0\.5 seconds"):
         query(engine, entropy=Entropy())
-    assert time.monotonic() - start < 5
+    assert len(looks) == 6, "the choices end with the first look after the limit"
 
 
 def test_the_most_common_day_is_a_text_that_can_be_stored():

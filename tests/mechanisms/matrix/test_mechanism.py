@@ -29,6 +29,8 @@ from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 
+from ...work import calls
+
 FOUR = matrix.explicit([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]], over=(2, 2))
 PUBLIC = Public(
     schema={"sex": Categories(["m", "f"]), "light": Categories(["yes", "no"]), "age": Bounds(0, 8)}
@@ -207,16 +209,13 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
     assert better > 50
 
 
-def test_isotonic_regression_of_a_million_values_takes_less_than_a_second() -> None:
-    import time
-
+def test_isotonic_regression_of_a_million_values_takes_no_loop() -> None:
     values = np.sort(np.random.default_rng(1).normal(size=1_000_000)) + np.random.default_rng(2).normal(
         size=1_000_000
     )
-    start = time.process_time()
-    fitted = inference.isotonic(values)
-    assert time.process_time() - start < 1
-    assert (np.diff(fitted) >= 0).all()
+    fits: list[Any] = []
+    assert calls(lambda: fits.append(inference.isotonic(values))) < 1000
+    assert (np.diff(fits[0]) >= 0).all()
 
 
 def test_replace_costs_the_distance_of_two_columns_not_twice_a_norm() -> None:
