@@ -82,7 +82,7 @@ def test_delta_presence_is_the_share_of_each_class_that_is_inside():
 
 
 def test_two_hundred_thousand_rows_are_measured_without_a_loop_over_them():
-    """Measured: 9,100 calls, about as many as there are classes for a tenth of the rows."""
+    """Measured: 9,100 calls for 200,000 rows."""
     rng = np.random.default_rng(0)
     n = 200_000
     table = pa.table(
