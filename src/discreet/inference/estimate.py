@@ -100,7 +100,8 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     independent noises.
 
     gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many small
-              terms; it may be too small for a few terms of Laplace noise.
+              terms; it is too small for a few terms of Laplace noise, and of discrete Gaussian noise whose
+              sigma is below about 3 (`IntegerGaussian.combined_width` is right for these).
     laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
               was given as 2 * scale**2.
     any:      valid for every noise of mean zero and finite variance.

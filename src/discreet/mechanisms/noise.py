@@ -166,6 +166,12 @@ class IntegerLaplace:
         """
         return noise_tails.laplace_error(self.scale, noise_tails.failure_per_draw(confidence, entries))
 
+    def combined_width(self, confidence: float = 0.95) -> float:
+        """Return by how many of its standard deviations a linear combination of draws is off at most, with
+        probability `confidence`; see `noise_tails.laplace_width`."""
+        _require.open_probability(confidence=confidence)
+        return noise_tails.laplace_width(self.scale, confidence)
+
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)
         return add(exact, sampling.discrete_laplace(self.scale, exact.size, entropy).reshape(exact.shape))
@@ -266,6 +272,12 @@ class IntegerGaussian:
         """Return a t such that all of `entries` draws stay within t with probability `confidence`; see
         `noise_tails.gaussian_tail`."""
         return noise_tails.gaussian_error(self.variance, noise_tails.failure_per_draw(confidence, entries))
+
+    def combined_width(self, confidence: float = 0.95) -> float:
+        """Return by how many of its standard deviations a linear combination of draws is off at most, with
+        probability `confidence`; see `noise_tails.gaussian_width`."""
+        _require.open_probability(confidence=confidence)
+        return noise_tails.gaussian_width(self.variance, confidence)
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)

@@ -36,10 +36,8 @@ class Answer(_require.NearestNames):
     `noises`: for a column that is one noisy number per row, the integer noise, and the amount that one step
     of it stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard
     deviations and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column
-    with none of them (a number of `WorkloadQuery`) has intervals from its deviations and `law`, the
-    distribution of the noises that it combines: normal approximations, or for "laplace" the wider of the
-    normal and the Laplace interval, which no combination of Laplace noises that was tried exceeds more often
-    than it should (tests/query/test_workload.py).
+    with none of them (a number of `WorkloadQuery`) is a linear combination of draws of the noises `combined`,
+    and has intervals from its deviations (`noise_tails.laplace_width`).
 
     `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
     cover, in words.
@@ -58,7 +56,7 @@ class Answer(_require.NearestNames):
     means: tuple[MeanColumn | None, ...] = ()
     ranges: tuple[Range | None, ...] = ()
     notes: tuple[str, ...] = ()
-    law: str = "gaussian"
+    combined: tuple[IntegerLaplace | IntegerGaussian, ...] = ()
 
     def _unknown(self, name: str) -> UnknownAttribute:
         """Return the error for an unknown attribute; for the name of a column it says to write
@@ -140,7 +138,9 @@ class Answer(_require.NearestNames):
                 None if row[i] is None or ends is None else max(ends[1] - row[i], row[i] - ends[0], 0.0)
                 for row, ends in zip(self.rows, intervals, strict=True)
             ]
-        z = combined_width(confidence, self.law)
+        if not self.combined:
+            return [None] * len(self.rows)
+        z = max(noise.combined_width(confidence) for noise in self.combined)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
 
     def _at(self, column: str) -> int:
@@ -323,12 +323,3 @@ def _array(values: list[Any]) -> Any:
 
 def _pad(cell: str, width: int, right: bool) -> str:
     return cell.rjust(width) if right else cell.ljust(width)
-
-
-def combined_width(confidence: float, distribution: str) -> float:
-    """Return the half-width of the interval of a sum of noises, in standard deviations: the normal quantile,
-    or for "laplace" the larger of the normal and the Laplace quantile."""
-    from statistics import NormalDist
-
-    normal = NormalDist().inv_cdf((1 + confidence) / 2)
-    return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if distribution == "laplace" else normal

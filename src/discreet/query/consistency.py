@@ -19,7 +19,6 @@ import numpy as np
 
 from .. import _require, inference
 from .._errors import InvalidInput
-from ..mechanisms.noise import IntegerLaplace
 from .answer import Answer
 
 
@@ -64,14 +63,13 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
     tables = [_table(answer, column) for answer in answers]
     _require_same_groups(tables)
-    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
-    law = "laplace" if laplace else "gaussian"
+    combined = tuple(dict.fromkeys(t.answer.noises[t.value][0] for t in tables))  # type: ignore[index]
     if counts:
-        return tuple(replace(answer, law=law) for answer in _as_counts(tables))
+        return tuple(replace(answer, combined=combined) for answer in _as_counts(tables))
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
     estimate = inference.consistent_marginals(measured)
     agreeing = (_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
-    return tuple(replace(answer, law=law) for answer in agreeing)
+    return tuple(replace(answer, combined=combined) for answer in agreeing)
 
 
 def _table(answer: Answer, column: str) -> _Table:

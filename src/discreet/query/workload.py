@@ -35,8 +35,8 @@ from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
-from ..mechanisms.matrix.mechanism import norms_for_price, width
-from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.matrix.mechanism import norms_for_price
+from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Engine, Source, dialect_of, engine_of
@@ -191,13 +191,13 @@ class WorkloadQuery:
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the number with the largest error may be; the confidence is that of this number
         by itself."""
-        return width(self._plan.noise, confidence) * float(self._plan.deviations.max())
+        return self._plan.noise.combined_width(confidence) * float(self._plan.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
         """Return the price, errors, and what answering together saves, without reading data."""
         workload = self._plan
         # the error, with this confidence, of a number whose standard deviation is 1
-        half_width = width(workload.noise, confidence)
+        half_width = workload.noise.combined_width(confidence)
         errors = tuple(
             half_width * max(float(workload.numbers_of(f, workload.deviations).max()) for f in families)
             for families in workload.families_by_query
@@ -221,7 +221,7 @@ class WorkloadQuery:
         parts.
         """
         workload, (parts,), (numbers,) = self._plan, self._plan.parts, self._plan.plan_numbers
-        half_width = width(workload.noise, confidence)
+        half_width = workload.noise.combined_width(confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
         measured: set[int] = set()
         for part, number in zip(parts, numbers, strict=True):
@@ -322,7 +322,7 @@ class WorkloadQuery:
             else 0.0,
             rho=None if self.rho is None else float(self.rho),
             sql=self.queries[query],
-            law="laplace" if isinstance(workload.noise, IntegerLaplace) else "gaussian",
+            combined=(workload.noise,),
             plan=(
                 f"Answered together with {len(workload.parts) - 1} other queries, for one price; the "
                 f"answers agree with each other.",

@@ -31,7 +31,6 @@ from .._public import Public
 from .._registry import described
 from .._require import Real
 from ..accounting import ZCDP, Event, PureDP
-from ..mechanisms.matrix.mechanism import width
 from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
@@ -238,9 +237,10 @@ class ContinualCounter:
         _require.open_probability(confidence=confidence)
         if step is not None:
             self._check_step(step)
-        noise = self.noise(self._block_length(step or 1))
         largest = self.deviation(step) if step is not None else self._worst_deviation()
-        return width(noise, confidence) * largest
+        # A sum combines the noises of its block and of all before it; the first block's is the narrowest,
+        # which needs the most standard deviations.
+        return self.noise().combined_width(confidence) * largest
 
     def _worst_deviation(self) -> float:
         """Return `worst_deviation` in the statistic's own unit."""

@@ -159,7 +159,7 @@ class WorkloadAnswer:
 
     def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
         """Return, for each answer, an interval that holds the truth with probability `confidence`."""
-        answers, half_width = self.answers, width(self.noise, confidence) * self.deviations
+        answers, half_width = self.answers, self.noise.combined_width(confidence) * self.deviations
         return answers - half_width, answers + half_width
 
     @property
@@ -268,7 +268,7 @@ class WorkloadMechanism:
     def error(self, confidence: float = 0.95) -> float:
         """Return the half width of the interval of the least accurate answer. It holds for each answer by
         itself with probability `confidence`, not for all answers at once."""
-        return width(self.noise, confidence) * float(self.deviations.max())
+        return self.noise.combined_width(confidence) * float(self.deviations.max())
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -305,22 +305,6 @@ def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm:
     # A replaced row is exchanged: it leaves one cell and enters another.
     return on_grid(strategy, norm).sensitivity(
         cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
-    )
-
-
-def width(noise: Noise, confidence: float) -> float:
-    """Return how many standard deviations an answer is off at most, with probability `confidence`: a normal
-    quantile, or for Laplace noise a bound that holds for every linear combination of such noises. Times the
-    deviation, it is the half width of an interval."""
-    if isinstance(noise, IntegerGaussian):
-        return inference.width(confidence, "gaussian")
-    # The bound takes 2 scale² for the variance of a Laplace noise; that of the discrete noise is smaller, so
-    # the bound is multiplied by the ratio of the two deviations. Noise so small that its variance is 0 in
-    # floats needs no correction.
-    if not noise.standard_deviation:
-        return inference.width(confidence, "laplace")
-    return (
-        inference.width(confidence, "laplace") * math.sqrt(2) * float(noise.scale) / noise.standard_deviation
     )
 
 
