@@ -455,3 +455,24 @@ def test_goodness_of_fit_tries_numbers_of_people_that_no_noisy_count_decides(
     assert pvalue == pytest.approx(0.25 * math.exp(5 / 40))
     assert all(people % 10 == 0 for people in tried)
     assert all(min(abs(n - people) for people in tried) <= 5 for n in range(lower, lower + 26))
+
+
+@pytest.mark.parametrize("alternative", ["less", "greater", "two-sided"])
+def test_means_of_rare_values_give_valid_pvalues_at_every_level(alternative):
+    """One row in a hundred has the value: a group of 40 has none in two of three tables. The noise is next to
+    none, so that the p-value is a function of that number, whose distribution is known."""
+    public = Public(schema={"x": Bounds(0, 1), "arm": Categories(["a", "b"])}, table="t")
+    test = TwoSampleMeanTest(
+        public=public, column="x", group="arm", epsilon=1000, step=1, alternative=alternative, runs=999
+    )
+    small, large, rare = 40, 4000, 40
+    pvalues = []
+    for count in range(7):
+        rows = [1] * count + [0] * (small - count) + [1] * rare + [0] * (large - rare)
+        source = Memory({"x": rows, "arm": ["a"] * small + ["b"] * large}, public)
+        pvalues.append(test(source, entropy=SeededEntropy(count)).value.pvalue)
+    chances = [math.comb(small, k) * 0.01**k * 0.99 ** (small - k) for k in range(7)]
+    for level in (0.01, 0.05, 0.1, 0.25, 0.3, 0.4, 0.45, 0.5, 0.75, 0.9, 0.99):
+        below = sum(chance for chance, p in zip(chances, pvalues, strict=True) if p <= level)
+        # the other group is random, too, which is left out here
+        assert below <= level + 0.02, level

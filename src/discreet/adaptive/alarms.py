@@ -196,7 +196,8 @@ def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000,
     generator, rounds = np.random.default_rng(seed), watch.rounds
     highest = np.empty(runs)
     for run in range(runs):
-        parts = on_grid(watch.change, watch.change.draw(generator, watch.times, changed=False))
+        values = watch.change.draw(generator, watch.times, changed=False)
+        parts = on_grid(watch.change, watch.scores.clipped(values, watch.public))
         best = best_scores(parts, watch.window)
         noise = generator.laplace(0, float(rounds.query), len(best)) - generator.laplace(
             0, float(rounds.threshold)

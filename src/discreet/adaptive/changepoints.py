@@ -220,18 +220,18 @@ class _Series:
         """Yield the times, counted from 0, and the clipped values of the rows that have both and whose time
         lies in 1 to `times` (a fractional time is rounded down)."""
         require_rows(source.public)
-        bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
             time_values, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
             is_present = arrow_columns.present(time_values) & arrow_columns.present(values)
             ticks = np.floor(arrow_columns.numbers(time_values, self.time)[is_present].astype(np.float64))
-            clipped = np.clip(
-                arrow_columns.numbers(values, self.column)[is_present].astype(np.float64),
-                float(bounds.lower),
-                float(bounds.upper),
-            )
+            numbers = arrow_columns.numbers(values, self.column)[is_present].astype(np.float64)
             in_series = (ticks >= 1) & (ticks <= self.times)
-            yield ticks[in_series].astype(np.int64) - 1, clipped[in_series]
+            yield ticks[in_series].astype(np.int64) - 1, self.clipped(numbers[in_series], source.public)
+
+    def clipped(self, values: NDArray[np.float64], public: Public) -> NDArray[np.float64]:
+        """Return values as they count: clipped to the declared bounds of the column."""
+        bounds = public.bounds(self.column)
+        return np.clip(values, float(bounds.lower), float(bounds.upper))
 
 
 @described("adaptive.LikelihoodScores")
