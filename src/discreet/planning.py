@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from . import _require
+from . import _require, accounting
 from ._errors import BudgetExceeded, InvalidInput
 from .query import Query, QueryError, WorkloadQuery
 
@@ -110,9 +110,24 @@ class Model:
     def error(self, session: Any, epsilon: float) -> float | None:
         return None
 
+    def check(self, session: Any, epsilon: float) -> None:
+        """Refuse an estimator whose own settings cost more than the plan gives it, by the event that it would
+        be charged."""
+        event = session._mechanism_of(self._with(epsilon), self.target, self.features).event
+        cost = accounting.epsilon(event, delta=session.budget.delta or 0.0)
+        if cost > epsilon * (1 + 1e-6):
+            raise InvalidInput(
+                f"{self.name} would cost epsilon {cost:.4g}, and the plan gives it {epsilon:.4g}: its "
+                f"settings fix its noise. Nothing was charged. Leave noise_multiplier out, so that the noise "
+                f"is made for the epsilon."
+            )
+
     def run(self, session: Any, epsilon: float) -> Any:
-        settings = {**self.estimator.get_params(deep=False), "epsilon": epsilon}
-        return session.fit(type(self.estimator)(**settings), target=self.target, features=self.features)
+        return session.fit(self._with(epsilon), target=self.target, features=self.features)
+
+    def _with(self, epsilon: float) -> Any:
+        """Return the estimator with this epsilon."""
+        return type(self.estimator)(**{**self.estimator.get_params(deep=False), "epsilon": epsilon})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +248,9 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
             shares[i] = predicted_epsilon * root / sum(roots)
             errors[i] = work[i][1].error(session, shares[i])
     shares = [_round_down(share) for share in shares]
+    for (_, job, _), share in zip(work, shares, strict=True):
+        if isinstance(job, Model):
+            job.check(session, share)
     return [
         (index, Item(job, weight, share, job.error(session, share)))
         for (index, job, weight), share in zip(work, shares, strict=True)

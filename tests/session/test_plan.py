@@ -183,3 +183,22 @@ def test_a_plan_with_a_model_runs_within_its_epsilon(people: dp.Session) -> None
 def test_a_huge_epsilon_is_split_though_all_errors_are_zero_in_floats(people: dp.Session) -> None:
     plan = people.plan([MEAN, COUNTS[1]], epsilon=10**5, together=False)
     assert all(item.epsilon > 0 for item in plan.items)
+
+
+def test_a_model_that_fixes_its_own_noise_is_refused_where_it_costs_more_than_its_share() -> None:
+    """The plan showed epsilon 0.1, and 22 was charged."""
+    from discreet.learning import SGDLogisticRegression
+
+    data = {"sex": ["f", "m"] * 200, "bmi": [20.0, 30.0] * 200}
+    people = dp.open(
+        data, schema={"sex": dp.Categories(["f", "m"]), "bmi": dp.Bounds(10, 60)}, unit=dp.rows(),
+        budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:", table="people", size=400,
+    )  # fmt: skip
+    noisy = SGDLogisticRegression(noise_multiplier=0.3, n=400)
+    with pytest.raises(
+        dp.InvalidInput, match=r"cost epsilon .* and the plan gives it 0\.1.*noise_multiplier"
+    ):
+        people.plan([(noisy, "sex")], epsilon=0.1)
+    assert people.spent == 0
+    plan = people.plan([(SGDLogisticRegression(n=400), "sex")], epsilon=0.1)
+    assert plan.items[0].epsilon == pytest.approx(0.1)

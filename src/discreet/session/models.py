@@ -102,10 +102,7 @@ class Models(SessionBase):
             )
         if target is None and not getattr(estimator, "unsupervised", False):
             raise _require.fail("target", None, "the name of the column to predict")
-        epsilon = getattr(estimator, "epsilon", None)
-        delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
-        # `_delta` returns 0 for a budget without delta; estimators expect None then
-        mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
+        mechanism = self._mechanism_of(estimator, target, features)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
         # a `PrivateSearch`, whose number of trials is secret; `pace` is the least seconds of one round, which
@@ -131,6 +128,13 @@ class Models(SessionBase):
         else:
             release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
         return estimator.adopt(release, mechanism)
+
+    def _mechanism_of(self, estimator: Any, target: str | None, features: Sequence[str] | None) -> Any:
+        """Return the priced mechanism that fits an estimator to this table; used by `planning`, too."""
+        epsilon = getattr(estimator, "epsilon", None)
+        delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
+        # `_delta` returns 0 for a budget without delta; estimators expect None then
+        return estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
 
     @_require.check_options
     def teach(
