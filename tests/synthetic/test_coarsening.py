@@ -77,9 +77,23 @@ def test_aim_puts_many_codes_together_and_rows_get_them_back() -> None:
     report = copy.report()
     assert len({one.columns for one in report.tables}) == len(report.tables)
     (group,) = [np.array(g) for g in fitted.groups if g]
-    distance = np.abs(np.bincount(group[hours]) - np.bincount(group, weights=truth[0])).sum() / 40_000
-    (own,) = [one for one in report.tables if one.columns == ("hours",)]
-    assert distance <= own.bound < 0.2
+    by_column = {one.columns: one for one in report.tables}
+    # the bound of one column is about each of its codes
+    distance = np.abs(np.bincount(hours, minlength=200) - truth[0]).sum() / 40_000
+    assert distance <= by_column["hours",].bound < 0.2
+    assert by_column["hours",].grouped == ()
+    assert by_column["hours",].cells == 200
+    # that of a pair about groups of codes, and it says so: by codes, many within a group are wrong
+    pair = by_column["hours", "many"]
+    true_pairs = np.zeros((group.max() + 1, 2))
+    is_many = (source._table["many"].to_numpy() == "yes").astype(int)
+    np.add.at(true_pairs, (group[source._table["hours"].to_numpy()], is_many), 1)
+    copied = np.zeros_like(true_pairs)
+    np.add.at(copied, (group[hours], many), 1)
+    assert np.abs(copied - true_pairs).sum() / 40_000 <= pair.bound
+    assert pair.grouped == ("hours",)
+    assert "hours (in groups), many" in str(report)
+    assert ("hours", "many") not in report.plot().pairs
     # Rows under a condition have that very code, not one of its group.
     assert set(copy.sample(50, given={"hours": 150}).column("hours").to_pylist()) == {150}
 

@@ -41,12 +41,17 @@ from .synthesizer import GRID, Fitted, grid_distance
 class TableQuality:
     """Says how good one measured table is, as total variation: `noise` is the expected total variation that
     the noise of the measurement causes, and `bound` a bound on that between copy and data, which holds with
-    the report's confidence."""
+    the report's confidence.
+
+    Of the columns `grouped` the table counts groups of values, as AIM has measured them: of the values of one
+    group nothing is promised.
+    """
 
     columns: tuple[str, ...]
     cells: int
     noise: float
     bound: float
+    grouped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,10 @@ class QualityReport:
 
     def plot(self) -> Drawing:
         """Draw the bounds of measured pairs as a heat map, and every column of the copy beside its noisy
-        counts: released values only, free."""
-        bounds = pair_values(self.columns, {table.columns: table.bound for table in self.tables})
+        counts: released values only, free. Pairs with a grouped column are left out."""
+        bounds = pair_values(
+            self.columns, {table.columns: table.bound for table in self.tables if not table.grouped}
+        )
         title = f"Bound on the total variation of measured pairs, each at {self.confidence:.0%}"
         return Drawing(title, self.columns, bounds, self.marginals, "released, with noise")
 
@@ -77,7 +84,7 @@ class QualityReport:
         )
         lines = [f"{'at most':>8}  {'noise':>7}  {'cells':>7}  table"]
         for table in sorted(self.tables, key=lambda t: -t.bound):
-            names = ", ".join(table.columns)
+            names = ", ".join(f"{n} (in groups)" if n in table.grouped else n for n in table.columns)
             lines.append(f"{table.bound:8.4f}  {table.noise:7.4f}  {table.cells:7,}  {names}")
         return "\n".join([head, *lines])
 
@@ -90,8 +97,8 @@ def bound_errors(
     `codes` are the rows of the copy, one array for each column.
 
     Guarantee: half the l1 distance between the copy's counts, scaled to the noisy total, and the true counts
-               is at most `bound` times that total, for each table by itself with probability `confidence`. A
-               bound of 1 says nothing.
+               is at most `bound` times that total, for each table by itself with probability `confidence`;
+               counts are by groups of values in the columns `grouped`. A bound of 1 says nothing.
     Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. Over n cells, the sum of |noise| is above
                t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum of the cells' variance
                parameters: discrete Gaussian noise is sub-Gaussian with its own variance parameter (Canonne,
@@ -105,12 +112,17 @@ def bound_errors(
     rows, total = len(codes[0]), model.total
     domain_cells = OccurringCells(fitted.domain.sizes(fitted.public), tuple(codes), np.ones(rows, np.int64))
     cells = domain_cells.regroup(group_arrays(fitted.groups, len(codes)))
+    complete = [t for t in fitted.tables if t.by_all_codes(fitted.groups)]
+    by_code = {t.clique: t for t in combine_measurements([t.noisy(domain_cells.sizes) for t in complete])}
     qualities = []
-    for table in combine_measurements(noisy_tables(fitted)):
+    for by_group in combine_measurements(noisy_tables(fitted)):
+        # a one-way table that was measured before its codes were grouped promises something of each code
+        table = by_code.get(by_group.clique, by_group)
+        counts, groups = (domain_cells, ()) if table.clique in by_code else (cells, fitted.groups)
         # ln(2^n / (1 - confidence)), which makes the probability of the proof equal to 1 - confidence.
         log_tail = table.values.size * math.log(2) - math.log(1 - confidence)
         noise_bound = math.sqrt(2 * table.total_variance * log_tail)
-        distance = float(np.abs(cells.table(table.clique) * (total / max(1, rows)) - table.values).sum())
+        distance = float(np.abs(counts.table(table.clique) * (total / max(1, rows)) - table.values).sum())
         deviations = np.sqrt(np.broadcast_to(table.variance, table.values.shape))
         mean_noise = math.sqrt(2 / math.pi) * float(deviations.sum())
         qualities.append(
@@ -119,6 +131,7 @@ def bound_errors(
                 cells=table.values.size,
                 noise=min(1.0, mean_noise / (2 * total)),
                 bound=min(1.0, (distance + noise_bound) / (2 * total)),
+                grouped=tuple(fitted.domain.names[a] for a in table.clique if groups and groups[a]),
             )
         )
     return QualityReport(confidence, tuple(qualities), fitted.domain.names, _marginals(fitted, codes))

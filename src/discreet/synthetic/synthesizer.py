@@ -67,12 +67,17 @@ class MeasuredTable:
             self.clique, np.array(self.values, dtype=np.float64).reshape(shape), float(self.variance)
         )
 
+    def by_all_codes(self, groups: Sequence[Groups]) -> bool:
+        """Return whether this is a one-way table of a grouped column, measured before it was grouped."""
+        group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
+        return bool(group) and len(self.values) == len(group)
+
     def noisy_by_group(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
         """Return the table in the codes of the model, which are groups where a column is grouped: a one-way
         table that was measured by all codes is summed to groups, others were measured by groups already."""
-        group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
-        if not group or len(self.values) != len(group):
+        if not self.by_all_codes(groups):
             return self.noisy(grouped_sizes(groups, sizes))
+        group = groups[self.clique[0]]
         return NoisyTable(
             self.clique,
             np.bincount(group, weights=np.array(self.values, dtype=np.float64)).astype(np.float64),
