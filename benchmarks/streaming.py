@@ -21,7 +21,6 @@ from discreet import Public
 from discreet.mechanisms import Count, matrix
 from discreet.sampling import Entropy
 from discreet.streaming import counter, error_factors
-from discreet.streaming.noise_streams import CorrelatedNoise
 from discreet.tables import Memory
 
 STEPS = int(os.environ.get("STREAM_STEPS", "1000000"))
@@ -52,15 +51,21 @@ def factors() -> bool:
 
 
 def long_stream() -> tuple[bool, float]:
-    """CPU seconds of the float stream, and whether memory stayed flat."""
-    noise = CorrelatedNoise(matrix.blt(STEPS), DIMENSION, 1.0, Entropy())
-    blocks = noise.blocks(STEPS)
-    for _ in range(8):
-        next(blocks)
+    """CPU seconds of the trainer's noise in floats, and whether memory stayed flat."""
+    import torch
+
+    from discreet.learning.correlated import CorrelatedSource
+    from discreet.learning.noise import NoiseBuffer
+
+    independent = NoiseBuffer(DIMENSION, torch.float64, 1.0, Entropy())
+    noise, row = CorrelatedSource(independent, matrix.blt(STEPS)), torch.zeros(DIMENSION, dtype=torch.float64)
+    for _ in range(256):
+        noise.into(row)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start, total = time.process_time(), np.zeros(DIMENSION)
-    for block in blocks:
-        total += block.sum(axis=0)
+    start, total = time.process_time(), torch.zeros(DIMENSION, dtype=torch.float64)
+    for _ in range(STEPS):
+        noise.into(row)
+        total += row
     seconds = time.process_time() - start
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     deviation = float(total.std())

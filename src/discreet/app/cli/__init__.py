@@ -131,11 +131,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "serve",
         "Serve datasets over HTTP and in the browser: the data stays inside, every answer is charged.",
     ),
-    "migrate": (
-        "migrate",
-        "migrate",
-        "Say, line by line, what to change in an Opacus training script. The script is parsed, never run.",
-    ),
     "version": ("version", "version", "Print the version."),
 }
 
