@@ -7,6 +7,7 @@ data, declares it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -87,6 +88,20 @@ class Unit:
         return f"Unit(column={self.column!r}{limits})"
 
 
+def _set_missing(fact: Any, missing: Any, nullable: bool = True) -> None:
+    """Check the codes of missing values that a fact is declared with, and set them as a tuple."""
+    codes = tuple(plain(code) for code in _require.listed(missing=missing))
+    for code in codes:
+        is_number = isinstance(code, int | float) and not isinstance(code, bool) and math.isfinite(code)
+        if not is_number and not (isinstance(code, str) and is_text(code)):
+            raise _require.fail("missing", code, "made of numbers and texts, such as [98, 99, 'n/a']")
+    if codes and not nullable:
+        raise InvalidInput(
+            "a column with codes of missing values can be missing: leave nullable=False out, or missing=."
+        )
+    object.__setattr__(fact, "missing", codes)
+
+
 def rows() -> Unit:
     """Return the unit of privacy that is a single row: right only if nobody has two rows."""
     return Unit()
@@ -101,15 +116,19 @@ class Bounds:
 
     Without it, a missing value counts as `lower`: then everyone contributes a value in [lower, upper], and a
     sum has a smaller sensitivity under `replace`.
+
+    `missing`: codes that stand for a missing value, such as 98 and 99; they are taken out before clipping.
     """
 
     lower: int | float | Fraction
     upper: int | float | Fraction
     nullable: bool = True
+    missing: tuple[str | int | float, ...] = ()
 
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
+        _set_missing(self, self.missing, self.nullable)
         if self.lower < -_LARGEST or self.upper > _LARGEST:
             raise InvalidInput(
                 f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."
@@ -119,12 +138,13 @@ class Bounds:
 @described("public.Categories")
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """Declares a column with a public list of values; anything else, and a missing value, is in no
-    category."""
+    """Declares a column with a public list of values; anything else, and a missing value, is in no category.
+    `missing` lists codes of missing values, for the record: they are in no category anyway."""
 
     values: tuple[str | int, ...]
+    missing: tuple[str | int | float, ...] = ()
 
-    def __init__(self, values: Sequence[str | int]) -> None:
+    def __init__(self, values: Sequence[str | int], missing: Sequence[str | int | float] = ()) -> None:
         values = tuple(plain(value) for value in _require.listed(values=values))
         _require.non_empty(values=values)
         for value in values:
@@ -143,29 +163,35 @@ class Categories:
         if len(set(as_read)) < len(values):
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
+        _set_missing(self, missing)
+        if both := sorted({str(code) for code in self.missing} & set(map(str, values))):
+            raise InvalidInput(f"{both[0]!r} is declared as a category and as a code of a missing value.")
 
 
 @described("public.Boolean")
 @dataclass(frozen=True, slots=True)
 class Boolean:
     """Declares a column of true and false. With `nullable`, a missing value is neither; without, it counts as
-    false."""
+    false. `missing` is as in `Bounds`."""
 
     nullable: bool = True
+    missing: tuple[str | int | float, ...] = ()
 
     def __post_init__(self) -> None:
         _require.flag(nullable=self.nullable)
+        _set_missing(self, self.missing, self.nullable)
 
 
 @described("public.Dates")
 @dataclass(frozen=True, slots=True)
 class Dates:
     """Declares a column of days between `lower` and `upper` (ISO: "2020-01-31"); days outside are clipped.
-    `nullable` is as in `Bounds`."""
+    `nullable` and `missing` (days such as "9999-12-31") are as in `Bounds`."""
 
     lower: str
     upper: str
     nullable: bool = True
+    missing: tuple[str | int | float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
@@ -181,6 +207,7 @@ class Dates:
                 raise _require.fail(name, value, "a day such as '2020-01-31'") from None
             object.__setattr__(self, name, day)
         _require.flag(nullable=self.nullable)
+        _set_missing(self, self.missing, self.nullable)
         if not self.lower < self.upper:
             raise InvalidInput(f"lower must be before upper, got {self.lower!r} and {self.upper!r}.")
 
@@ -191,8 +218,14 @@ class Text:
     """Declares a column of any text, or any column whose possible values are not public. It can be compared,
     counted and joined on.
 
-    As a grouping key it needs private partition selection, because which keys exist is private.
+    As a grouping key it needs private partition selection, because which keys exist is private. `missing` is
+    as in `Bounds`.
     """
+
+    missing: tuple[str | int | float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _set_missing(self, self.missing)
 
 
 Fact = Bounds | Categories | Boolean | Dates | Text
@@ -270,6 +303,13 @@ class Public:
             raise _require.fail("table", self.table, "the name that queries have after FROM")
         if not all(isinstance(other, Related) for other in self.tables):
             raise _require.fail("tables", self.tables, "made of Related(...)")
+        units = [(self.unit.column, self.schema), *((other.unit, other.schema) for other in self.tables)]
+        for unit, schema in units:
+            if (fact := dict(schema).get(unit or "")) is not None and fact.missing:
+                raise InvalidInput(
+                    f"column {unit!r} tells people apart and has codes of missing values. Nothing was "
+                    f"opened. Declare missing= for other columns only: rows without an id are left out."
+                )
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"two tables have the same name: {names}.")

@@ -113,7 +113,7 @@ class Model:
     def check(self, session: Any, epsilon: float) -> None:
         """Refuse an estimator whose own settings cost more than the plan gives it, by the event that it would
         be charged."""
-        event = session._mechanism_of(self._with(epsilon), self.target, self.features).event
+        event = session._mechanism_for(self._with(epsilon), self.target, self.features).event
         cost = accounting.epsilon(event, delta=session.budget.delta or 0.0)
         if cost > epsilon * (1 + 1e-6):
             raise InvalidInput(

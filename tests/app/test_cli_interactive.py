@@ -8,8 +8,8 @@ from discreet.app.cli import app
 from discreet.tables import load
 
 runner = CliRunner()
-ANSWERS = ["y", "id", "5", "2", "1000", ",", "", "number", "0", "120", "y", "number", "abc", "30", "250", "n"]
-ANSWERS += ["categories", "A, B", "none"]
+ANSWERS = ["y", "id", "5", "2", "1000", ",", "", "number", "0", "120", "y", "98, 99, k.A."]
+ANSWERS += ["number", "abc", "30", "250", "n", "categories", "A, B", "none"]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_answers_make_a_schema_with_which_the_table_is_opened_and_asked(tabl
     assert result.exit_code == 0, result.output
     assert "'abc' is not an answer" in result.output
     public = load(table.with_name("p.csv.schema.toml"))
-    assert dict(public.schema)["Alter"] == Bounds(0, 120)
+    assert dict(public.schema)["Alter"] == Bounds(0, 120, missing=(98, 99, "k.A."))
     assert dict(public.schema)["Größe cm"] == Bounds(30, 250, nullable=False)
     assert dict(public.schema)["ward"] == Categories(["A", "B"])
     assert (public.unit.column, public.unit.rows, public.unit.groups, public.size) == ("id", 5, 2, 1000)
@@ -51,7 +51,7 @@ def test_that_the_draft_was_made_from_values_is_marked_and_noted_in_the_ledger(t
 
 
 def test_bounds_the_wrong_way_round_write_nothing(table):
-    answers = ["n", "0", ".", "", "number", "120", "0", "y", "none", "none", "none"]
+    answers = ["n", "0", ".", "", "number", "120", "0", "y", "", "none", "none", "none"]
     result = run(table, "-i", "--delimiter", ";", answers=answers)
     assert isinstance(result.exception, InvalidInput)
     assert not table.with_name("p.csv.schema.toml").exists()

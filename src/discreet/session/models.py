@@ -102,7 +102,7 @@ class Models(SessionBase):
             )
         if target is None and not getattr(estimator, "unsupervised", False):
             raise _require.fail("target", None, "the name of the column to predict")
-        mechanism = self._mechanism_of(estimator, target, features)
+        mechanism = self._mechanism_for(estimator, target, features)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
         # a `PrivateSearch`, whose number of trials is secret; `pace` is the least seconds of one round, which
@@ -129,7 +129,7 @@ class Models(SessionBase):
             release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
         return estimator.adopt(release, mechanism)
 
-    def _mechanism_of(self, estimator: Any, target: str | None, features: Sequence[str] | None) -> Any:
+    def _mechanism_for(self, estimator: Any, target: str | None, features: Sequence[str] | None) -> Any:
         """Return the priced mechanism that fits an estimator to this table; used by `planning`, too."""
         epsilon = getattr(estimator, "epsilon", None)
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)

@@ -9,6 +9,7 @@ type is refused as well: read as numbers, dates would all be missing, and nobody
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import date
 from typing import Any
 
@@ -212,6 +213,52 @@ def converted_to(fact: Fact, kind: str) -> str | None:
         return None if kind == "text" else "VARCHAR"
     to = {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
     return to if kind == "text" else None
+
+
+def without_codes(batch: pa.RecordBatch, schema: Iterable[tuple[str, Fact]]) -> pa.RecordBatch:
+    """Return a batch in which the declared codes of missing values are missing: numbers by their value, texts
+    by their characters, days by their date. SQL does the same (`query.scan.without_codes`)."""
+    columns = {name: fact.missing for name, fact in schema if fact.missing and name in batch.schema.names}
+    for name, codes in columns.items():
+        index = batch.schema.get_field_index(name)
+        batch = batch.set_column(index, batch.schema.field(index), _drop_codes(batch.column(index), codes))
+    return batch
+
+
+def _drop_codes(column: pa.Array, codes: tuple[str | int | float, ...]) -> pa.Array:
+    """Return a column whose values that are codes are missing."""
+    import pyarrow.compute as pc
+
+    kind = arrow_kind(column.type)
+    listed: Any = [codes_as_texts(codes), codes_as_numbers(codes), codes_as_days(codes), ()][
+        {"text": 0, "integer": 1, "number": 1, "date": 2}.get(kind, 3)
+    ]
+    if not listed:
+        return column
+    values = (
+        column if kind == "text" else column.cast(pa.date32() if kind == "date" else pa.float64(), safe=False)
+    )
+    is_code = pc.is_in(values, value_set=pa.array(listed, values.type))
+    return pc.if_else(is_code, pa.scalar(None, column.type), column)
+
+
+def codes_as_numbers(codes: Iterable[Any]) -> list[float]:
+    """Return the codes that are numbers."""
+    return [float(code) for code in codes if not isinstance(code, str)]
+
+
+def codes_as_texts(codes: Iterable[Any]) -> list[str]:
+    """Return the codes as they are written."""
+    return [str(code) for code in codes]
+
+
+def codes_as_days(codes: Iterable[Any]) -> list[date]:
+    """Return the codes that are days, such as "9999-12-31"."""
+    days = []
+    for code in codes:
+        with suppress(ValueError):
+            days += [date.fromisoformat(code)] if isinstance(code, str) else []
+    return days
 
 
 def check_names(table: str, names: Iterable[str]) -> None:

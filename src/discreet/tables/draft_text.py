@@ -13,7 +13,12 @@ from .schema import toml_key, toml_text, toml_value
 _QUESTIONS = {
     "number": (
         "What are the smallest and largest values anyone may have, known without looking at the data?",
-        ["lower = ", "upper = ", "nullable = true"],
+        [
+            "lower = ",
+            "upper = ",
+            "nullable = true",
+            "missing = []        # codes that stand for a missing value, such as [98, 99]",
+        ],
     ),
     "text": (
         'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
@@ -27,6 +32,7 @@ _QUESTIONS = {
             "lower = ",
             "upper = ",
             "nullable = true     # false if it can never be missing: then averages cost less",
+            "missing = []        # codes that stand for a missing value, such as [98, 99]",
             "values = []",
         ],
     ),

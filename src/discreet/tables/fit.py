@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .columns import codes_as_numbers, codes_as_texts
 from .compressed import open_bytes
 from .engine import literal, quoted
 from .engines.duckdb import DuckDB
@@ -159,6 +160,10 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     """Return the SQL conditions under which a value is missing, unreadable, and outside the bounds or
     categories."""
     missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
+    if texts := ", ".join(map(literal, codes_as_texts(fact.missing))):
+        missing += f" OR CAST({column} AS VARCHAR) IN ({texts})"
+    if numbers := ", ".join(f"{code!r}::DOUBLE" for code in codes_as_numbers(fact.missing)):
+        missing += f" OR COALESCE(TRY_CAST({column} AS DOUBLE) IN ({numbers}), false)"
     if isinstance(fact, Bounds):
         return _range_conditions(
             column, missing, "DOUBLE", f"{float(fact.lower)!r}::DOUBLE", f"{float(fact.upper)!r}::DOUBLE"
@@ -181,4 +186,5 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
 
 def _range_conditions(column: str, missing: str, to: str, low: str, high: str) -> tuple[str, str, str]:
     value = f"TRY_CAST({column} AS {to})"
-    return missing, f"NOT ({missing}) AND {value} IS NULL", f"{value} < {low} OR {value} > {high}"
+    outside = f"NOT ({missing}) AND ({value} < {low} OR {value} > {high})"
+    return missing, f"NOT ({missing}) AND {value} IS NULL", outside

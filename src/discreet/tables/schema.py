@@ -39,11 +39,11 @@ from .engines.duckdb_reading import Database
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
 # By type of column, the entries that its section must have, and those that it may have beside.
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {
-    "number": ({"lower", "upper"}, {"nullable"}),
-    "categories": ({"values"}, set()),
-    "boolean": (set(), {"nullable"}),
-    "date": ({"lower", "upper"}, {"nullable"}),
-    "text": (set(), set()),
+    "number": ({"lower", "upper"}, {"nullable", "missing"}),
+    "categories": ({"values"}, {"missing"}),
+    "boolean": (set(), {"nullable", "missing"}),
+    "date": ({"lower", "upper"}, {"nullable", "missing"}),
+    "text": (set(), {"missing"}),
 }
 
 
@@ -192,7 +192,9 @@ def _fact(name: str, body: Any) -> Fact:
             f"without looking at the data."
         )
     options = {
-        key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"
+        key: _number(value) if kind == "number" and key != "missing" else value
+        for key, value in body.items()
+        if key != "type"
     }
     makers: dict[str, Any] = {
         "number": Bounds,
@@ -248,15 +250,16 @@ def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str
 
 def _dump_fact(fact: Fact) -> list[str]:
     """Return what is declared about a column, as lines of TOML."""
+    codes = [f"missing = {toml_value(list(fact.missing))}"] if fact.missing else []
     if isinstance(fact, Categories):
-        return ['type = "categories"', f"values = {toml_value(list(fact.values))}"]
+        return ['type = "categories"', f"values = {toml_value(list(fact.values))}", *codes]
     if isinstance(fact, Text):
-        return ['type = "text"']
+        return ['type = "text"', *codes]
     if isinstance(fact, Boolean):
-        return ['type = "boolean"', f"nullable = {toml_value(fact.nullable)}"]
+        return ['type = "boolean"', f"nullable = {toml_value(fact.nullable)}", *codes]
     kind = "number" if isinstance(fact, Bounds) else "date"
     ends = [f"lower = {toml_value(fact.lower)}", f"upper = {toml_value(fact.upper)}"]
-    return [f'type = "{kind}"', *ends, f"nullable = {toml_value(fact.nullable)}"]
+    return [f'type = "{kind}"', *ends, f"nullable = {toml_value(fact.nullable)}", *codes]
 
 
 def toml_value(value: Any) -> str:

@@ -12,7 +12,15 @@ import pyarrow as pa
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
-from .columns import arrow_kind, check_facts, check_names, converted_to, engine_types, to_arrow
+from .columns import (
+    arrow_kind,
+    check_facts,
+    check_names,
+    converted_to,
+    engine_types,
+    to_arrow,
+    without_codes,
+)
 
 
 @runtime_checkable
@@ -97,7 +105,8 @@ class Memory:
 
             yield from engine_of(self).batches(columns)
         else:
-            yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
+            for batch in self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows):
+                yield without_codes(batch, self._public.schema)
 
     def _fingerprint(self, key: bytes) -> bytes:
         """Return a keyed hash of the declared columns and the unit's column; without the secret key it

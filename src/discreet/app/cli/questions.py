@@ -172,7 +172,20 @@ def _facts(name: str, guess: str, example: str) -> str:
     if kind in ("number", "date", "boolean"):
         missing = typer.confirm("  Can it be missing?", default=True)
         lines.append(f"nullable = {str(missing).lower()}")
+        lines += _codes() if missing else []
     return "\n".join(lines)
+
+
+def _codes() -> list[str]:
+    """Ask for the codes of missing values, and return the line of the schema file with them, if any."""
+    text = typer.prompt(
+        "  Codes that stand for a missing value, such as 98, 99, separated by commas (empty: none)",
+        default="",
+        show_default=False,
+    )
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    codes = [int(part) if re.fullmatch(r"-?\d{1,15}", part) else part for part in parts]
+    return [f"missing = {json.dumps(codes, ensure_ascii=False)}"] if codes else []
 
 
 def _values() -> list[str]:

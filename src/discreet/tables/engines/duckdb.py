@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._public import Bounds, Public
-from ..columns import converted_to, engine_types, kind_of
+from ..columns import converted_to, engine_types, kind_of, without_codes
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
 from ..source import Memory, Source, fingerprint
@@ -137,7 +137,8 @@ class DuckDB:
             while (batch := _next(reader)) is not None:
                 if columns:
                     # Days and times outside the years 1 to 9999, which Python's calendar lacks, become NULL.
-                    yield from engine_types(pa.Table.from_batches([batch])).to_batches()
+                    for part in engine_types(pa.Table.from_batches([batch])).to_batches():
+                        yield without_codes(part, self._public.schema)
                 else:
                     yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 

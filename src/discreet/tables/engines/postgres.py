@@ -26,6 +26,7 @@ import pyarrow as pa
 from ... import _require
 from ..._errors import InvalidInput, Unsupported
 from ..._public import Public
+from ..columns import without_codes
 from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
@@ -176,7 +177,7 @@ class PostgreSQL:
             with connection.cursor().copy(sql) as copy:
                 for batch in csv_batches(copy, schema):
                     if columns:
-                        yield batch
+                        yield without_codes(batch, self._public.schema)
                     else:
                         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 

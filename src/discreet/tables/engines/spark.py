@@ -27,7 +27,7 @@ import pyarrow as pa
 from ... import _require
 from ..._errors import InvalidInput
 from ..._public import Public
-from ..columns import check_names, converted_to, engine_types
+from ..columns import check_names, converted_to, engine_types, without_codes
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
@@ -244,7 +244,8 @@ class Spark:
         frame = self._tables[self._public.table].converted(conversions)
         try:
             for batch in _arrow_batches(frame):
-                yield from _engine_batches(batch, columns)
+                for part in _engine_batches(batch, columns):
+                    yield without_codes(part, self._public.schema)
         except InvalidInput:
             raise
         except Exception:
