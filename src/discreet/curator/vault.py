@@ -97,8 +97,10 @@ class Vault:
     @property
     def blobs(self) -> FileBlobs | DatabaseBlobs:
         """The store of the blobs: in the database if the entries are there, else files."""
-        files, store = FileBlobs(self.folder, self.ledger.durable), self.ledger.store
-        return DatabaseBlobs(store, files) if isinstance(store, PostgresStore) else files
+        store = self.ledger.store
+        if isinstance(store, PostgresStore):
+            return DatabaseBlobs(store)
+        return FileBlobs(self.folder, self.ledger.durable)
 
     @property
     def location(self) -> str:
@@ -170,12 +172,8 @@ class Vault:
 
     def sweep(self) -> None:
         """Remove the files that no newest entry of a blob names and that nobody is writing: killed processes
-        have left them. If the entries are in a database, blobs that an older version of discreet left in
-        files are moved there first."""
+        have left them."""
         blobs = self.blobs
-        if isinstance(blobs, DatabaseBlobs):
-            for file in self.ledger.look(_files) & {*blobs.files.names()}:
-                blobs.adopt(file)
         for file in _list_names(blobs):
             # A writer holds the lock of its blob until the entry is committed. The lock must be taken before
             # the entries are read: otherwise an entry that is committed in between would be missed.
