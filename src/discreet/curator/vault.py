@@ -185,10 +185,14 @@ class Vault:
         """Return what is wrong with the stored blobs, in words: those that are missing, or not as their
         newest entry says."""
         wrong = []
-        for entry in self.ledger.look(_blobs):
+        for entry in self.ledger.look(newest_blobs):
             if entry.body["file"] is None:
                 continue
-            sealed = self.blobs.read(str(entry.body["file"]))
+            try:
+                sealed = self.blobs.read(str(entry.body["file"]))
+            except LedgerError as error:
+                # The role of a database may not be allowed to read blobs.
+                return [str(error)]
             digest = None if sealed is None else hashlib.sha256(sealed).hexdigest()
             # A blob that got a newer version meanwhile is left out.
             if digest != entry.body["digest"] and self.ledger.last(BLOB, entry.topic) == entry:
@@ -310,7 +314,7 @@ def _list_names(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
     return []
 
 
-def _blobs(reader: LedgerReader) -> list[Entry]:
+def newest_blobs(reader: LedgerReader) -> list[Entry]:
     """Return the newest entry of every blob."""
     newest = (reader.last(BLOB, topic) for topic in reader.topics(BLOB))
     return [entry for entry in newest if entry is not None]
@@ -318,4 +322,4 @@ def _blobs(reader: LedgerReader) -> list[Entry]:
 
 def _files(reader: LedgerReader) -> set[Any]:
     """Return the names of the files, or rows, that the newest entries of all blobs name."""
-    return {entry.body["file"] for entry in _blobs(reader)}
+    return {entry.body["file"] for entry in newest_blobs(reader)}
