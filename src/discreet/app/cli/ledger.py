@@ -176,7 +176,7 @@ def backup(
         raise typer.Exit(1 if problems else 0)
     _print_problems(problems)
     key_notice = (
-        "Its key was copied too: keep the copy from analysts."
+        "Its key was copied too: keep it from analysts, and apart from the rest of the copy."
         if has_key
         else "Its key is not beside it and was not copied: back it up where it lies. Without it nothing can "
         "be asked."
