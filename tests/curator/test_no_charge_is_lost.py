@@ -20,7 +20,8 @@ import pytest
 
 from discreet import Bounds, Public
 from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
-from discreet.curator import Budget, Curator, Ledger, Policy, books, store
+from discreet.curator import Budget, Curator, Ledger, Policy, books, store, tickets
+from discreet.curator.backups import back_up
 from discreet.curator.ledger import Writer
 from discreet.mechanisms import noisy_count
 from discreet.tables import Memory
@@ -186,6 +187,30 @@ def test_copies_in_the_process_and_readers_of_others_during_transactions_lose_no
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     assert given > 10
     assert given == counted(path)
+
+
+def test_only_sqlite_opens_the_file(curator):
+    """Whatever else opens and closes it drops SQLite's locks on a transaction of another thread."""
+    path = curator.ledger.path
+
+    def work() -> int:
+        opened = []
+
+        def note(event, args) -> None:
+            if event == "open" and os.path.basename(str(args[0])) == path.name:
+                opened.append(args)
+
+        sys.addaudithook(note)
+        again = Curator.open(path, people())
+        ask(again)
+        again.vault.put(2, "blob", b"data")
+        with tickets.Asker(path), tickets.alone(path, "run"):
+            tickets.wait(path, "nobody")
+        assert again.verify() == []
+        back_up(again.ledger, path.with_name("copy.ledger"))
+        return len(opened)
+
+    assert in_child(work) == 0
 
 
 def test_another_program_waits_for_a_transaction(curator):
