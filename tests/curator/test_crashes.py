@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,26 +173,31 @@ def operations_of_one_question(folder: Path) -> int:
     return len(recording.log)
 
 
+def kill_at(end: int, folder: Path) -> None:
+    """Ask in a child that is killed before an operation of its transactions."""
+    child = os.fork()
+    if child == 0:
+
+        def kill(number: int, _: Operation) -> int:
+            if number == end:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return 0
+
+        try:
+            with Recording(kill).on():
+                ask(Curator.open(folder / NAME, people()))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_at_any_write_or_sync_leaves_a_ledger_that_is_whole(tmp_path, every):
     total = operations_of_one_question(tmp_path / "made")
     hot = 0
     for end in range(0, total, every):
         folder = shutil.copytree(tmp_path / "made", tmp_path / str(end))
-        child = os.fork()
-        if child == 0:
-
-            def kill(number: int, _: Operation, end: int = end) -> int:
-                if number == end:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return 0
-
-            try:
-                with Recording(kill).on():
-                    ask(Curator.open(folder / NAME, people()))
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        kill_at(end, folder)
         hot += is_hot(folder / f"{NAME}-journal")
         assert problems(folder, ["answered", ("committed", 3)]) == [], end
     assert hot
@@ -217,3 +223,22 @@ def test_a_full_or_failing_disk_refuses_and_leaves_a_ledger_that_is_whole(tmp_pa
         assert problems(folder, [*answered, ("committed", 3)]) == [], end
     assert messages
     assert code != FULL or all("the disk is full" in message for message in messages)
+
+
+def test_a_hot_journal_on_read_only_media_is_refused_and_says_why(tmp_path):
+    folder = tmp_path / "media"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("file systems can be mounted by root only")
+    try:
+        total = operations_of_one_question(folder / "made")
+        # the last operation deletes the journal of the second transaction
+        kill_at(total - 1, folder / "made")
+        assert is_hot(folder / "made" / f"{NAME}-journal")
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        with pytest.raises(LedgerError, match="read-only here; what a crash left in a journal"):
+            Ledger(folder / "made" / NAME)
+        shutil.copytree(folder / "made", tmp_path / "copied")
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    assert problems(tmp_path / "copied", ["answered", ("committed", 4)]) == []

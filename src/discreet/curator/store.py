@@ -292,6 +292,8 @@ class Store:
 # Texts for SQLite's primary error codes, which are the lowest 8 bits of a code.
 _WORDS = {
     sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it is read-only here; what a crash left in a journal beside it is rolled back where "
+    "both can be written",
     sqlite3.SQLITE_BUSY: f"it stayed locked by others for {WAIT:.0f} seconds",
 }
 
