@@ -235,12 +235,14 @@ class _File:
                 self.tear(operation, rng)
 
 
-def crash(log: list[Operation], end: int, folder: Path, rng: random.Random) -> list[Any]:
+def crash(
+    before: dict[str, bytes], log: list[Operation], end: int, folder: Path, rng: random.Random
+) -> list[Any]:
     """Write the files that a crash before operation `end` may leave into a folder; return the facts that were
-    marked before it."""
+    marked before it. `before` are the files that were on disk when the log began."""
     # the files that the folder names, now and on disk; and what was done to the folder since it was synced
-    names: dict[str, _File] = {}
-    on_disk: dict[str, _File] = {}
+    names = {name: _File(bytearray(data)) for name, data in before.items()}
+    on_disk = dict(names)
     unsynced: list[tuple[str, _File | None]] = []
     facts = []
 
@@ -262,9 +264,6 @@ def crash(log: list[Operation], end: int, folder: Path, rng: random.Random) -> l
         elif operation.kind == "create":
             names[name] = _File()
             unsynced.append((name, names[name]))
-        elif name not in names:
-            # made before the log began, and empty
-            names[name] = on_disk[name] = _File(unsynced=[operation])
         elif operation.kind == "sync":
             names[name].sync()
         else:

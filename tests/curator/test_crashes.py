@@ -58,7 +58,7 @@ def marked(recording: Recording):
         Ledger.writing = plain
 
 
-def recorded(folder: Path, *, large: int = 30_000) -> list[Operation]:
+def recorded(folder: Path, large: int) -> list[Operation]:
     """The log of a writer that makes a ledger, asks, and enters something `large`."""
     folder.mkdir()
     recording = Recording()
@@ -105,9 +105,24 @@ def problems(folder: Path, facts: list) -> list[str]:
     return wrong
 
 
-def crashes(log: list[Operation], key: Path, folder: Path, number: int) -> Iterator[tuple[int, list[str]]]:
-    """Crash at `number` points that lie evenly in the log, after the ledger was made; yield what was wrong
-    after which of them."""
+def crashed_again(folder: Path, rng: random.Random) -> Path:
+    """Open the ledger that a crash has left, and crash while its journal is rolled back; return the folder with
+    what is left then."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    recording = Recording()
+    with recording.on():
+        Ledger(folder / NAME)
+    twice = folder / "twice"
+    twice.mkdir()
+    crash(before, recording.log, rng.randint(0, len(recording.log)), twice, rng)
+    return twice
+
+
+def crashes(
+    log: list[Operation], key: Path, folder: Path, number: int, again: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Crash at `number` points that lie evenly in the log, after the ledger was made, and with `again` once more
+    in the recovery; yield what was wrong after which of them."""
     folder.mkdir()
     first = next(n for n, operation in enumerate(log) if operation.fact == "created") + 1
     for turn in range(number):
@@ -116,15 +131,20 @@ def crashes(log: list[Operation], key: Path, folder: Path, number: int) -> Itera
         place = folder / str(turn)
         place.mkdir()
         shutil.copy(key, place)
-        facts = crash(log, end, place, random.Random(turn))
+        # The store makes an empty file, in which SQLite then makes the ledger.
+        facts = crash({NAME: b""}, log, end, place, random.Random(turn))
+        if again:
+            place = crashed_again(place, random.Random(turn))
         if wrong := problems(place, facts):
             yield end, wrong
-        shutil.rmtree(place)
+        shutil.rmtree(folder / str(turn))
 
 
-def simulated(tmp_path: Path, number: int, **options: int) -> Iterator[tuple[int, list[str]]]:
-    log = recorded(tmp_path / "made", **options)
-    return crashes(log, tmp_path / "made" / f"{NAME}.key", tmp_path / "crashed", number)
+def simulated(
+    tmp_path: Path, number: int, *, again: bool = False, large: int = 30_000
+) -> Iterator[tuple[int, list[str]]]:
+    log = recorded(tmp_path / "made", large)
+    return crashes(log, tmp_path / "made" / f"{NAME}.key", tmp_path / "crashed", number, again)
 
 
 def test_after_a_power_cut_at_any_write_or_sync_the_ledger_is_whole(tmp_path):
@@ -134,6 +154,11 @@ def test_after_a_power_cut_at_any_write_or_sync_the_ledger_is_whole(tmp_path):
 @pytest.mark.slow
 def test_after_a_thousand_power_cuts_the_ledger_is_whole(tmp_path):
     assert list(simulated(tmp_path, MANY)) == []
+
+
+@pytest.mark.slow
+def test_after_a_second_power_cut_in_the_recovery_the_ledger_is_whole(tmp_path):
+    assert list(simulated(tmp_path, 200, again=True)) == []
 
 
 @pytest.mark.slow
