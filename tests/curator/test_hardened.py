@@ -351,7 +351,6 @@ def _lists(depth):
 
 
 def test_a_ledger_on_read_only_media_is_read_and_verified(tmp_path):
-    """Of the first edition too, which left the file in write-ahead mode."""
     golden = Path(__file__).parents[1] / "golden" / "1" / "plain.ledger"
     folder = tmp_path / "media"
     folder.mkdir()

@@ -1,21 +1,18 @@
 """Interactive mechanisms, sealed runs and blobs on a ledger in PostgreSQL: the tests of files, unchanged; machines
-that share nothing but the key; and layouts of older versions."""
+that share nothing but the key."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import threading
 
 import pytest
 
 from discreet._errors import LedgerError
 from discreet.curator import Budget, Curator, Policy, tickets
-from discreet.curator.blobs import DatabaseBlobs
 from discreet.curator.live import InteractiveHandle
-from discreet.curator.postgres_layout import FIRST
-from discreet.curator.postgres_store import PostgresStore, attach
+from discreet.curator.postgres_store import attach
 from discreet.mechanisms import noisy_count
 
 from .. import postgres
@@ -242,86 +239,10 @@ def test_one_machine_at_a_time_goes_on_with_a_run(machines):
         pass
 
 
-# Layouts.
-
-
-def to_first_layout(remote):
-    """What version 1 of the layout was, made by its own text, with the entries of a ledger in it."""
-    text = FIRST.format(schema="old", comment="discreet ledger of format 1")
-    statements(
-        remote,
-        text,
-        "INSERT INTO old.entry SELECT * FROM people.entry",
-        "DROP SCHEMA people CASCADE",
-        "ALTER SCHEMA old RENAME TO people",
-    )
-
-
-def test_an_older_layout_is_brought_to_this_one_with_its_entries_and_blobs(machines, remote):
+def test_a_schema_without_the_table_of_blobs_is_refused(machines, remote):
     here, _ = machines
-    here.vault.put(CHARGE, "teacher", b"the blob")
-    before = [(entry.seq, entry.hash) for entry in here.ledger.entries()]
-    blobs = here.vault.blobs
-    assert isinstance(blobs, DatabaseBlobs)
-    (name,) = blobs.names()
-    sealed = blobs.read(name)
-    to_first_layout(remote)
-    # as the older version kept it: in a file beside the pointer
-    here.vault.folder.mkdir()
-    (here.vault.folder / name).write_bytes(sealed)
-    statements(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
-    again_here = Curator.open(here.ledger.path, vault_people())
-    assert statements(remote, "SELECT version FROM layout") == [(2,)]
-    assert [(entry.seq, entry.hash) for entry in again_here.ledger.entries()] == before
-    assert again_here.vault.get(CHARGE, "teacher") == b"the blob"
-    assert not list(here.vault.folder.iterdir())
-    assert statements(remote, "SELECT name FROM blob") == [(name,)]
-    assert again_here.verify() == []
-    granted = statements(
-        remote, "SELECT privilege_type FROM information_schema.role_table_grants "
-        "WHERE table_name = 'blob' AND grantee = 'reader' ORDER BY 1"
-    )  # fmt: skip
-    assert granted == [("DELETE",), ("INSERT",), ("SELECT",)]
-
-
-def test_a_role_that_may_not_change_the_schema_works_on_with_the_older_layout(machines, remote):
-    here, _ = machines
-    to_first_layout(remote)
-    statements(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
-    pointer = here.ledger.path
-    pointer.write_bytes(pointer.read_bytes().replace(b"owner@", b"reader@"))
-    poorer = Curator.open(pointer, vault_people())
-    poorer.ask(noisy_count(PUBLIC, epsilon=0.25))
-    assert poorer.verify() == []
-    with pytest.raises(LedgerError, match="older layout"):
-        poorer.vault.put(CHARGE, "teacher", b"x")
-
-
-def test_an_older_layout_with_something_planted_is_not_migrated(machines, remote):
-    here, _ = machines
-    to_first_layout(remote)
-    statements(remote, "CREATE TABLE people.more (x integer)")
+    statements(remote, "DROP TABLE blob")
     with pytest.raises(LedgerError, match="schema"):
         Curator.open(here.ledger.path, vault_people())
-    assert statements(remote, "SELECT to_regclass('people.blob')") == [(None,)]
-
-
-def test_a_newer_layout_is_refused_by_its_number(machines, remote):
-    here, _ = machines
-    statements(remote, "INSERT INTO layout (version) VALUES (3)", "CREATE TABLE people.third (x integer)")
-    with pytest.raises(LedgerError, match="of layout 3"):
-        Curator.open(here.ledger.path, vault_people())
-
-
-def test_two_processes_that_migrate_at_once_both_go_on(machines, remote):
-    here, _ = machines
-    to_first_layout(remote)
-    stores = [PostgresStore(here.ledger.path) for _ in range(4)]
-    threads = [threading.Thread(target=store.migrate) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert statements(remote, "SELECT version FROM layout") == [(2,)]
-    with stores[0].reading():
-        pass
+    with pytest.raises(LedgerError, match="schema"):
+        here.ask(noisy_count(PUBLIC, epsilon=0.25))

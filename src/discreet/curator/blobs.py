@@ -128,14 +128,9 @@ class FileBlobs:
 @dataclass(frozen=True, slots=True)
 class DatabaseBlobs:
     """Stores each blob in rows of the table `blob`. Its lock is an advisory lock of the writer's connection,
-    which the server releases when the writer is gone.
-
-    A ledger that an older version made has its blobs in `files` on one machine. That machine still reads them
-    there, and moves them to the database when it next opens the ledger (`adopt`).
-    """
+    which the server releases when the writer is gone."""
 
     store: PostgresStore
-    files: FileBlobs
 
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
@@ -148,30 +143,20 @@ class DatabaseBlobs:
     def read(self, name: str) -> bytes | None:
         with self.store.blobs() as db:
             rows = db.execute("SELECT data FROM blob WHERE name = %s ORDER BY part", (name,)).fetchall()
-        return b"".join(row[0] for row in rows) if rows else self.files.read(name)
+        return b"".join(row[0] for row in rows) if rows else None
 
     def remove(self, name: str) -> None:
         with self.store.blobs() as db:
             db.execute("DELETE FROM blob WHERE name = %s", (name,))
-        self.files.remove(name)
 
     def names(self) -> list[str]:
         with self.store.blobs() as db:
             # Every blob has a part 0, an empty one too.
             rows = db.execute("SELECT name FROM blob WHERE part = 0").fetchall()
-        return [*(row[0] for row in rows), *self.files.names()]
+        return [row[0] for row in rows]
 
     def free(self, name: str) -> AbstractContextManager[bool]:
         return self.store.holding(f"blob {name}")
-
-    def adopt(self, name: str) -> None:
-        """Move a blob from a file on this machine to the database, unless somebody holds its lock."""
-        data = self.files.read(name)
-        if data is not None:
-            with self.store.holding(f"blob {name}") as was_free:
-                if was_free:
-                    self._insert(name, data)
-                    self.files.remove(name)
 
     def check(self) -> None:
         """Refuse if this role may not use the table of blobs; called before anything is charged."""
@@ -189,9 +174,8 @@ class DatabaseBlobs:
         """Insert a blob as rows of at most `_PART` bytes, in one transaction; an empty blob has one row."""
         parts = [data[start : start + _PART] for start in range(0, max(1, len(data)), _PART)]
         with self.store.blobs() as db:
-            # After a crash, `adopt` may find rows that it has inserted before; they hold the same bytes.
             for part, piece in enumerate(parts):
-                db.execute("INSERT INTO blob VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (name, part, piece))
+                db.execute("INSERT INTO blob VALUES (%s, %s, %s)", (name, part, piece))
 
 
 def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:

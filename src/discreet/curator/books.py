@@ -87,7 +87,8 @@ _MOST_CHECKS = 10
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
     """Return what is wrong with a ledger, in words: its schema and chain; if these are right, what entries
     point to, the totals of charges, the steps of runs (`segments`), the order of questions to interactive
-    mechanisms (`tickets`), and the versions of sealed states (`vault`).
+    mechanisms (`tickets`), the versions of sealed states, and the states in the `vault` themselves, unless
+    `ledger` is an export, which comes without them.
 
     `anchor` is a head of the chain that was kept elsewhere, `key` the public key that the verifier trusts.
     Never raises because of what the entries hold: whoever signs with a key of their own can write any body.
@@ -134,8 +135,10 @@ def _totals(ledger: Ledger) -> list[str]:
 
 
 def _tickets_and_blobs(ledger: Ledger) -> list[str]:
-    """Return what is wrong with the tickets of interactive mechanisms and the versions of blobs."""
-    return tickets.problems(ledger.entries()) + vault.problems(ledger.entries())
+    """Return what is wrong with the tickets of interactive mechanisms, with the versions of blobs, and with
+    the blobs themselves."""
+    problems = tickets.problems(ledger.entries()) + vault.problems(ledger.entries())
+    return problems + (vault.Vault(ledger).problems() if isinstance(ledger, Ledger) else [])
 
 
 # For each kind of entry: the field of its body that holds the number of an earlier entry, and the kinds which

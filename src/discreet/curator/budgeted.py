@@ -265,9 +265,9 @@ class BudgetedDataset:
                 accounts.recount(writer, changed)
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
-        """Return what is wrong with the ledger, in words: its chain, its totals and references
-        (`books.verify`), and if these are right, the files of its vault."""
-        return books.verify(self.ledger, anchor) or self.vault.problems()
+        """Return what is wrong with the ledger, in words: its chain, its totals and references, and the files
+        of its vault (`books.verify`)."""
+        return books.verify(self.ledger, anchor)
 
     def _prepare(self, event: Event, analyst: str, requested_price: RequestedPrice | None = None) -> None:
         """Price the event before the ledger is locked, so that the accountant's caches have the result when

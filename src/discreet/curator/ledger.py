@@ -4,7 +4,7 @@ for a power cut.
 The hash of each entry covers the hash of the one before, and is signed, so that no entry can be changed,
 dropped or inserted without notice. A rollback of the whole file to an earlier state does not break the chain;
 it is found by comparing with an *anchor*, the head of the chain, that was kept elsewhere. A charge is
-committed to disk, and read back, before any data is read: a crash may waste budget, but never releases
+committed to disk before any data is read: a crash may waste budget, but never releases
 anything that was not charged. The entries may also be in a PostgreSQL database (`postgres_store`).
 """
 
@@ -26,6 +26,7 @@ from .._errors import LedgerError
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
 from .keys import Key, signed_by
+from .locks import CONNECTED
 from .postgres_store import PostgresStore, is_pointer
 from .store import FORMAT, LedgerStore, Store, Tampered, Writing
 
@@ -72,7 +73,6 @@ class Ledger:
         self._local = threading.local()
         self._store.check()
         if key is not None:
-            self._store.migrate()
             first = next(iter(self._rows(strict=False)), None)
             if first is None:
                 raise LedgerError(
@@ -108,8 +108,8 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """Open a transaction while no other writer has one; it is on disk and read back when the block ends,
-        and undone if the block raises."""
+        """Open a transaction while no other writer has one; it is on disk when the block ends, and undone
+        if the block raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
         if self._writer is not None or os.path.realpath(self.path) in _computing():
@@ -276,8 +276,8 @@ class History:
             self._remember(new, head)
 
     def adopt(self, writer: Writer) -> None:
-        """Remember the entries that this process has just committed and read back, which need no check;
-        unless another thread has verified them by `refresh` since."""
+        """Remember the entries that this process has just committed, which need no check; unless
+        another thread has verified them by `refresh` since."""
         with self._lock:
             if writer.appended and writer.appended[0].seq == self.head.seq + 1:
                 self._remember(
@@ -328,8 +328,11 @@ _HISTORIES: weakref.WeakValueDictionary[int, History] = weakref.WeakValueDiction
 
 
 def _before_fork() -> None:
-    """Take the locks of all histories before a fork: otherwise the child could inherit a history that another
-    thread was changing, and a lock that nobody in the child would release."""
+    """Wait until no other thread has a connection to a ledger's file open (`locks`), and take the locks of
+    all histories: otherwise the child could inherit a history that another thread was changing, and a lock
+    that nobody in the child would release."""
+    # First, because a thread with an open connection may need a history's lock to go on.
+    CONNECTED.acquire()
     histories = [history for reference in _HISTORIES.valuerefs() if (history := reference()) is not None]
     # Always in the same order, so that two threads that fork cannot wait for each other.
     _LOCAL.forking = sorted(histories, key=id)
@@ -341,6 +344,7 @@ def _after_fork() -> None:
     """Release the locks that `_before_fork` took, in the parent and in the child."""
     for history in _LOCAL.__dict__.pop("forking", ()):
         history._lock.release()
+    CONNECTED.release()
 
 
 # Windows does not fork.

@@ -1,18 +1,18 @@
-"""Locks a ledger's file, by locks that are not lost where SQLite's own would be.
+"""Locks files with `flock`, and keeps open connections to a ledger's file apart from forks.
 
-SQLite's locks are POSIX locks, which the process loses as soon as *any* code in it opens and closes the file,
-for a copy or a backup. The locks here belong to an open file instead: `flock` on a file beside the ledger
-keeps processes of discreet apart; where the system has them, open-file-description locks on the same bytes
-that SQLite locks make other programs wait. A forked child inherits open files; it closes its copies, and its
-parent keeps the locks.
+A lock belongs to an open file, not to the process: it lasts until the file is closed, however its process
+ends. A forked child inherits open files; it closes its copies, and its parent keeps the locks.
+
+SQLite's connections must not be carried across a fork: in the child, SQLite would believe that it holds the
+parent's locks, and closing the connection would roll the parent's transaction back. So a fork waits until the
+connections of all other threads are closed (`CONNECTED`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
-import struct
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from .._errors import LedgerError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover  (Windows, where SQLite's own locks are not lost in this way)
+except ImportError:  # pragma: no cover  (Windows)
     fcntl = None  # type: ignore[assignment]
 
 # Seconds to wait for other writers before giving up. Chosen by hand, not tuned: no answer is computed under
@@ -33,12 +33,8 @@ WAIT = 60.0
 # all try at the same time. Chosen by hand, not tuned.
 _PAUSE = 0.0005, 0.003
 
-# The bytes that SQLite locks in a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): one
-# for pending and one for reserved locks, then 510 for shared ones. A writer locks all, a reader the shared
-# ones.
-_PENDING, _ALL_BYTES = 0x40000000, 512
-_SHARED, _SHARED_BYTES = _PENDING + 2, 510
-HAS_OPEN_FILE_LOCKS = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
+# Held by the one thread of this process that has a connection to a ledger's file open, or that forks.
+CONNECTED = threading.RLock()
 
 
 @dataclass(eq=False)
@@ -49,8 +45,6 @@ class HeldLock:
     lock: int | None
     # The connection to the database.
     db: Any = None
-    # The descriptor of the ledger's file, open for as long as SQLite's bytes in it are locked (`lock_bytes`).
-    locked_bytes: int | None = None
     pid: int = field(default_factory=os.getpid)
 
     @property
@@ -59,7 +53,7 @@ class HeldLock:
         return self.pid == os.getpid()
 
 
-# All locks that this process holds.
+# All locks on files that this process holds.
 _HELD: set[HeldLock] = set()
 
 
@@ -75,17 +69,16 @@ def unregister(held: HeldLock) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Close inherited locks, and keep inherited connections open for ever: closing a connection would roll
-    the parent's transaction back."""
+    """Close inherited locks. A thread that forks in its own transaction hands its open connection down, which
+    must never be closed here, not even when the interpreter ends: a thread that never ends refers to it."""
+    inherited = [held.db for held in _HELD if held.db is not None]
+    if inherited:
+        threading.Thread(target=lambda _: threading.Event().wait(), args=(inherited,), daemon=True).start()
     for held in _HELD:
-        if held.db is not None:
-            # One more reference: the connection is never collected, and so never closed.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.db))
-        # Closing releases nothing while the parent has the same file open.
-        for handle in (held.lock, held.locked_bytes):
-            if handle is not None:
-                with suppress(OSError):
-                    os.close(handle)
+        if held.lock is not None:
+            # Closing releases nothing while the parent has the same file open.
+            with suppress(OSError):
+                os.close(held.lock)
     _HELD.clear()
 
 
@@ -100,10 +93,10 @@ def lock_file(path: Path, lock_path: Path, *, exclusive: bool) -> int | None:
     None where the system has no `flock`; also where a reader cannot create the file, as on read-only media,
     where nobody writes either. Readers share the lock; a writer has it `exclusive`.
     """
-    if fcntl is None:
-        return None
     if not path.is_file():
         raise LedgerError(f"there is no ledger at {path}. Nothing was charged.")
+    if fcntl is None:
+        return None
     deadline = time.monotonic() + WAIT
     while True:
         try:
@@ -151,53 +144,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def lock_bytes(path: Path, *, exclusive: bool) -> int | None:
-    """Lock the bytes of the ledger that SQLite locks, for as long as the returned descriptor stays open; None
-    where SQLite must lock them itself.
-
-    If a crash has left a journal, the next to open the ledger rolls it back, even a reader. The lock is then
-    exclusive.
-    """
-    if not HAS_OPEN_FILE_LOCKS or _in_write_ahead_mode(path):
-        return None
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    exclusive = exclusive or has_journal(path, "-journal")
-    kind, start, length = (
-        (fcntl.F_WRLCK, _PENDING, _ALL_BYTES) if exclusive else (fcntl.F_RDLCK, _SHARED, _SHARED_BYTES)
-    )
-    # struct flock of 64-bit Linux: type, whence, start, length, pid (0 is required), padding.
-    request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, length, 0)
-    deadline = time.monotonic() + WAIT
-    while True:
-        try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, request)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(handle)
-                raise LedgerError(
-                    f"{path} stayed locked by another program for {WAIT:.0f} seconds. Nothing was charged."
-                ) from None
-            time.sleep(random.uniform(*_PAUSE))
-        except OSError:
-            # The file system has no such locks: SQLite's own must be enough.
-            os.close(handle)
-            return None
-
-
-def _in_write_ahead_mode(path: Path) -> bool:
-    """Return whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own
-    locks alone. Bytes 18 and 19 of the header say so."""
-    with open(path, "rb") as file:
-        return file.read(20)[18:20] == b"\x02\x02"
-
-
-def has_journal(path: Path, end: str) -> bool:
-    """Return whether SQLite left a journal (`-journal` or `-wal`) beside the ledger that is not empty."""
-    journal = os.path.realpath(path) + end
-    return os.path.exists(journal) and os.path.getsize(journal) > 0

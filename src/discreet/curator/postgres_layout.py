@@ -1,9 +1,5 @@
 """Defines the schema of a ledger in PostgreSQL: the exact list of its tables, columns, triggers and
-functions, in each layout that a version of discreet has used.
-
-A migration goes from one layout to the next in one transaction, and only from a schema that is exactly as an
-older version made it. The table `layout` in the database says which layouts it has had, and since when.
-"""
+functions."""
 
 from __future__ import annotations
 
@@ -13,11 +9,8 @@ from .store import FORMAT
 
 # The comment on the schema, by which a ledger is recognized.
 COMMENT = f"discreet ledger of format {FORMAT}"
-# The layout that this version makes. Layout 1 holds the entries; layout 2 also the blobs, and the number of
-# the layout itself, in a table of its own.
-LAYOUT = 2
-# The statements that make layout 1. `_EXPECTED` lists what they make: neither changes without the other.
-FIRST = """
+# The statements that make the schema. `_EXPECTED` lists what they make: neither changes without the other.
+STATEMENTS = """
 CREATE SCHEMA {schema};
 COMMENT ON SCHEMA {schema} IS '{comment}';
 CREATE TABLE {schema}.entry (
@@ -30,22 +23,9 @@ CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
   FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
 CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
-"""
-# The statements that make layout 2 from layout 1. Every role that may insert entries may also use blobs;
-# every role that may use the schema may read the number of the layout.
-SECOND = """
-CREATE TABLE {schema}.layout (version integer PRIMARY KEY, since timestamptz NOT NULL DEFAULT now());
-INSERT INTO {schema}.layout (version) VALUES (2);
-GRANT SELECT ON {schema}.layout TO PUBLIC;
 CREATE TABLE {schema}.blob (
   name text NOT NULL, part integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part)
 );
-DO $$ DECLARE who text; BEGIN
-  FOR who IN SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
-    FROM pg_class c, aclexplode(c.relacl) a
-    WHERE c.oid = '{schema}.entry'::regclass AND a.privilege_type = 'INSERT'
-  LOOP EXECUTE 'GRANT SELECT, INSERT, DELETE ON {schema}.blob TO ' || who; END LOOP;
-END $$;
 """
 # Lists everything in a schema that could change which entries are written or read, as rows of (kind, name,
 # properties). The kind 'heir' is a table that inherits from the table of entries, 'more' a rule or trigger on
@@ -68,7 +48,7 @@ UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON
   WHERE c.relnamespace = {oid} AND c.oid <> {entry}
 ORDER BY 1, 2, 3
 """
-# What `_SCHEMA` lists for layout 1; "{oid}" stands for the number of the schema. The properties of a relation
+# What `_SCHEMA` lists for a ledger; "{oid}" stands for the number of the schema. The properties of a relation
 # are its kind (r: table, i: index), persistence (p: permanent), and whether it has row security.
 _EXPECTED = (
     *(
@@ -87,6 +67,8 @@ _EXPECTED = (
     ),
     ("constraint", "entry_pkey", "p"),
     ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
+    ("relation", "blob", "rpfalse"),
+    ("relation", "blob_pkey", "ipfalse"),
     ("relation", "entry", "rpfalse"),
     ("relation", "entry_pkey", "ipfalse"),
     # `tgtype` of pg_trigger: 34 is before a truncate, per statement; 27 before an update or delete, per row.
@@ -94,34 +76,14 @@ _EXPECTED = (
     ("trigger", "entry_remains", "34Orefuse{oid}true"),
     ("trigger", "entry_stays", "27Orefuse{oid}true"),
 )
-_LAYOUTS = {
-    1: _EXPECTED,
-    2: (
-        *_EXPECTED,
-        ("relation", "blob", "rpfalse"),
-        ("relation", "blob_pkey", "ipfalse"),
-        ("relation", "layout", "rpfalse"),
-        ("relation", "layout_pkey", "ipfalse"),
-    ),
-}
 
 
-def layout_of(db: Any, schema: str) -> int | None:
-    """Return the number of the layout that a schema has exactly; None if it differs from every layout."""
+def is_ledger(db: Any, schema: str) -> bool:
+    """Return whether a schema is exactly that of a ledger."""
     oid, entry = db.execute(
         "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint", (schema, f"{schema}.entry")
     ).fetchone()
     if oid is None or entry is None:
-        return None
+        return False
     listed = sorted(map(tuple, db.execute(_SCHEMA.format(oid=oid, entry=entry)).fetchall()))
-    for layout, facts in _LAYOUTS.items():
-        if listed == sorted((what, name, text.replace("{oid}", str(oid))) for what, name, text in facts):
-            return layout
-    return None
-
-
-def newest_layout(db: Any, schema: str) -> int:
-    """Return the newest layout that the table `layout` names; 1 for a schema without that table."""
-    if db.execute("SELECT to_regclass(%s) IS NULL", (f"{schema}.layout",)).fetchone()[0]:
-        return 1
-    return int(db.execute(f"SELECT max(version) FROM {schema}.layout").fetchone()[0] or 1)
+    return listed == sorted((what, name, text.replace("{oid}", str(oid))) for what, name, text in _EXPECTED)

@@ -2,13 +2,12 @@
 
 Each machine has a small local file that says where the entries are, the *pointer*, and beside it its own copy
 of the key. The key is never in the database. Sealed (encrypted) blobs are (`blobs`), and so are the signs of
-life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds. A *layout*
-is what tables and triggers the ledger's schema has (`postgres_layout`): 1, without blobs, or 2, with them.
+life of those who ask interactive mechanisms (`tickets`): advisory locks that a connection holds.
 
 Before it begins a transaction, a writer takes the ledger's advisory lock, which excludes all other writers,
 so that its snapshot holds the newest entry; the transaction is SERIALIZABLE besides. A process that dies, or
 a machine that is cut off, loses its connection; the server then releases its lock and undoes its transaction.
-What was committed is read back through a new connection before it counts as written, as for files.
+What was committed is read back through a new connection before it counts as written.
 
 Guarantee: no two transactions see the same newest entry and both append after it.
 Proof:     all writers hold the lock from before their snapshot until after their commit; and should somebody
@@ -32,12 +31,14 @@ from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_connection import Address, driver
 from .entries import Row
-from .locks import WAIT, HeldLock, register, sync_folder, unregister
-from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
+from .locks import WAIT, HeldLock, sync_folder
+from .postgres_layout import COMMENT, STATEMENTS, is_ledger
 from .store import COLUMNS, FORMAT, PAGE, Tampered
 
 # The first line of a pointer, the file that says where the entries are; the address is the second.
 MARK = b"discreet ledger on PostgreSQL\n"
+# The smallest ledger in a file has one page of SQLite, of this many bytes; a pointer is shorter.
+_PAGE = 4096
 # Names of ledgers, which are names of schemas: they need no quotes in SQL, and are below PostgreSQL's limit
 # of 63 bytes.
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -63,9 +64,15 @@ def split(ledger: str) -> tuple[str, str]:
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer: it says that its ledger is in a database."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(len(MARK)) == MARK
+    """Return whether a file is a pointer: it says that its ledger is in a database.
+
+    Longer files are not opened: closing a ledger's file would drop the locks of a transaction that another
+    thread has open on it (`store`).
+    """
+    with suppress(OSError):
+        if path.stat().st_size < _PAGE:
+            with path.open("rb") as file:
+                return file.read(len(MARK)) == MARK
     return False
 
 
@@ -115,8 +122,7 @@ class PostgresStore:
                 f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing was "
                 f"changed."
             )
-        # The statements that make layout 1, and those that make layout 2 of it.
-        text = (FIRST + SECOND).format(schema=self.name, comment=COMMENT)
+        text = STATEMENTS.format(schema=self.name, comment=COMMENT)
         with self._connected() as db:
             try:
                 db.execute(f"BEGIN; {text} COMMIT")
@@ -175,45 +181,16 @@ class PostgresStore:
                 db.execute(f"DROP SCHEMA {self.name} CASCADE")
 
     def check(self) -> None:
-        """Refuse a schema that is not a ledger of this format, or whose layout is newer than `LAYOUT`, the
-        newest that this version of discreet knows."""
+        """Refuse a schema that is not a ledger of this format."""
         with self.reading(strict=False) as db:
             comment = db.execute(
                 "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
             ).fetchone()
-            newest = newest_layout(db, self.name) if comment[0] == COMMENT else LAYOUT
-        if newest > LAYOUT:
-            raise LedgerError(
-                f"the ledger {self.name!r} in the database at {self._address.label} is of layout {newest}, and "
-                f"this version of discreet knows {LAYOUT}. Nothing was changed. Use a newer version."
-            )
         if comment[0] != COMMENT:
             raise LedgerError(
                 f"{self.name!r} in the database at {self._address.label} is not a discreet ledger of format "
                 f"{FORMAT}. Nothing was changed."
             )
-
-    def migrate(self) -> None:
-        """Migrate a schema of layout 1, which an older version made, to layout 2, in one transaction.
-
-        A schema that is not exactly of layout 1 is left as it is; `compare` refuses one of no known layout. A
-        role that may not change the schema leaves it as it is, too: entries are read and written as before,
-        and blobs are refused.
-        """
-        psycopg = driver()
-        with self.reading(strict=False) as db:
-            if layout_of(db, self.name) != 1:
-                return
-        with self._translated_errors("migrated"), self._connected() as db:
-            self._lock(db)
-            db.execute("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
-            # Another process may have migrated it while this one waited for the lock.
-            if layout_of(db, self.name) == 1:
-                try:
-                    db.execute(SECOND.format(schema=self.name))
-                except psycopg.errors.InsufficientPrivilege:
-                    return
-            db.execute("COMMIT")
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[Any]:
@@ -247,9 +224,9 @@ class PostgresStore:
             self._require_committed(transaction.rows)
 
     def compare(self, db: Any) -> None:
-        """Refuse a schema that differs from every known layout: a trigger that somebody added could delete
+        """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
         charges again."""
-        if layout_of(db, self.name) is None:
+        if not is_ledger(db, self.name):
             raise Tampered(
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
                 f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
@@ -262,16 +239,7 @@ class PostgresStore:
         with self._translated_errors("used for blobs"), self._connected() as db:
             wait = "on" if self.durable else "off"
             db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
-            layout = layout_of(db, self.name)
-            if layout is None:
-                # This raises.
-                self.compare(db)
-            if layout == 1:
-                raise LedgerError(
-                    f"the ledger of {self.path} in the database is of an older layout, which keeps no blobs. "
-                    f"Nothing was stored or released. Open it once as the owner of its schema, which "
-                    f"migrates it."
-                )
+            self.compare(db)
             yield db
             db.execute("COMMIT")
 
@@ -283,7 +251,7 @@ class PostgresStore:
         """
         with self._translated_errors("locked"):
             db = self._opened()
-            held, taken = register(HeldLock(None, db)), False
+            held, taken = HeldLock(None, db), False
             try:
                 sql = "SELECT pg_try_advisory_lock(%s)"
                 taken = bool(db.execute(sql, (self._number(name),)).fetchone()[0])
@@ -294,9 +262,8 @@ class PostgresStore:
 
     def give_up(self, held: HeldLock) -> None:
         """Release all advisory locks of a connection, and close it; a forked child leaves its parent's
-        alone."""
+        alone. (psycopg does the same: in a child, it never ends a connection that was inherited.)"""
         if held.own:
-            unregister(held)
             # Explicitly, because the server notices some time later that a connection was closed, and would
             # refuse the lock to others until then.
             with suppress(Exception):
@@ -365,7 +332,7 @@ class PostgresStore:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         """Open a connection for the block, and close it afterwards; a forked child leaves it alone."""
-        held = register(HeldLock(None, self._opened()))
+        held = HeldLock(None, self._opened())
         try:
             yield held.db
         finally:

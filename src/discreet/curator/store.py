@@ -1,13 +1,14 @@
-"""Stores a ledger in a file: SQLite with a rollback journal, and a new connection for each transaction, under
-locks that are not SQLite's (`locks`).
+"""Stores a ledger in a file: SQLite with a rollback journal, and a new connection for each transaction.
 
-Nothing stays open between transactions, so that a forked child inherits no connection. The locks make other
-programs that open the ledger wait; otherwise they could take the journal of a running transaction for one
-that a crash has left, and roll it back. What a transaction wrote is read back through a new connection before
-it counts as written.
+SQLite's own locks make other programs wait, and SQLite itself rolls back what a crash has left in a journal.
+Beside them, writers take an exclusive and readers a shared `flock` on a file of our own (`locks`).
 
-The order of a transaction: lock, connect, BEGIN IMMEDIATE, compare the schema, work, read each row back,
-COMMIT, close, connect anew, read the rows once more, close, unlock.
+Assumes: no other code in this process opens and closes the ledger's file during a transaction, because that
+drops SQLite's locks, which are POSIX locks: the `flock` still keeps all readers and writers of discreet
+apart, but another program could then take the journal of the running transaction for one that a crash left.
+
+The order of a transaction: lock, connect, BEGIN IMMEDIATE, compare the schema, work, COMMIT, close, unlock.
+What the file loses or changes after that, the chain of hashes shows to the next reader (`ledger.History`).
 """
 
 from __future__ import annotations
@@ -23,17 +24,7 @@ from urllib.parse import quote
 
 from .._errors import LedgerError
 from .entries import Row
-from .locks import (
-    WAIT,
-    HeldLock,
-    has_journal,
-    lock_bytes,
-    lock_file,
-    register,
-    sync_folder,
-    unlock_file,
-    unregister,
-)
+from .locks import CONNECTED, WAIT, HeldLock, lock_file, register, sync_folder, unlock_file, unregister
 
 # The format of the file, in its header; it is raised when older versions can no longer read the file.
 FORMAT = 1
@@ -101,10 +92,9 @@ class LedgerStore(Protocol):
     """Keeps the entries of a ledger, in a file (`Store`) or a database (`PostgresStore`).
 
     While a transaction (`writing`) is open, no other process or machine has one. It reads everything that was
-    committed before it; when it ends, its rows were read back, and are on disk (with `durable=False`: are
-    committed, and may not be on disk yet). A reader (`reading`) sees all rows of a transaction or none.
-    `check` refuses what is no ledger; `migrate` changes what an older version made to the newest layout.
-    tests/contracts/test_ledger_store.py tests this of both stores.
+    committed before it; when it ends, its rows are on disk (with `durable=False`: are committed, and may not
+    be on disk yet). A reader (`reading`) sees all rows of a transaction or none. `check` refuses what is no
+    ledger. tests/contracts/test_ledger_store.py tests this of both stores.
     """
 
     path: Path
@@ -115,8 +105,6 @@ class LedgerStore(Protocol):
 
     def check(self) -> None: ...
 
-    def migrate(self) -> None: ...
-
     def reading(self, *, strict: bool = True) -> AbstractContextManager[Any]: ...
 
     def writing(self) -> AbstractContextManager[Writing]: ...
@@ -126,22 +114,15 @@ class LedgerStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Writes in one transaction of the file; `rows` are those that it has inserted."""
+    """Writes in one transaction of the file."""
 
     store: Store
     db: sqlite3.Connection
-    rows: list[Row] = field(default_factory=list)
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
-        """Append a row, and read it back: it must be there as it was written, with no row after it."""
         self.store.require_own(self)
         self.db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        if self.store.read_rows(self.db, row[0]) != [row]:
-            raise Tampered(
-                f"what was written to {self.store.path} is not in it. Nothing was charged or released."
-            )
-        self.rows.append(row)
 
 
 class Store:
@@ -208,9 +189,6 @@ class Store:
                 f"{self.path} is not a discreet ledger of format {FORMAT}. Nothing was changed."
             )
 
-    def migrate(self) -> None:
-        """Do nothing: the file has had one layout so far."""
-
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:
         """Open a connection for reading; no transaction can be opened before the block ends. `strict=False`
@@ -224,15 +202,14 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Open a transaction while there is no other writer or reader; it is on disk and read back when the
-        block ends, and undone if the block raises."""
+        """Open a transaction while there is no other writer or reader; it is on disk when the block ends,
+        and undone if the block raises."""
         with self._held(exclusive=True) as held, self._translated_errors("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
             self.compare(db)
-            transaction = Transaction(self, db)
             try:
-                yield transaction
+                yield Transaction(self, db)
                 self.require_own(held)
             except BaseException:
                 if held.own:
@@ -240,8 +217,6 @@ class Store:
                         db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
-            db.close()
-            self._require_committed(held, transaction.rows)
 
     def compare(self, db: sqlite3.Connection) -> None:
         """Refuse a schema that is not exactly that of a ledger: a trigger that somebody added could delete
@@ -251,15 +226,6 @@ class Store:
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
                 f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
                 f"that is whole."
-            )
-
-    def _require_committed(self, held: HeldLock, rows: list[Row]) -> None:
-        """Check, through a new connection, that the committed rows are in the file at this path, and the last
-        ones."""
-        if rows and self.read_rows(self._connect(held, write=False), rows[0][0], limit=-1) != rows:
-            raise Tampered(
-                f"what was committed to {self.path} is not in the file: it was moved, replaced, or another "
-                f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
             )
 
     def read_rows(self, db: sqlite3.Connection, first: int, limit: int = PAGE) -> list[Row]:
@@ -277,69 +243,37 @@ class Store:
             )
 
     def _connect(self, held: HeldLock, *, write: bool) -> sqlite3.Connection:
-        """Return a new connection, which becomes `held.db`: `_held` closes it.
-
-        A ledger of an old version, in write-ahead mode, is changed to a rollback journal when it is first
-        opened for writing.
-        """
+        """Return a new connection, which becomes `held.db`: `_held` closes it."""
         name = quote(os.fspath(self.path.absolute()))
-        # If the bytes that SQLite locks in the file are locked already (`locks.lock_bytes`), SQLite's own
-        # locks would be refused; they are turned off.
-        locks = "" if held.locked_bytes is None else "&nolock=1"
-        db = sqlite3.connect(
-            f"file:{name}?mode=rw{locks}",
-            timeout=WAIT,
-            isolation_level=None,
-            uri=True,
-            check_same_thread=False,
+        # SQLite opens a file that cannot be written, as on read-only media, for reading.
+        held.db = db = sqlite3.connect(
+            f"file:{name}?mode=rw", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
         )
-        held.db = db
-        try:
-            db.execute("PRAGMA trusted_schema=OFF")
-            # SQLite opens the file with the first statement that needs it. This one does, so that an error of
-            # read-only media comes here and not later.
-            if not write and self._read_only():
-                db.execute("PRAGMA schema_version")
-            if write:
-                # A transaction is committed when its journal is truncated. FULL waits until that is on disk,
-                # so that a charge is on disk before anything is released.
-                db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'OFF'}")
-                (mode,) = db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()
-                if mode != "truncate":
-                    raise LedgerError(
-                        f"{self.path} is open in another program ({mode} mode). Nothing was changed."
-                    )
-        except sqlite3.OperationalError:
-            if write or not self._read_only():
-                raise
-            db.close()
-            # Read-only media: `immutable` tells SQLite to take no lock and to look for no journal.
-            held.db = db = sqlite3.connect(f"file:{name}?immutable=1", isolation_level=None, uri=True)
+        db.execute("PRAGMA trusted_schema=OFF")
+        if write:
+            # A transaction is committed when its journal is deleted. EXTRA waits until that is on disk, so
+            # that a charge is on disk before anything is released; with FULL, a power cut can bring the
+            # journal back, and with it undo a charge whose answer was given (tests/curator/test_crashes.py).
+            db.execute(f"PRAGMA synchronous={'EXTRA' if self.durable else 'OFF'}")
+            db.execute("PRAGMA journal_mode=DELETE")
         return db
-
-    def _read_only(self) -> bool:
-        """Return whether the file's folder cannot be written and there is no journal to roll back: then the
-        file can be read without a lock."""
-        journal = has_journal(self.path, "-wal") or has_journal(self.path, "-journal")
-        return not journal and not os.access(os.path.dirname(os.path.realpath(self.path)), os.W_OK)
 
     @contextmanager
     def _held(self, *, exclusive: bool) -> Iterator[HeldLock]:
-        """Hold both locks of the ledger while the block runs, that of the file beside it (`lock_path`) and
-        that of the bytes which SQLite itself locks (`locks.lock_bytes`); then close the connection that was
-        opened under them, and release the locks."""
+        """Hold the lock of the file beside the ledger (`lock_path`) while the block runs; then close the
+        connection that was opened under it, and release the lock."""
         held = register(HeldLock(lock_file(self.path, self.lock_path, exclusive=exclusive)))
         try:
-            held.locked_bytes = lock_bytes(self.path, exclusive=exclusive)
-            yield held
+            with CONNECTED:
+                try:
+                    yield held
+                finally:
+                    if held.own and held.db is not None:
+                        held.db.close()
         finally:
-            # In a forked child, `locks` has closed the copies; connection and locks are the parent's.
+            # In a forked child, `locks` has closed the copies; connection and lock are the parent's.
             if held.own:
                 unregister(held)
-                if held.db is not None:
-                    held.db.close()
-                if held.locked_bytes is not None:
-                    os.close(held.locked_bytes)
                 unlock_file(held.lock)
 
     @contextmanager
@@ -358,6 +292,8 @@ class Store:
 # Texts for SQLite's primary error codes, which are the lowest 8 bits of a code.
 _WORDS = {
     sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it is read-only here; what a crash left in a journal beside it is rolled back where "
+    "both can be written",
     sqlite3.SQLITE_BUSY: f"it stayed locked by others for {WAIT:.0f} seconds",
 }
 

@@ -97,8 +97,10 @@ class Vault:
     @property
     def blobs(self) -> FileBlobs | DatabaseBlobs:
         """The store of the blobs: in the database if the entries are there, else files."""
-        files, store = FileBlobs(self.folder, self.ledger.durable), self.ledger.store
-        return DatabaseBlobs(store, files) if isinstance(store, PostgresStore) else files
+        store = self.ledger.store
+        if isinstance(store, PostgresStore):
+            return DatabaseBlobs(store)
+        return FileBlobs(self.folder, self.ledger.durable)
 
     @property
     def location(self) -> str:
@@ -170,12 +172,8 @@ class Vault:
 
     def sweep(self) -> None:
         """Remove the files that no newest entry of a blob names and that nobody is writing: killed processes
-        have left them. If the entries are in a database, blobs that an older version of discreet left in
-        files are moved there first."""
+        have left them."""
         blobs = self.blobs
-        if isinstance(blobs, DatabaseBlobs):
-            for file in self.ledger.look(_files) & {*blobs.files.names()}:
-                blobs.adopt(file)
         for file in _list_names(blobs):
             # A writer holds the lock of its blob until the entry is committed. The lock must be taken before
             # the entries are read: otherwise an entry that is committed in between would be missed.
@@ -187,10 +185,14 @@ class Vault:
         """Return what is wrong with the stored blobs, in words: those that are missing, or not as their
         newest entry says."""
         wrong = []
-        for entry in self.ledger.look(_blobs):
+        for entry in self.ledger.look(newest_blobs):
             if entry.body["file"] is None:
                 continue
-            sealed = self.blobs.read(str(entry.body["file"]))
+            try:
+                sealed = self.blobs.read(str(entry.body["file"]))
+            except LedgerError as error:
+                # The role of a database may not be allowed to read blobs.
+                return [str(error)]
             digest = None if sealed is None else hashlib.sha256(sealed).hexdigest()
             # A blob that got a newer version meanwhile is left out.
             if digest != entry.body["digest"] and self.ledger.last(BLOB, entry.topic) == entry:
@@ -312,7 +314,7 @@ def _list_names(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
     return []
 
 
-def _blobs(reader: LedgerReader) -> list[Entry]:
+def newest_blobs(reader: LedgerReader) -> list[Entry]:
     """Return the newest entry of every blob."""
     newest = (reader.last(BLOB, topic) for topic in reader.topics(BLOB))
     return [entry for entry in newest if entry is not None]
@@ -320,4 +322,4 @@ def _blobs(reader: LedgerReader) -> list[Entry]:
 
 def _files(reader: LedgerReader) -> set[Any]:
     """Return the names of the files, or rows, that the newest entries of all blobs name."""
-    return {entry.body["file"] for entry in _blobs(reader)}
+    return {entry.body["file"] for entry in newest_blobs(reader)}

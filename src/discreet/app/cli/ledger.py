@@ -1,5 +1,5 @@
-"""`discreet ledger` and `discreet budget`: show what was asked and what it cost, and check that the ledger is
-intact.
+"""`discreet ledger` and `discreet budget`: show what was asked and what it cost, check that the ledger is
+intact, and back it up.
 
 They read the ledger only, never the data.
 """
@@ -27,6 +27,7 @@ from ..._round import LowerAmount, UpperAmount
 from ..._text import visible
 from ...accounting import events
 from ...curator import Account, Anchor, Curator, Ledger, books
+from ...curator.backups import back_up
 from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
 from ..entries import own_entries, price, what, without_totals
@@ -35,7 +36,9 @@ from . import outputs
 from .forms import described, exact
 
 ledger = typer.Typer(
-    help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True, add_completion=False
+    help="Show, verify, back up, export or anchor the ledger of a dataset.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -120,7 +123,8 @@ def verify(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Check every hash, every signature and every total, of a ledger or of its export.
+    """Check every hash, every signature, every total and every file of the vault, of a ledger; or of its
+    export, which comes without the vault.
 
     Exit code 1 if anything is wrong.
     """
@@ -132,8 +136,7 @@ def verify(
     if as_json:
         print(json.dumps({"whole": not problems, "problems": problems, "anchor": head}))
     elif problems:
-        for line in problems:
-            Console(stderr=True).print(Text.assemble(("✗ ", "bold red"), visible(line)), soft_wrap=True)
+        _print_problems(problems)
     else:
         comparison = (
             "and against the anchor"
@@ -144,6 +147,42 @@ def verify(
         Console().print(
             f"[bold green]✓[/] {opened_ledger.anchor.seq} entries, all intact, {comparison}.", highlight=False
         )
+    raise typer.Exit(1 if problems else 0)
+
+
+def _print_problems(problems: list[str]) -> None:
+    for line in problems:
+        Console(stderr=True).print(Text.assemble(("✗ ", "bold red"), visible(line)), soft_wrap=True)
+
+
+@ledger.command()
+def backup(
+    path: Path = LEDGER,
+    target: Path = typer.Argument(
+        ..., help="The new file; the vault and the key are written beside it.", show_default=False
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Copy a ledger, its vault and its key to new files that only their owner can read, also while others
+    ask. Prints the anchor of the copy.
+
+    Nothing is overwritten. Exit code 1 if the copy is not intact.
+    """
+    has_key = back_up(Ledger(path), target)
+    problems = books.verify(Ledger(target))
+    head = _head(Ledger(target))
+    if as_json:
+        print(json.dumps({"whole": not problems, "problems": problems, "anchor": head, "key": has_key}))
+        raise typer.Exit(1 if problems else 0)
+    _print_problems(problems)
+    key_notice = (
+        "Its key was copied too: keep it from analysts, and apart from the rest of the copy."
+        if has_key
+        else "Its key is not beside it and was not copied: back it up where it lies. Without it nothing can "
+        "be asked."
+    )
+    Console(stderr=True).print(_plain_text(key_notice), soft_wrap=True)
+    print(head)
     raise typer.Exit(1 if problems else 0)
 
 
