@@ -147,6 +147,16 @@ def test_no_pattern_takes_hours_on_somebodys_text(like):
     assert time.process_time() - started < 20
 
 
+def test_no_pattern_takes_hours_on_a_text_with_a_collation(tmp_path):
+    """On a text with any collation, "binary" too, DuckDB's LIKE has no fast way, and tries all."""
+    with duckdb.connect(str(tmp_path / "p.duckdb")) as own:
+        own.execute("CREATE TABLE p (t VARCHAR COLLATE NOCASE); INSERT INTO p VALUES (repeat('a', 300))")
+    started = time.process_time()
+    sql = "SELECT COUNT(*) FROM p WHERE t LIKE '%a%a%a%a%b'"
+    assert exact(sql, {"t": Text()}, Database(tmp_path / "p.duckdb", "p")) == [[0]]
+    assert time.process_time() - started < 5
+
+
 def test_patterns_mean_what_the_engines_own_mean():
     texts = [
         "",

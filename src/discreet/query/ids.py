@@ -1,8 +1,8 @@
 """Refuses comparisons of ids that never match: columns that are declared as text, or hold units, are compared
 by the texts of their canonical forms (`tables.semantics.Canonical`), which differ between kinds of columns.
 
-A join of whole numbers with floating-point numbers would find nothing and be charged all the same. The kinds of
-columns are public, so that it is refused by them, before the charge.
+A join of whole numbers with floating-point numbers would find nothing and be charged all the same. The kinds
+of columns are public, so that it is refused by them, before the charge.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _children(node: From) -> tuple[From, ...]:
 
 
 def _stored(node: From, kinds: Kinds) -> Stored:
-    """Return the stored columns of a source that are compared as texts: units, and columns declared as text or
-    as categories that are texts."""
+    """Return the stored columns of a source that are compared as texts: units, and columns declared as text
+    or as categories that are texts."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         names = [name for name, fact in node.schema if name != node.unit and _is_text(fact)]

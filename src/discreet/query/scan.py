@@ -3,11 +3,11 @@ declared type and clipped to its declared bounds, by operations that cannot fail
 reveal something about that row).
 
 Names of columns: the table with prefix t0 has t0u, the unit of privacy in its canonical form
-(`semantics.Canonical`); t0w, the text of that form; t0c0, t0c1, ..., the declared columns, cleaned (`cleaned`); t0c0r, ..., the same columns raw, as the
-table has them, for sums that themselves round a number to its grid (`amounts`), and for group keys; t0i, the
-identity of a row where a row is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0,
-... (keys and aggregates per unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with
-these names: they must not change.
+(`semantics.Canonical`); t0w, the text of that form; t0c0, t0c1, ..., the declared columns, cleaned
+(`cleaned`); t0c0r, ..., the same columns raw, as the table has them, for sums that themselves round a number
+to its grid (`amounts`), and for group keys; t0i, the identity of a row where a row is the unit. Computed
+columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m, t0n, t0c
+(`Marked`). Stored answers are found by a text with these names: they must not change.
 """
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 
 def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
-    """Return a column as declared: converted to the declared type and clipped to the bounds; a text is that of
-    the canonical form. A value that cannot be converted is NULL; a NULL becomes the lower bound, or false,
+    """Return a column as declared: converted to the declared type and clipped to the bounds; a text is that
+    of the canonical form. A value that cannot be converted is NULL; a NULL becomes the lower bound, or false,
     where the column is declared as never NULL."""
     kind = coarse(id_kind)
     if isinstance(fact, Bounds):

@@ -146,8 +146,8 @@ class WorkloadQuery:
         object.__setattr__(self, "_plan", workload_plan)
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's query, which is kept for the run: a query that cannot be written for this engine,
-        or a join that would find nothing, is refused here, before it is charged."""
+        """Write the engine's query, which is kept for the run: a query that cannot be written for this
+        engine, or a join that would find nothing, is refused here, before it is charged."""
         kinds = id_kinds(source)
         refuse_unlike_ids(self._plan.compilation.source, kinds)
         self._plan.statement(kinds, dialect_of(source))

@@ -109,8 +109,8 @@ def count_linked(
     Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
                of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
                the unit, so that every joined row is of one unit, and there is one row for every unit, or for
-               every row that was taken. Units are joined by the texts of their canonical forms: an engine that
-               compares a decimal with a double converts both to one type, and there two different units
+               every row that was taken. Units are joined by the texts of their canonical forms: an engine
+               that compares a decimal with a double converts both to one type, and there two different units
                could equal a third. Units without a row of the main table count nowhere.
     """
     engine, public = engine_of(source), source.public

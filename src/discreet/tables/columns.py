@@ -19,8 +19,8 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
 # the kinds of columns that queries know
 KINDS = ("integer", "number", "text", "boolean", "date")
-# The kinds of columns as ids, which are told apart further because their values have different canonical forms
-# (`semantics.Canonical`), with their names in messages. "wide": whole numbers that may not fit 64 bits.
+# The kinds of columns as ids, which are told apart further because their values have different canonical
+# forms (`semantics.Canonical`), with their names in messages. "wide": whole numbers beyond 64 bits.
 ID_KINDS = {
     "integer": "whole numbers",
     "wide": "whole numbers",
@@ -92,8 +92,8 @@ def kind_of(type_: str) -> str:
 
 
 def id_kind_of(type_: str) -> str:
-    """Return the kind of a column as one of `ID_KINDS` from the name of its type in DuckDB; other kinds, which
-    cannot be declared, are as in `kind_of`."""
+    """Return the kind of a column as one of `ID_KINDS` from the name of its type in DuckDB; other kinds,
+    which cannot be declared, are as in `kind_of`."""
     if type_.startswith("DECIMAL"):
         return "decimal"
     if type_.startswith("TIMESTAMP"):
@@ -123,8 +123,8 @@ def no_match(first: tuple[str, str, str], second: tuple[str, str, str]) -> Inval
     would notice. Each column is its table, its name, and its kind of `ID_KINDS`."""
     sides = [f"column {name!r} of {table!r} holds {ID_KINDS[kind]}" for table, name, kind in (first, second)]
     return InvalidInput(
-        f"{sides[0]}, and {sides[1]}: compared as ids, their rows would not match. Nothing was read or charged. "
-        f"Store both columns with one type; for ids, whole numbers or text."
+        f"{sides[0]}, and {sides[1]}: compared as ids, their rows would not match. Nothing was read or "
+        f"charged. Store both columns with one type; for ids, whole numbers or text."
     )
 
 

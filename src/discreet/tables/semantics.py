@@ -66,13 +66,13 @@ class Convert(Semantic):
 
 
 class Canonical(Semantic):
-    """The canonical form of a column of the kind `kind` (`columns.ID_KINDS`): the only form in which ids, keys
-    and texts are grouped, hashed and joined.
+    """The canonical form of a column of the kind `kind` (`columns.ID_KINDS`): the only form in which ids,
+    keys and texts are grouped, hashed and joined.
 
     Two values have the same canonical form, bit by bit, exactly if they are the same: numbers by their value
     (0.0 and -0.0 are the same, and so is every NaN; decimals whatever their scale), texts by their characters
-    alone, as engines read texts without their collation. Floating-point numbers become doubles, decimals texts without zeros at
-    their end, and all other values keep their type. NULL stays NULL.
+    alone, as engines read texts without their collation. Floating-point numbers become doubles, decimals
+    become texts without zeros at their end, and all other values keep their type. NULL stays NULL.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}

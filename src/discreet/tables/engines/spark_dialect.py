@@ -303,7 +303,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Day: template("CAST('{this}' AS DATE)"),
     d.Convert: _convert,
     d.Canonical: canonical(
-        # Over sorted rows Spark 4.0 groups by bit patterns (`ReplaceHashWithSortAgg` drops the normalization).
+        # Over sorted rows Spark 4.0 groups by bit patterns: `ReplaceHashWithSortAgg` drops the normalization.
         number="IF(ISNAN({x}), CAST('NaN' AS DOUBLE), CAST({x} AS DOUBLE) + 0.0D)",
         # All digits of the number, without zeros at their end; a cast to a string may write an exponent.
         decimal=f"FORMAT_NUMBER({{x}}, '0.{'#' * 38}')",

@@ -72,8 +72,8 @@ _KINDS_BY_TYPE = {"boolean": "boolean", "date": "date", "timestamp": "date", "ti
 
 @dataclass(frozen=True)
 class SparkTable:
-    """Holds a table as queries see it: a DataFrame of our session, and the kinds of its columns (`columns.KINDS`
-    and `columns.ID_KINDS`)."""
+    """Holds a table as queries see it: a DataFrame of our session, and the kinds of its columns
+    (`columns.KINDS` and `columns.ID_KINDS`)."""
 
     frame: Any
     kinds: dict[str, str]
