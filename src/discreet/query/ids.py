@@ -16,6 +16,8 @@ from .nodes import Call, Column, Expr, walk
 from .scan import Kinds
 from .sources import Filtered, From, Joined, Marked, Projected, Scan
 
+# operators that compare their first argument with each other one
+_EQUALITIES = ("=", "<>", "same", "in")
 # for each name of a column in the SQL: its table, its name there, and its kind of `columns.ID_KINDS`
 Stored = dict[str, tuple[str, str, str]]
 
@@ -33,13 +35,13 @@ def refuse_unlike_ids(node: From, kinds: Kinds) -> None:
     stored = _stored(node, kinds)
     for first, second in _compared(node):
         if isinstance(first, Column) and isinstance(second, Column):
-            pair = stored.get(first.name), stored.get(second.name)
-            if pair[0] is not None and pair[1] is not None and not can_match(pair[0][2], pair[1][2]):
-                raise no_match(*pair)
+            a, b = stored.get(first.name), stored.get(second.name)
+            if a is not None and b is not None and not can_match(a[2], b[2]):
+                raise no_match(a, b)
 
 
 def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
-    """Yield the two sides of each comparison of a source by =, of its joins, filters and marks."""
+    """Yield the two sides of each comparison for equality in the joins, filters and marks of a source."""
     if isinstance(node, Scan):
         return
     if isinstance(node, Marked):
@@ -49,8 +51,8 @@ def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
     )
     for condition in conditions:
         for part in walk(condition):
-            if isinstance(part, Call) and part.op == "=":
-                yield part.args[0], part.args[1]
+            if isinstance(part, Call) and part.op in _EQUALITIES:
+                yield from ((part.args[0], other) for other in part.args[1:])
     for child in _children(node):
         yield from _compared(child)
 
