@@ -427,6 +427,26 @@ CASES = [
         )
         for to in ("integer", "bigint")
     ),
+    _one(d.Canonical, lambda x: x, kind="number"),
+    _one(d.Canonical, lambda s: s, of="s", kind="text"),
+    _one(d.Canonical, lambda day: day, of="day", kind="date"),
+    _one(d.Canonical, lambda i: i, of="i", kind="integer"),
+    NodeCase(
+        d.Canonical,
+        "doubles",
+        lambda: d.SignBit(this=d.Canonical(this=column("x"), kind="number")),
+        strict(lambda x: OPEN if math.isnan(x) else x < 0),
+        True,
+        "no zero has a sign",
+    ),
+    NodeCase(
+        d.Canonical,
+        "wholes",
+        lambda: d.Canonical(this=d.Convert(this=column("i"), to="wide"), kind="decimal"),
+        strict(str),
+        True,
+        "decimals become texts",
+    ),
     _one(d.SafeCast, lambda x: x, to="double"),
     _one(d.SafeCast, _cast_double, of="s", to="double"),
     _one(d.SafeCast, _cast_day, of="s", to="date"),

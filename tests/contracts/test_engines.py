@@ -275,7 +275,7 @@ UNITS = {
 
 def totals(case, units, n, dialect=None):
     """Each unit with 0 to 6 groups, one of them of 300 rows, and rows without a unit: what the engine keeps,
-    and what its own ranks say should be kept."""
+    and what its own ranks say should be kept. The unit is in its canonical form, as every scan has it."""
     sizes = [(i, j, 300 if i + j == 9 else 1 + j) for i in range(10) for j in range((i + 3) % 7)]
     groups = [(i, j) for i, j, size in sizes for _ in range(size)]
     table = pa.table(
@@ -305,9 +305,12 @@ def totals(case, units, n, dialect=None):
         exp.alias_(exp.Count(this=exp.Star()), "a0", quoted=True),
         exp.alias_(d.WideSum(this=column("x")), "a1", quoted=True),
     ]
-    node = d.ChosenTotals(alias="chosen", source="t", columns=[], amounts=amounts, rank=rank, n=n)
+    kind = {"wholes": "integer", "texts": "text", "doubles": "number"}[units]
+    canonical = exp.alias_(d.Canonical(this=column("u"), kind=kind), "u", quoted=True)
+    node = d.ChosenTotals(alias="chosen", source="scan", columns=[], amounts=amounts, rank=rank, n=n)
     query = exp.select(column("j"), column("a0"), column("a1")).from_("chosen")
-    query.set("with_", exp.With(expressions=[node]))
+    query = query.with_("scan", as_=exp.select(canonical, column("j"), column("x")).from_("t"))
+    query.args["with_"].append("expressions", node)
     rows = engine.answer((dialect or engine.dialect).write(query)).to_pylist()
     return sorted((r["j"], int(r["a0"]), int(r["a1"] or 0)) for r in rows), sorted(wanted)
 
@@ -473,6 +476,7 @@ def test_words_cannot_break_out_of_the_text(value, engines):
         d.DatePart(this=X.copy(), part=value),
         d.StartOf(this=X.copy(), unit=value),
         d.Convert(this=X.copy(), to=value),
+        d.Canonical(this=X.copy(), kind=value),
         d.AsInteger(this=X.copy(), type=value),
         d.KeyedHash(key=value, expressions=[X.copy()]),
         d.SmallestRanks(alias="chosen", source=value, pairs="t", n=1, columns=[]),
@@ -524,6 +528,7 @@ MUTANTS = {
     d.DatePart: template("CAST(DATE_PART('day', {this}) AS DOUBLE)"),
     d.Concat: template("CONCAT({this}, {expression})"),
     d.SafeCast: template("CAST({this} AS DOUBLE)"),
+    d.Canonical: template("{this}"),
 }
 
 

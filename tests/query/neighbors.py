@@ -43,7 +43,7 @@ class Swapped:
         self.con = duckdb.connect(config={"threads": 1})
         self.fetched: list[pa.Table] = []
         number, text = "number", "text"
-        self.kinds = {
+        self.kinds = self.id_kinds = {
             "people": {
                 "id": "integer",
                 "region": text,

@@ -190,3 +190,29 @@ def test_ids_that_are_no_id_are_nobody_also_when_asked_directly() -> None:
 def test_shares_of_quantiles_lie_between_0_and_1() -> None:
     with pytest.raises(InvalidInput, match="share"):
         DyadicCounts(column="age", edges=(0, 1, 2)).quantile([1.0, 2.0, 3.0], 1.5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "people"),
+    [
+        (pa.array([0.0, -0.0, 1.5, 0.1, 5e-324, -0.0, 0.0, 1.5]), 4),
+        (pa.array(["1.5", "1.50", "-7", "0", "-0", "7", "100"]).cast(pa.decimal128(38, 4)), 5),
+        (pa.array(["a", "A", "a ", "\u00e1", "a\u0301", "", "a", "ss", "\u00df"]), 8),
+        (pa.array([2**53, 2**53 + 1, 2**63 - 1, 0, 0, -1, 2**53]), 5),
+    ],
+    ids=["floats", "decimals", "texts", "wholes"],
+)
+def test_ids_in_memory_mean_the_people_that_sql_means(ids: pa.Array, people: int) -> None:
+    """In any order of rows: which of two equal ids comes first decides nothing."""
+    public = Public(schema={"age": dp.Bounds(0, 100)}, unit=Unit("who", rows=1), table="visits")
+    ages, answers = pa.array(range(len(ids))), set()
+    for seed in range(4):
+        order = pa.array(np.random.default_rng(seed).permutation(len(ids)))
+        source = Memory(pa.table({"who": ids.take(order), "age": ages.take(order)}), public)
+        query = dp.query.Query(sql="SELECT COUNT(DISTINCT who) FROM visits", public=public, epsilon=1)
+        counts = PerUnit(statistic=Histogram(column="age", edges=(0, 2, 4, 6, 9)))(source)
+        gradients = ClippedGradients(loss=LinearLoss(columns=("age",)), clip=1.0)(source)
+        assert int(Presence()(source)) == query._without_noise(source, 3)[0][0] == people
+        assert counts.sum() == people
+        answers.add((*counts.tolist(), *gradients.tolist()))
+    assert len(answers) == 1

@@ -116,6 +116,26 @@ def test_a_unit_of_one_type_of_numbers_is_not_two_units_of_another() -> None:
     assert children.table(range(len(children.sizes))).sum() == 1
 
 
+@pytest.mark.parametrize(
+    ("ids", "who"),
+    [
+        (pa.array([0.0, 1.5]), pa.array([-0.0, 0.0, 1.5])),
+        (
+            pa.array(["7", "1.5"]).cast(pa.decimal128(12, 4)),
+            pa.array(["7", "7.0", "1.50"]).cast(pa.decimal128(9, 2)),
+        ),
+    ],
+    ids=["zeros", "scales"],
+)
+def test_equal_ids_are_one_unit_in_both_tables(ids: pa.Array, who: pa.Array) -> None:
+    people = pa.table({"id": ids, "sex": ["f", "f"], "age": [30, 30]})
+    visits = pa.table({"who": who, "kind": ["gp"] * 3, "cost": [1, 2, 3]})
+    source = engine(people, visits)  # type: ignore[arg-type]
+    build_method().rehearse(source)
+    children = count_linked_cells(build_method(), source, SeededEntropy(1))[1]
+    assert children.table(range(len(children.sizes))).sum() == 3
+
+
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_one_unit_moves_parents_by_one_row_and_children_by_no_more_than_the_bound(seed: int) -> None:
     """Every unit of a hostile pair of tables is taken out of both, under the same key."""

@@ -109,7 +109,7 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
 def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     """Run the queries of one plan, and return their exact results by group: all public groups in the order of
     `public_keys`, or the groups that occur."""
-    written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
+    written = statements(plan, recipes, bounding, engine.id_kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
         return engine.answer(sql.replace(str(PLACEHOLDER), str(key)))

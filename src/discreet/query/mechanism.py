@@ -31,13 +31,14 @@ from .._require import Real
 from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Engine, Source, dialect_of, engine_of
+from ..tables import Source, dialect_of, engine_of
 from . import partition
 from .answer import Answer
 from .counts import SparseCounts
 from .domain import Kind
 from .errors import QueryError
 from .exact import Exact, measure, statements
+from .ids import id_kinds, refuse_unlike_ids
 from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import OutputReference, walk
@@ -126,8 +127,10 @@ class Query:
 
     def rehearse(self, source: Source) -> None:
         """Write the engine's queries, and let the engine plan them if it can, so that a query that cannot be
-        written or planned is refused before it is charged. The run uses the same texts."""
-        kinds = source.kinds if isinstance(source, Engine) else {}
+        written or planned, or a join that would find nothing, is refused before it is charged. The run uses
+        the same texts."""
+        kinds = id_kinds(source)
+        refuse_unlike_ids(self._plan.source, kinds)
         written = statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
         plan_in_engine = getattr(source, "plan", None)
         if plan_in_engine is not None:

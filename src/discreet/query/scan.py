@@ -2,12 +2,12 @@
 declared type and clipped to its declared bounds, by operations that cannot fail on any row (an error would
 reveal something about that row).
 
-Names of columns: the table with prefix t0 has t0u, the unit of privacy as the engine has it; t0w, the unit as
-text; t0c0, t0c1, ..., the declared columns, cleaned (`cleaned`); t0c0r, ..., the same columns raw, as the
-table has them, for sums that themselves round a number to its grid (`amounts`), and for group keys; t0i, the
-identity of a row where a row is the unit. Computed columns are t0p0, ... (`Projected`), t0k0, ... and t0a0,
-... (keys and aggregates per unit), and t0m, t0n, t0c (`Marked`). Stored answers are found by a text with
-these names: they must not change.
+Names of columns: the table with prefix t0 has t0u, the unit of privacy in its canonical form
+(`semantics.Canonical`); t0w, the text of that form; t0c0, t0c1, ..., the declared columns, cleaned
+(`cleaned`); t0c0r, ..., the same columns raw, as the table has them, for sums that themselves round a number
+to its grid (`amounts`), and for group keys; t0i, the identity of a row where a row is the unit. Computed
+columns are t0p0, ... (`Projected`), t0k0, ... and t0a0, ... (keys and aggregates per unit), and t0m, t0n, t0c
+(`Marked`). Stored answers are found by a text with these names: they must not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlglot import exp
 from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
-from ..tables.columns import codes_as_days, codes_as_numbers, codes_as_texts
+from ..tables.columns import coarse, codes_as_days, codes_as_numbers, codes_as_texts
 from ..tables.dialect import Dialect
 from ..tables.engine import ROW
 from .domain import Kind
@@ -30,7 +30,7 @@ from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import clipped, double, if_
 from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of, is_within_range
 
-# by table and column, the kind of values that the engine has there: integer, number, boolean, date or text
+# by table and column, the kind of values that the engine has there (`Engine.id_kinds`)
 Kinds = Mapping[str, Mapping[str, str]]
 
 
@@ -91,9 +91,9 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         return {
-            node.alias(c): (fact, own.get(c, "text"))
+            node.alias(c): (fact, coarse(own.get(c, "text")))
             for c, fact in node.schema
-            if c != node.unit and _is_raw(fact, own.get(c))
+            if c != node.unit and _is_raw(fact, own.get(c, "text"))
         }
     if isinstance(node, Filtered | Marked):
         return raw_columns(node.child, kinds)
@@ -113,10 +113,10 @@ def _is_never_null(fact: Fact) -> bool:
     return isinstance(fact, Bounds) and not fact.nullable
 
 
-def _is_raw(fact: Fact, kind: str | None) -> bool:
+def _is_raw(fact: Fact, kind: str) -> bool:
     """Return whether `raw_columns` lists a column of this declared fact and engine's kind."""
     if isinstance(fact, Bounds):
-        return kind in ("integer", "number")
+        return coarse(kind) in ("integer", "number")
     return isinstance(fact, Categories) and kind == "integer" and all(isinstance(v, int) for v in fact.values)
 
 
@@ -239,15 +239,18 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
     are left out, as they belong to nobody."""
     columns: list[Node] = []
     own = kinds.get(scan.table, {})
-    if scan.private:
-        columns.append(aliased(name(scan.unit or ROW), f"{scan.prefix}u"))
-    if f"{scan.prefix}w" in used and scan.unit is not None:
-        columns.append(aliased(convert(name(scan.unit), "text"), f"{scan.prefix}w"))
+    if scan.private and scan.unit is None:
+        columns.append(aliased(name(ROW), f"{scan.prefix}u"))
+    elif scan.unit is not None:
+        kind = own.get(scan.unit, "text")
+        columns.append(aliased(semantics.Canonical(this=name(scan.unit), kind=kind), f"{scan.prefix}u"))
+        if f"{scan.prefix}w" in used:
+            columns.append(aliased(semantics.canonical_text(name(scan.unit), kind), f"{scan.prefix}w"))
     for column, fact in scan.schema:
         alias = scan.alias(column)
         if alias in used and column != scan.unit:
             columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
-            if _is_raw(fact, own.get(column)):
+            if _is_raw(fact, own.get(column, "text")):
                 columns.append(aliased(_without_numbers(name(column), fact), f"{alias}r"))
     # a SELECT needs a column, even if none is used
     query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
@@ -320,10 +323,11 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     )
 
 
-def cleaned(column: Node, fact: Fact, kind: str) -> Node:
-    """Return a column as declared: converted to the declared type and clipped to the bounds. A value that
-    cannot be converted is NULL; a NULL becomes the lower bound, or false, where the column is declared as
-    never NULL."""
+def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
+    """Return a column as declared: converted to the declared type and clipped to the bounds; a text is that
+    of the canonical form. A value that cannot be converted is NULL; a NULL becomes the lower bound, or false,
+    where the column is declared as never NULL."""
+    kind = coarse(id_kind)
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
         number = _without_numbers(_as("double", column, kind in ("integer", "number", "boolean")), fact)
@@ -341,7 +345,7 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
         return truth if fact.nullable else coalesced(truth, exp.Boolean(this=False))
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
         return _listed_only(_as("double", column, kind in ("integer", "number")), fact)
-    text = column if kind == "text" else convert(column, "text")
+    text = semantics.canonical_text(column, id_kind)
     return _without(text, [literal(code) for code in codes_as_texts(fact.missing)])
 
 

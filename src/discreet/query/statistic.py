@@ -28,6 +28,7 @@ from ..mechanisms.protocols import Sensitivity
 from ..tables import Source, engine_of
 from .errors import QueryError
 from .exact import measure, public_keys, shown
+from .ids import id_kinds, refuse_unlike_ids
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
@@ -76,6 +77,10 @@ class SqlStatistic:
         never negative; False under neighbors other than add_remove."""
         _, _, total, bounding = _plan_total(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and total.limits(bounding)[0] >= 0
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse, before the charge, a join that would find nothing."""
+        refuse_unlike_ids(_plan_total(self.sql, source.public, self.rows)[0].source, id_kinds(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
@@ -127,6 +132,10 @@ class SqlVector:
     def sensitivity(self, public: Public) -> Sensitivity:
         planned, _, totals, bounding = self._of(public)
         return totals.sensitivity(bounding, public.neighbors, planned.groups)
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse, before the charge, a join that would find nothing."""
+        refuse_unlike_ids(self._of(source.public)[0].source, id_kinds(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = self._of(source.public)

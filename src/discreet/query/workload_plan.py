@@ -100,7 +100,7 @@ class WorkloadPlan:
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:
         """Return the exact number of rows in each cell; rows that no query counts are in no cell."""
         table = engine.answer(
-            self.statement(engine.kinds, engine.dialect).replace(str(PLACEHOLDER), str(key))
+            self.statement(engine.id_kinds, engine.dialect).replace(str(PLACEHOLDER), str(key))
         )
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]

@@ -27,6 +27,7 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import count_linked
+from ..tables.columns import no_match
 from ..tables.engines.duckdb import engine_of
 from .arguments import check_epsilon, check_instance, check_mapping, check_method_options
 from .constraints import Constraint
@@ -278,19 +279,12 @@ class LinkedSynthesis:
         return 1
 
     def rehearse(self, source: Source) -> None:
-        """Refuse, before the charge, two tables whose keys have different types: whole numbers never match
-        text."""
-        kinds = engine_of(source).kinds
-        child = find_child(self.public, self.child)
-        pair = [
-            kinds[self.public.table].get(str(self.public.unit.column)),
-            kinds[child.name].get(str(child.unit)),
-        ]
-        if pair[0] != pair[1]:
-            raise InvalidInput(
-                f"the key is {pair[0]} in {self.public.table!r} and {pair[1]} in {child.name!r}: rows would "
-                f"not match. Nothing was charged. Store both keys with the same type."
-            )
+        """Refuse, before the charge, two tables whose keys are of kinds that do not match."""
+        kinds, child = engine_of(source).id_kinds, find_child(self.public, self.child)
+        keys = ((self.public.table, str(self.public.unit.column)), (child.name, str(child.unit)))
+        first, second = ((table, column, kinds[table][column]) for table, column in keys)
+        if first[2] != second[2]:
+            raise no_match(first, second)
 
     def start(self, source: Source, *, entropy: Entropy) -> LinkedRun:
         check_source(self.public, source)

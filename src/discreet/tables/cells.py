@@ -20,6 +20,7 @@ from sqlglot import exp
 from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Related, Text
 from . import semantics
+from .columns import coarse
 from .engine import Engine, one_snapshot
 from .engines.duckdb import engine_of
 from .source import Source
@@ -108,8 +109,8 @@ def count_linked(
     Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
                of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
                the unit, so that every joined row is of one unit, and there is one row for every unit, or for
-               every row that was taken. Units of the kind "number" are joined by their texts: an engine that
-               compares a decimal with a double converts both to one type, and there two different units
+               every row that was taken. Units are joined by the texts of their canonical forms: an engine
+               that compares a decimal with a double converts both to one type, and there two different units
                could equal a third. Units without a row of the main table count nowhere.
     """
     engine, public = engine_of(source), source.public
@@ -128,11 +129,10 @@ def count_linked(
     # "k" is the number of children of unit "u".
     numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{child_prefix}chosen")
     query = query.with_(f"{child_prefix}numbers", as_=numbers.group_by(_name("u")))
-    by_text = "number" in (engine.kinds[public.table][unit], engine.kinds[child.name][str(child.unit)])
     with one_snapshot(engine):
-        of_parents = _select_parents(query.copy(), parent_names, prefix, by_text)
+        of_parents = _select_parents(query.copy(), parent_names, prefix)
         parents = _run_query(engine, of_parents, [*parent_names, "k"])
-        of_children = _select_children(query, parent_names, child_names, prefix, by_text)
+        of_children = _select_children(query, parent_names, child_names, prefix)
         children = _run_query(engine, of_children, [*parent_names, *child_names])
     return LinkedCells(parents, children)
 
@@ -146,32 +146,30 @@ def _prefix(tables: Sequence[str]) -> str:
     return prefix
 
 
-def _equal_units(first: str, second: str, by_text: bool) -> Any:
-    """Write the condition that rows of two relations have the same unit "u"; `by_text` compares the texts of
-    the units."""
+def _equal_units(first: str, second: str) -> Any:
+    """Write the condition that rows of two relations have the same unit "u"."""
     name = exp.to_identifier("u", quoted=True)
-    units: list[Any] = [exp.column(name.copy(), table=exp.to_identifier(r)) for r in (first, second)]
-    if by_text:
-        units = [semantics.Convert(this=unit, to="text") for unit in units]
-    return exp.EQ(this=units[0], expression=units[1])
+    units = [exp.column(name.copy(), table=exp.to_identifier(relation)) for relation in (first, second)]
+    texts = [semantics.Convert(this=unit, to="text") for unit in units]
+    return exp.EQ(this=texts[0], expression=texts[1])
 
 
-def _select_parents(query: exp.Select, names: list[str], prefix: str, by_text: bool) -> exp.Select:
+def _select_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
     """Count parents by their codes and their number of children."""
     number = exp.Coalesce(this=_name("k"), expressions=[_integer(0)])
     joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
-    same = _equal_units(f"{prefix}chosen", f"{prefix}child_numbers", by_text)
+    same = _equal_units(f"{prefix}chosen", f"{prefix}child_numbers")
     joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
     return _group_codes(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
 
 
 def _select_children(
-    query: exp.Select, parent_names: list[str], child_names: list[str], prefix: str, by_text: bool
+    query: exp.Select, parent_names: list[str], child_names: list[str], prefix: str
 ) -> exp.Select:
     """Count children by their own codes and those of their parents."""
     names = [*parent_names, *child_names]
     joined = exp.select(*map(_name, names)).from_(f"{prefix}child_chosen")
-    same = _equal_units(f"{prefix}child_chosen", f"{prefix}chosen", by_text)
+    same = _equal_units(f"{prefix}child_chosen", f"{prefix}chosen")
     joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
     return _group_codes(query.with_(f"{prefix}joined", as_=joined), names, f"{prefix}joined")
 
@@ -195,7 +193,7 @@ def _select_codes(
     engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
 ) -> exp.Select:
     """Write SELECT of the codes of every row and its unit; rows without a unit are left out."""
-    kinds = engine.kinds[table]
+    kinds = engine.id_kinds[table]
     columns = [
         _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), name)
         for name, c in zip(names, codings, strict=True)
@@ -203,7 +201,8 @@ def _select_codes(
     rows = exp.select(*columns).from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
     if unit is not None:
         present = exp.Not(this=exp.Is(this=_name(unit), expression=exp.Null()))
-        rows = rows.select(_alias(_name(unit), "u")).where(present)
+        canonical = semantics.Canonical(this=_name(unit), kind=kinds[unit])
+        rows = rows.select(_alias(canonical, "u")).where(present)
     return rows
 
 
@@ -235,12 +234,13 @@ def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, 
     return query.with_(f"{prefix}ranked", as_=ranked).with_(f"{prefix}chosen", as_=chosen)
 
 
-def code_of(column: Any, coding: Coding, kind: str) -> Any:
-    """Return the SQL expression of a value's code, which cannot fail on any row and is never NULL. `kind` is
-    the kind of the column in the engine (`columns.KINDS`)."""
+def code_of(column: Any, coding: Coding, id_kind: str) -> Any:
+    """Return the SQL expression of a value's code, which cannot fail on any row and is never NULL. `id_kind`
+    is the kind of the column in the engine (`columns.ID_KINDS`)."""
+    kind = coarse(id_kind)
     fact, null_code = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
-        return _category_code(column, fact, kind, null_code)
+        return _category_code(column, fact, id_kind, null_code)
     if isinstance(fact, Boolean):
         truth = _as("boolean", column, kind in ("boolean", "integer"))
         cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
@@ -259,13 +259,13 @@ def code_of(column: Any, coding: Coding, kind: str) -> Any:
     return exp.Case(ifs=ifs, default=_integer(max(0, len(coding.edges) - 2)))
 
 
-def _category_code(column: Any, fact: Categories, kind: str, null_code: Any) -> Any:
+def _category_code(column: Any, fact: Categories, id_kind: str, null_code: Any) -> Any:
     """Write the code of a category: its position in the declared list, else `null_code`."""
     if all(isinstance(value, int) for value in fact.values):
-        compared = _as("double", column, kind in ("integer", "number"))
+        compared = _as("double", column, coarse(id_kind) in ("integer", "number"))
         values: list[Any] = [semantics.Number(this=repr(float(value))) for value in fact.values]
     else:
-        compared = column if kind == "text" else semantics.Convert(this=column, to="text")
+        compared = semantics.canonical_text(column, id_kind)
         values = [exp.Literal.string(str(value)) for value in fact.values]
     ifs = [
         exp.If(this=exp.EQ(this=compared.copy(), expression=value), true=_integer(i))

@@ -20,6 +20,23 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
 # the kinds of columns that queries know
 KINDS = ("integer", "number", "text", "boolean", "date")
+# The kinds of columns as ids, which are told apart further because their values have different canonical
+# forms (`semantics.Canonical`), with their names in messages. "wide": whole numbers beyond 64 bits.
+ID_KINDS = {
+    "integer": "whole numbers",
+    "wide": "whole numbers",
+    "decimal": "decimals",
+    "number": "floating-point numbers",
+    "text": "text",
+    "boolean": "true or false",
+    "date": "days",
+    "time": "times",
+    "zoned time": "times with a time zone",
+}
+# Kinds with the same canonical texts as another one.
+_SAME_ID = {"wide": "integer"}
+# A value of these kinds has only one usual text, unlike 7.5, which may also be written 7.50 or 75e-1.
+_PLAIN_TEXTS = {"text", "integer", "boolean", "date"}
 # The most bytes of a text; a longer one is missing, on every engine. Without a limit one row could decide
 # whether a query fails: engines give up on texts of some megabytes, each at its own limit.
 LONGEST_TEXT = 1 << 20
@@ -52,6 +69,7 @@ _WAY_OUT = {
 _KIND_BY_NAME = {"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text", "UUID": "text"}
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _NUMBERS = ("HUGEINT", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BIGNUM")
+_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 _NESTED = ("STRUCT", "MAP", "UNION", "VARIANT", "GEOMETRY")
 _TIMES = ("TIME", "INTERVAL")
 
@@ -74,6 +92,43 @@ def kind_of(type_: str) -> str:
     return _KIND_BY_NAME.get(type_, "text")
 
 
+def id_kind_of(type_: str) -> str:
+    """Return the kind of a column as one of `ID_KINDS` from the name of its type in DuckDB; other kinds,
+    which cannot be declared, are as in `kind_of`."""
+    if type_.startswith("DECIMAL"):
+        return "decimal"
+    if type_.startswith("TIMESTAMP"):
+        return "zoned time" if type_.endswith("ZONE") else "time"
+    return "wide" if type_ in _WIDE else kind_of(type_)
+
+
+def coarse(kind: str) -> str:
+    """Return the kind of `KINDS` to which a kind of `ID_KINDS` belongs; one of `KINDS` is returned as it
+    is."""
+    return {"wide": "number", "decimal": "number", "time": "date", "zoned time": "date"}.get(kind, kind)
+
+
+def can_match(first: str, second: str) -> bool:
+    """Return whether ids of these two kinds can be joined by the texts of their canonical forms
+    (`semantics.Canonical`): ids of one kind can, and so can a text with a kind whose values have only one
+    usual text each.
+
+    Whole numbers are not made floating-point numbers to join them: from 2**53 on, two of them would be one.
+    """
+    kinds = {_SAME_ID.get(kind, kind) for kind in (first, second)}
+    return len(kinds) == 1 or ("text" in kinds and kinds <= _PLAIN_TEXTS)
+
+
+def no_match(first: tuple[str, str, str], second: tuple[str, str, str]) -> InvalidInput:
+    """Return the error for a join of two columns whose kinds do not match: it would find nothing, and nobody
+    would notice. Each column is its table, its name, and its kind of `ID_KINDS`."""
+    sides = [f"column {name!r} of {table!r} holds {ID_KINDS[kind]}" for table, name, kind in (first, second)]
+    return InvalidInput(
+        f"{sides[0]}, and {sides[1]}: compared as ids, their rows would not match. Nothing was read or "
+        f"charged. Store both columns with one type; for ids, whole numbers or text."
+    )
+
+
 def safe(column: str, type_: str, *, collated: bool) -> str | None:
     """Return the DuckDB expression that is read instead of a column of a file or database, whose type has
     values on which a query could fail; None for other types. `collated`: whether text may have a collation.
@@ -86,7 +141,8 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
     one of its rows fails in `probing`, and one row must not decide what other rows say.
     """
     if type_ == "VARCHAR":
-        return f'{column} COLLATE "binary"' if collated else None
+        # Not COLLATE "binary": on a text with any collation, DuckDB's LIKE tries all ways to match a pattern.
+        return f"decode(encode({column}))" if collated else None
     if type_ in ("BIGNUM", "JSON", "UUID") or type_.startswith("ENUM"):
         return f"CAST({column} AS VARCHAR)"
     if type_.startswith("DECIMAL("):

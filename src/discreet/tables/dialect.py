@@ -27,6 +27,7 @@ from sqlglot.generator import Generator
 
 from .._errors import Unsupported
 from .._text import is_text
+from .columns import ID_KINDS
 from .semantics import NODES, SmallestRanks
 
 
@@ -127,6 +128,17 @@ def word(value: object) -> str:
     if not isinstance(value, int | str) or _WORD.fullmatch(text) is None:
         raise ValueError("not a word")
     return text
+
+
+def canonical(**forms: str) -> Writer:
+    """Return the writer of `semantics.Canonical`, from the form of a column {x} for each of `ID_KINDS`. Kinds
+    without a form are written as they are; so are texts, which every engine reads without their collation.
+
+    >>> canonical(number="({x} + 0.0)")(Generator(), exp.Paren(this=exp.column("y"), kind="number"))
+    '(y + 0.0)'
+    """
+    all_forms = {**dict.fromkeys(ID_KINDS, "{x}"), **forms}
+    return lambda generator, node: all_forms[node.args["kind"]].format(x=argument(generator, node, "this"))
 
 
 def chosen_totals(generator: Generator, node: exp.Expression) -> str:

@@ -39,9 +39,10 @@ class Engine(Source, Protocol):
 
     `dialect` writes a tree of the closed set of nodes as this engine's SQL, and `answer` runs that text; only
     aggregates come back. `kinds` says of each table's columns "integer", "number", "text", "boolean" or
-    "date" (`columns.KINDS`), or another word for columns that no query can use. `ready` raises `EngineError`
-    if nothing can be answered, before anybody is charged. `stopwatch` starts a clock; calling what it returns
-    fails with `TimeLimit` after the public limit.
+    "date" (`columns.KINDS`), or another word for columns that no query can use; `id_kinds` has the kinds of
+    `columns.ID_KINDS`, which tell decimals from floating-point numbers, and times from days. `ready` raises
+    `EngineError` if nothing can be answered, before anybody is charged. `stopwatch` starts a clock; calling
+    what it returns fails with `TimeLimit` after the public limit.
     """
 
     def answer(self, sql: str) -> pa.Table: ...
@@ -52,6 +53,9 @@ class Engine(Source, Protocol):
 
     @property
     def kinds(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    @property
+    def id_kinds(self) -> Mapping[str, Mapping[str, str]]: ...
 
     @property
     def dialect(self) -> Dialect: ...

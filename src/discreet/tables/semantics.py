@@ -65,6 +65,25 @@ class Convert(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "to": True}
 
 
+class Canonical(Semantic):
+    """The canonical form of a column of the kind `kind` (`columns.ID_KINDS`): the only form in which ids,
+    keys and texts are grouped, hashed and joined.
+
+    Two values have the same canonical form, bit by bit, exactly if they are the same: numbers by their value
+    (0.0 and -0.0 are the same, and so is every NaN; decimals whatever their scale), texts by their characters
+    alone, as engines read texts without their collation. Floating-point numbers become doubles, decimals
+    become texts without zeros at their end, and all other values keep their type. NULL stays NULL.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}
+
+
+def canonical_text(column: exp.Expr, kind: str) -> exp.Expr:
+    """Return the text of the canonical form of a column; different forms have different texts."""
+    canonical = Canonical(this=column, kind=kind)
+    return canonical if kind in ("text", "decimal") else Convert(this=canonical, to="text")
+
+
 class SafeCast(Semantic):
     """A text, or a value of another kind, as a "double", "boolean" or "date"; NULL where it is none.
 
@@ -372,7 +391,7 @@ class Rank(Semantic):
 
 
 # The following nodes are common table expressions, to stand after WITH: each defines a relation `alias`. In
-# the relation `source`, the column "u" is the unit, "j" the group, and "x0" the value.
+# the relation `source`, the column "u" is the unit in its canonical form, "j" the group, and "x0" the value.
 
 
 class SmallestRanks(Semantic):

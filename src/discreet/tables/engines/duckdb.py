@@ -20,14 +20,23 @@ import pyarrow as pa
 
 from ... import _require
 from ..._public import Bounds, Public
-from ..columns import converted_to, engine_types, kind_of, without_codes
+from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
 from .duckdb_reading import WIDE, TableReader, connection, lock
 from .file_stamps import content_mark, file_stamp
-from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
+from .refusals import (
+    check_columns,
+    check_declared,
+    check_size,
+    not_unique,
+    repeated_keys,
+    stopwatch,
+    too_late,
+    withheld,
+)
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -81,6 +90,10 @@ class DuckDB:
     @property
     def kinds(self) -> Mapping[str, Mapping[str, str]]:
         return self._kinds
+
+    @property
+    def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
+        return self._opened.id_kinds
 
     @property
     def dialect(self) -> Dialect:
@@ -160,7 +173,7 @@ class DuckDB:
         stored: Any = exp.column(exp.to_identifier(column, quoted=True))
         cast_types = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date"}
         node = (
-            semantics.Convert(this=stored, to="text")
+            semantics.canonical_text(stored, self.id_kinds[self._public.table][column])
             if to == "VARCHAR"
             else semantics.SafeCast(this=stored, to=cast_types[to])
         )
@@ -206,18 +219,11 @@ class DuckDB:
 
     def _check_keys(self) -> None:
         """Require that a declared key of a public table is unique, because joins rely on it. The table is
-        public, so that a refusal tells nothing private.
-
-        Keys are compared as texts because joins use only keys that are declared as text (`query.relation`).
-        """
+        public, so that a refusal tells nothing private."""
         for table in self._public.tables:
             if not table.key:
                 continue
-            texts = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in table.key)
-            repeated = (
-                f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING "
-                f"COUNT(*) > 1)"
-            )
+            repeated = repeated_keys(table, self.id_kinds[table.name], self.dialect)
             if self._con.execute(repeated).fetchone()[0]:
                 raise not_unique(table.name, table.key)
 
@@ -252,21 +258,24 @@ class _Opened:
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
 
     def _open(self) -> None:
-        """Connect, read all tables, and set `kinds` (the kind of each column, by table) and `wide` (the
-        columns of 128-bit numbers, by table)."""
+        """Connect, read all tables, and set `kinds` and `id_kinds` (the kinds of each column, by table) and
+        `wide` (the columns of 128-bit numbers, by table)."""
         self.con, folder = connection(*self._limits)
         self._reader = TableReader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable
         types = {name: self._describe(name) for name in self._data}
-        self.kinds = {
-            name: {
-                **{column: kind_of(type_) for column, type_ in types[name].items()},
-                **unreadable.get(name, {}),
+        self.kinds, self.id_kinds = (
+            {
+                name: {
+                    **{column: kind_of_type(type_) for column, type_ in types[name].items()},
+                    **unreadable.get(name, {}),
+                }
+                for name in self._data
             }
-            for name in self._data
-        }
+            for kind_of_type in (kind_of, id_kind_of)
+        )
         self.wide = {name: {c for c, type_ in types[name].items() if type_ in WIDE} for name in self._data}
 
     def lock(self) -> None:

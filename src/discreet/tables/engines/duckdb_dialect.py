@@ -16,7 +16,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, chosen_totals, template, word
+from ..dialect import Dialect, Writer, argument, canonical, chosen_totals, template, word
 from ..engine import literal
 
 _TYPES = {
@@ -238,6 +238,14 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Number: template("CAST({this} AS DOUBLE)"),
     d.Day: template("CAST('{this}' AS DATE)"),
     d.Convert: _convert,
+    d.Canonical: canonical(
+        # All NaNs are equal to DuckDB, but some of them have the text '-nan'.
+        number="CASE WHEN ISNAN({x}) THEN CAST('nan' AS DOUBLE) ELSE CAST({x} AS DOUBLE) + 0.0 END",
+        decimal=(
+            "CASE WHEN CONTAINS(CAST({x} AS VARCHAR), '.') THEN RTRIM(RTRIM(CAST({x} AS VARCHAR), '0'), '.') "
+            "ELSE CAST({x} AS VARCHAR) END"
+        ),
+    ),
     d.SafeCast: _safe_cast,
     d.NearestWhole: template("CAST({this} AS BIGINT)"),
     d.SafeNearestWhole: template("TRY_CAST({this} AS BIGINT)"),

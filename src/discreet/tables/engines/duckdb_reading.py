@@ -387,12 +387,13 @@ class TableReader:
 def _export_expression(type_: str, column: str, new: str | None) -> str:
     """Return the SQL that selects a column of a database for a copy; `new` is its safe form, if it needs one.
 
-    Days and times are selected as they are, because in the safe form of a timestamp in seconds or
-    milliseconds even TRY_CAST may fail. Whole numbers of 128 bits become texts, as Arrow has no such numbers.
+    Texts, days and times are selected as they are: the safe form of a text fails on one that is not UTF-8,
+    and in that of a timestamp in seconds or milliseconds even TRY_CAST may fail. Whole numbers of 128 bits
+    become texts, as Arrow has no such numbers.
     """
     if type_ in WIDE:
         return f"CAST({column} AS VARCHAR) AS {column}"
-    return column if new is None or kind_of(type_) == "date" else f"{new} AS {column}"
+    return column if new is None or type_ == "VARCHAR" or kind_of(type_) == "date" else f"{new} AS {column}"
 
 
 def _amount(memory: Any) -> str:

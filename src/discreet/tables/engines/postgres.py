@@ -31,7 +31,16 @@ from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
 from .postgres_tables import PostgresTable, check, definitions, look, resolve
-from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
+from .refusals import (
+    check_columns,
+    check_declared,
+    check_size,
+    not_unique,
+    repeated_keys,
+    stopwatch,
+    too_late,
+    withheld,
+)
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -74,6 +83,10 @@ class PostgreSQL:
     @property
     def kinds(self) -> Mapping[str, Mapping[str, str]]:
         return self._kinds
+
+    @property
+    def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
+        return {name: table.id_kinds for name, table in self._tables.items()}
 
     @property
     def dialect(self) -> Dialect:
@@ -195,7 +208,7 @@ class PostgreSQL:
         if to is None:
             return quoted(name)
         node = (
-            semantics.Convert(this=column, to="text")
+            semantics.canonical_text(column, table.id_kinds[name])
             if to == "text"
             else semantics.SafeCast(this=column, to=kinds[to])
         )
@@ -242,16 +255,11 @@ class PostgreSQL:
 
     def _check_keys(self) -> None:
         """Require that a declared key of a public table is unique, because joins rely on it. The table is
-        public, so that a refusal tells nothing private.
-
-        Keys are compared as texts because joins use only keys that are declared as text (`query.relation`).
-        """
+        public, so that a refusal tells nothing private."""
         for table in self._public.tables:
             if not table.key:
                 continue
-            texts = ", ".join(f"{quoted(column)}::text" for column in table.key)
-            repeated = f"SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1"
-            if self._first(f"SELECT COUNT(*) AS n FROM ({repeated}) AS r")[0]:
+            if self._first(repeated_keys(table, self.id_kinds[table.name], self.dialect))[0]:
                 raise not_unique(table.name, table.key)
 
     def _first(self, sql: str) -> list[Any]:

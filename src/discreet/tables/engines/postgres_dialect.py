@@ -29,7 +29,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, chosen_totals, template, word
+from ..dialect import Dialect, Writer, argument, canonical, chosen_totals, template, word
 from ..engine import literal
 from ..texts import letter_cases
 from . import postgres_numbers
@@ -345,6 +345,12 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Number: template("'{this}'::float8"),
     d.Day: template("'{this}'::date"),
     d.Convert: _convert(frozenset()),
+    d.Canonical: canonical(
+        # Adding zero makes 0 of -0, and all NaNs have one text.
+        number="({x} + 0::float8)",
+        # 1.0 and 1.00 are one number.
+        decimal='(trim_scale({x})::text COLLATE "C")',
+    ),
     d.SafeCast: _safe_cast,
     # The cast rounds halves to the even neighbor.
     d.NearestWhole: template("({this})::bigint"),

@@ -199,6 +199,13 @@ def _as_double(column: str) -> str:
     )
 
 
+def _keeps_digits(fact: Fact | None) -> bool:
+    """Return whether a numeric keeps all of its digits, because it is not declared as a number."""
+    if isinstance(fact, Categories):
+        return not all(isinstance(value, int) for value in fact.values)
+    return not isinstance(fact, Bounds | None)
+
+
 def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) -> str:
     """Return the SQL by which a column is read. It fails on no value, and where the column holds the ids of
     units (`is_unit`), no two different ids become equal, except for those that become NULL.
@@ -215,18 +222,7 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
     if kind == "boolean" and isinstance(fact, Bounds):
         return f"(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)::bigint"
     if type_ == "numeric":
-        has_text_categories = isinstance(fact, Categories) and not all(
-            isinstance(v, int) for v in fact.values
-        )
-        # Without zeros at its end, an id has only one text: 1.0 and 1.00 are the same number.
-        if is_unit:
-            return f"trim_scale({column})"
-        # A column that is not declared as numbers keeps all of its digits.
-        return (
-            column
-            if has_text_categories or not isinstance(fact, Bounds | Categories | None)
-            else _as_double(column)
-        )
+        return column if is_unit or _keeps_digits(fact) else _as_double(column)
     if kind == "number":
         return f"{column}::float8"
     if kind == "date":
@@ -256,6 +252,17 @@ class PostgresTable:
             name: "integer" if kind == "boolean" and isinstance(facts.get(name), Bounds) else kind
             for name, kind in self.shape.kinds.items()
         }
+
+    @property
+    def id_kinds(self) -> dict[str, str]:
+        """The kinds of columns as ids (`columns.ID_KINDS`), as `_read` reads them."""
+        facts, kinds = dict(self.schema), self.kinds
+        for name, type_, _ in self.shape.columns:
+            if type_ == "numeric" and (name == self.unit or _keeps_digits(facts.get(name))):
+                kinds[name] = "decimal"
+            if type_.startswith("timestamp"):
+                kinds[name] = "time"
+        return kinds
 
     @property
     def text(self) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ... import _require
 from ..._errors import InvalidInput, PublicMismatch
-from ..._public import ADD_REMOVE, Public
+from ..._public import ADD_REMOVE, Public, Related
 from ..columns import check_public
-from ..engine import EngineError, TimeLimit
+from ..engine import EngineError, TimeLimit, quoted
+
+if TYPE_CHECKING:
+    from ..dialect import Dialect
 
 
 def withheld(who: str = "the engine") -> EngineError:
@@ -78,6 +82,21 @@ def check_size(public: Public, rows: Callable[[], int]) -> None:
             f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the "
             f"table has {actual} rows."
         )
+
+
+def repeated_keys(table: Related, kinds: Mapping[str, str], dialect: Dialect) -> str:
+    """Return SQL for the number of keys of a public table that several rows have. Keys are compared as joins
+    compare them: by their canonical texts, because joins rely only on keys that are declared as text
+    (`query.relation`). `kinds` has the id kind of each column."""
+    # Imported late: the SQL library is slow to load.
+    from sqlglot import exp
+
+    from ..semantics import canonical_text
+
+    columns = [(exp.column(exp.to_identifier(name, quoted=True)), kinds[name]) for name in table.key]
+    texts = ", ".join(dialect.write(canonical_text(column, kind)) for column, kind in columns)
+    rows = f"SELECT 1 AS one FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1"
+    return f"SELECT COUNT(*) AS n FROM ({rows}) AS r"
 
 
 def not_unique(table: str, columns: Sequence[str]) -> InvalidInput:

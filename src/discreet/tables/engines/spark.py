@@ -137,6 +137,10 @@ class Spark:
         return self._kinds
 
     @property
+    def id_kinds(self) -> Mapping[str, Mapping[str, str]]:
+        return {name: table.id_kinds for name, table in self._tables.items()}
+
+    @property
     def dialect(self) -> Dialect:
         # Imported late: the SQL library is slow to load, and is not needed before the first query.
         from .spark_dialect import SPARK, SPARK_WITHOUT_ROWS

@@ -71,12 +71,8 @@ def _chosen_totals(g: Generator, node: Any) -> str:
 
     "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
     32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort
-    for a single number, while comparing "p", "v" and "h" of rows that lie apart in memory takes most of the
+    for a single number, while comparing "p", "u" and "h" of rows that lie apart in memory takes most of the
     time. The sort that decides then finds its rows in order.
-
-    "v" is the unit. Where units are floating point numbers, NULL stands in it for both zeros and for every
-    NaN ("p" still tells zeros from NaN): over sorted rows Spark 4.0 groups by bit patterns
-    (`ReplaceHashWithSortAgg` drops the normalization), and a unit of two zeros would be limited twice.
     """
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     amounts = argument(g, node, "amounts")
@@ -85,16 +81,15 @@ def _chosen_totals(g: Generator, node: Any) -> str:
         # Not used in the text; called because `word` refuses a name that could end a quoted identifier.
         word(column)
     distributed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
-    several_patterns = "TYPEOF(`u`) IN ('double', 'float') AND CAST(`u` AS STRING) IN ('0.0', '-0.0', 'NaN')"
     with_sort_keys = (
-        f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, IF({several_patterns}, NULL, `u`) AS `v`, "
-        f"{argument(g, node, 'rank')} AS `h` FROM ({distributed})"
+        f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, {argument(g, node, 'rank')} AS `h` "
+        f"FROM ({distributed})"
     )
     # Adding 2**31 to the upper half of "h" makes it a number without a sign, in the same order.
     hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
-    ordered = f"SELECT * FROM (SELECT * FROM ({with_sort_keys}) SORT BY {hint}) SORT BY `p`, `v`, `h`, `j`"
-    pairs = f"SELECT `p`, `v`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY `p`, `v`, `h`, `j`"
-    numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY `p`, `v` ORDER BY `h`) AS `__n` FROM ({pairs})"
+    ordered = f"SELECT * FROM (SELECT * FROM ({with_sort_keys}) SORT BY {hint}) SORT BY `p`, `u`, `h`, `j`"
+    pairs = f"SELECT `p`, `u`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY `p`, `u`, `h`, `j`"
+    numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY `p`, `u` ORDER BY `h`) AS `__n` FROM ({pairs})"
     return f"{alias} AS (SELECT `j`, {names} FROM ({numbered}) WHERE `__n` <= {n})"
 
 

@@ -21,7 +21,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, template, word
+from ..dialect import Dialect, Writer, argument, canonical, template, word
 from .spark_choices import CHOICES
 from .spark_texts import TEXTS_AND_DAYS, once, repeating, text_of
 
@@ -302,6 +302,12 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Number: _number,
     d.Day: template("CAST('{this}' AS DATE)"),
     d.Convert: _convert,
+    d.Canonical: canonical(
+        # Over sorted rows Spark 4.0 groups by bit patterns: `ReplaceHashWithSortAgg` drops the normalization.
+        number="IF(ISNAN({x}), CAST('NaN' AS DOUBLE), CAST({x} AS DOUBLE) + 0.0D)",
+        # All digits of the number, without zeros at their end; a cast to a string may write an exponent.
+        decimal=f"FORMAT_NUMBER({{x}}, '0.{'#' * 38}')",
+    ),
     d.SafeCast: _safe_cast,
     d.NearestWhole: template("CAST(RINT({this}) AS BIGINT)"),
     d.SafeNearestWhole: lambda g, node: once(

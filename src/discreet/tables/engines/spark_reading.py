@@ -72,10 +72,12 @@ _KINDS_BY_TYPE = {"boolean": "boolean", "date": "date", "timestamp": "date", "ti
 
 @dataclass(frozen=True)
 class SparkTable:
-    """Holds a table as queries see it: a DataFrame of our session, and the kinds of its columns."""
+    """Holds a table as queries see it: a DataFrame of our session, and the kinds of its columns
+    (`columns.KINDS` and `columns.ID_KINDS`)."""
 
     frame: Any
     kinds: dict[str, str]
+    id_kinds: dict[str, str]
 
     def with_row(self, key: str | None) -> SparkTable:
         """Add the column `ROW`, which tells rows apart, as a copy of the key. Without a declared key it is
@@ -99,7 +101,7 @@ class SparkTable:
         for name, type_ in columns:
             column: Any = exp.column(exp.to_identifier(name, quoted=True))
             if type_ == "VARCHAR":
-                column = d.Convert(this=column, to="text")
+                column = d.canonical_text(column, self.id_kinds[name])
             elif type_ is not None:
                 column = d.SafeCast(this=column, to=to[type_])
             select_list.append(SPARK.write(exp.alias_(column, exp.to_identifier(name, quoted=True))))
@@ -143,6 +145,13 @@ def kind_of(type_: str) -> str:
     return _KINDS_BY_TYPE.get(type_, "nested")
 
 
+def id_kind_of(type_: str) -> str:
+    """Return the kind of a column as an id (`columns.ID_KINDS`) from the name of its type in Spark."""
+    if type_.startswith("timestamp"):
+        return "time"
+    return "decimal" if type_.startswith("decimal") else kind_of(type_)
+
+
 def local_session() -> Any:
     """Return the active session, or a new one on this machine."""
     try:
@@ -177,7 +186,8 @@ def read(session: Any, name: str, data: Any) -> SparkTable:
         )
     kinds = kinds_of(frame)
     columns = [_valid_column(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
-    return SparkTable(frame.select(*columns), kinds)
+    id_kinds = {field.name: id_kind_of(field.dataType.simpleString()) for field in frame.schema.fields}
+    return SparkTable(frame.select(*columns), kinds, id_kinds)
 
 
 def _in_session(session: Any, name: str, frame: Any) -> Any:

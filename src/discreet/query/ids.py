@@ -1,0 +1,91 @@
+"""Refuses comparisons of ids that never match: columns that are declared as text, or hold units, are compared
+by the texts of their canonical forms (`tables.semantics.Canonical`), which differ between kinds of columns.
+
+A join of whole numbers with floating-point numbers would find nothing and be charged all the same. The kinds
+of columns are public, so that it is refused by them, before the charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .._public import Categories, Text
+from ..tables import Engine, Memory, Source, engine_of
+from ..tables.columns import can_match, no_match
+from .nodes import Call, Column, Expr, walk
+from .scan import Kinds
+from .sources import Filtered, From, Joined, Marked, Projected, Scan
+
+# operators that compare their first argument with each other one
+_EQUALITIES = ("=", "<>", "same", "in")
+# for each name of a column in the SQL: its table, its name there, and its kind of `columns.ID_KINDS`
+Stored = dict[str, tuple[str, str, str]]
+
+
+def id_kinds(source: Source) -> Kinds:
+    """Return the kinds of all columns of a source (`Engine.id_kinds`); none where they are not known before
+    rows are read."""
+    if isinstance(source, Memory):
+        source = engine_of(source)
+    return source.id_kinds if isinstance(source, Engine) else {}
+
+
+def refuse_unlike_ids(node: From, kinds: Kinds) -> None:
+    """Refuse a source in which two stored columns of text are compared whose kinds do not match."""
+    stored = _stored(node, kinds)
+    for first, second in _compared(node):
+        if isinstance(first, Column) and isinstance(second, Column):
+            a, b = stored.get(first.name), stored.get(second.name)
+            if a is not None and b is not None and not can_match(a[2], b[2]):
+                raise no_match(a, b)
+
+
+def _compared(node: From) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the two sides of each comparison for equality in the joins, filters and marks of a source."""
+    if isinstance(node, Scan):
+        return
+    if isinstance(node, Marked):
+        yield from node.pairs
+    conditions = (
+        (node.condition,) if isinstance(node, Filtered) else node.on if isinstance(node, Joined) else ()
+    )
+    for condition in conditions:
+        for part in walk(condition):
+            if isinstance(part, Call) and part.op in _EQUALITIES:
+                yield from ((part.args[0], other) for other in part.args[1:])
+    for child in _children(node):
+        yield from _compared(child)
+
+
+def _children(node: From) -> tuple[From, ...]:
+    if isinstance(node, Scan):
+        return ()
+    if isinstance(node, Joined):
+        return (node.left, node.right)
+    return (node.child, node.right) if isinstance(node, Marked) else (node.child,)
+
+
+def _stored(node: From, kinds: Kinds) -> Stored:
+    """Return the stored columns of a source that are compared as texts: units, and columns declared as text
+    or as categories that are texts."""
+    if isinstance(node, Scan):
+        own = kinds.get(node.table, {})
+        names = [name for name, fact in node.schema if name != node.unit and _is_text(fact)]
+        names += [] if node.unit is None else [node.unit]
+        return {node.alias(name): (node.table, name, own[name]) for name in names if name in own}
+    below = {alias: column for child in _children(node) for alias, column in _stored(child, kinds).items()}
+    if isinstance(node, Filtered | Joined | Marked | Projected):
+        return below
+    # `UnitAggregate` has the unit and its keys under names of its own.
+    unit = below.get(f"{node.unit.removesuffix('u')}w")
+    renamed = {f"{node.prefix}w": unit} if unit is not None else {}
+    for i, key in enumerate(node.keys):
+        if isinstance(key, Column) and key.name in below:
+            renamed[f"{node.prefix}k{i}"] = below[key.name]
+    return {**below, **renamed}
+
+
+def _is_text(fact: object) -> bool:
+    return isinstance(fact, Text) or (
+        isinstance(fact, Categories) and not all(isinstance(value, int) for value in fact.values)
+    )
