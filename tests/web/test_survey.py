@@ -128,13 +128,17 @@ def test_the_true_answer_never_leaves_the_page(browser, survey):
 
 
 def test_a_respondent_may_leave_out_is_told_of_mistakes_and_of_a_server_that_is_gone(browser, survey):
-    """On a phone, in the dark; what is out of range is left out, and said."""
+    """On a phone, in the dark; what is out of range counts as the nearest bound, and that is said: left out, it
+    would tell the server that it is out of range."""
     context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
     page = context.new_page()
     page.goto(survey[0])
     page.wait_for_selector("fieldset >> nth=1")
     page.fill("input[type=number]", "1000")
-    assert "left out" in page.inner_text("[role=status]")
+    assert page.inner_text("[role=status]") == "This counts as 40."
+    assert page.locator("#draw").is_enabled()
+    page.locator("input[type=number]").press_sequentially("e")
+    assert page.inner_text("[role=status]") == "This is no number: it is left out."
     assert page.locator("#draw").is_disabled()
     page.click("label:has-text('SECRETCATEGORY')")
     page.click("label:has-text('I leave this out')")
