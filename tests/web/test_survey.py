@@ -365,8 +365,8 @@ def test_a_report_that_could_not_be_kept_does_not_stop_later_ones(tmp_path, monk
     def full(*paths):
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    for step in ("os.fsync", "os.replace"):
-        monkeypatch.setattr(f"discreet.app.web.survey.{step}", full)
+    for step in ("fsync", "replace"):
+        monkeypatch.setattr(os, step, full)
         with pytest.raises(OSError, match="no space left"):
             store.add({question: 1})
         monkeypatch.undo()
@@ -399,7 +399,7 @@ def test_the_bytes_that_are_kept_are_a_function_of_the_multiset_of_reports(tmp_p
         written.append(Path(source).read_bytes())
         replace(source, target)
 
-    monkeypatch.setattr("discreet.app.web.survey.os.replace", watched)
+    monkeypatch.setattr(os, "replace", watched)
     kept = []
     for number in range(3):
         folder = tmp_path / str(number)
