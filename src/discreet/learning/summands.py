@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._errors import INTERRUPTIONS
 from ..mechanisms.protocols import ExampleSource
 from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
@@ -108,19 +109,38 @@ class Summands:
                 self._add_clipped(updates, sums)
             return
         for rows, counts in self._chunks(members):
-            inputs, targets = self._examples.take(rows)
             if self._one_row_each and self._adaptive is None and self._grid_sum is None:
-                self._engine.add_clipped(inputs, targets, self.rule, sums)
-                continue
-            if self._trainer.augment is not None:
-                inputs, targets = (
-                    self._trainer.augment(inputs, self._entropy),
-                    self._trainer.augment.targets(targets),
-                )
-            gradients = self._engine.gradients(inputs, targets)
-            if not self._one_row_each:
-                gradients = pooled(self._engine, gradients, self._owners(len(rows), counts))
-            self._add_clipped(gradients, sums)
+                self._engine.add_clipped(*self._examples.take(rows), self.rule, sums, private=True)
+            else:
+                self._add_units(rows, counts, sums)
+
+    def _add_units(self, rows: Indices, counts: Indices | None, sums: dict[int, Tensor]) -> None:
+        """Add the clipped summands of units taken together. Where the code of the model, the loss or the
+        augmentation raises, each unit is run by itself, and one on which it raises adds nothing: raised, it
+        would tell of the unit."""
+        try:
+            gradients = self._gradients(rows, counts)
+        except INTERRUPTIONS:
+            raise
+        except Exception:
+            units = np.split(rows, np.cumsum(np.ones_like(rows) if counts is None else counts)[:-1])
+            for unit in units if len(units) > 1 else []:
+                self._add_units(unit, None if counts is None else np.array([len(unit)]), sums)
+            return
+        self._add_clipped(gradients, sums)
+
+    def _gradients(self, rows: Indices, counts: Indices | None) -> Gradients:
+        """Return the gradients of these rows, augmented, and pooled by unit where a unit has several rows."""
+        inputs, targets = self._examples.take(rows)
+        if self._trainer.augment is not None:
+            inputs, targets = (
+                self._trainer.augment(inputs, self._entropy),
+                self._trainer.augment.targets(targets),
+            )
+        gradients = self._engine.gradients(inputs, targets)
+        if self._one_row_each:
+            return gradients
+        return pooled(self._engine, gradients, self._owners(len(rows), counts))
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
         """Return which unit each row belongs to, from the numbers of rows of each unit (None: one each)."""
