@@ -217,6 +217,23 @@ def test_one_example_on_which_the_model_fails_adds_nothing_and_does_not_fail_the
     assert not torch.allclose(moved[0], weights(made.model), atol=1e-3)
 
 
+def test_rows_that_a_source_of_the_stewards_own_cannot_read_add_nothing() -> None:
+    x, y = words()
+
+    class Own(Examples):
+        def take(self, positions: Any) -> Any:
+            if (positions == 7).any():
+                raise KeyError("private")
+            return super().take(positions)
+
+    made, others = of_words(), torch.arange(SIZE) != 7
+    moved = [
+        weights(made(data, entropy=SeededEntropy(1)).value)
+        for data in (Own(x, y, PUBLIC), Examples(x[others], y[others], PUBLIC))
+    ]
+    assert torch.allclose(*moved, atol=1e-5)
+
+
 def test_one_person_on_whose_rows_the_model_fails_adds_nothing() -> None:
     """The person's other rows do not count either: a unit that fails is as one that is not there."""
     public = Public(size=20, unit=Unit("who"))

@@ -132,7 +132,7 @@ class TrainerTrials(RepeatedTrials):
         held_out, correct = np.flatnonzero(is_held_out), 0
         with torch.no_grad():
             for start in range(0, len(held_out), _ROWS):
-                correct += _correct(model, *data.take(held_out[start : start + _ROWS]))
+                correct += _correct(model, data, held_out[start : start + _ROWS])
         score = self.noise(np.array([correct * CELLS], dtype=np.int64), entropy=entropy)
         return int(score[0]), candidate, (candidate, model)
 
@@ -157,16 +157,16 @@ class TrainerTrials(RepeatedTrials):
         return module.eval()
 
 
-def _correct(model: Any, inputs: Any, targets: Tensor) -> int:
-    """Return how many rows are given their class. Where the model raises, each row is run by itself, and one
-    on which it raises is not given its class."""
+def _correct(model: Any, data: Any, rows: Any) -> int:
+    """Return how many of these rows are given their class. Where reading them or the model raises, each row
+    is run by itself, and one on which they raise is not given its class."""
     try:
+        inputs, targets = data.take(rows)
         return int((_classes(model, inputs) == targets).sum())
     except INTERRUPTIONS:
         raise
     except Exception:
-        rows = range(len(targets) if len(targets) > 1 else 0)
-        return sum(_correct(model, *tree_map(lambda t, i=i: t[i : i + 1], (inputs, targets))) for i in rows)
+        return sum(_correct(model, data, rows[i : i + 1]) for i in range(len(rows) if len(rows) > 1 else 0))
 
 
 def _classes(model: Any, inputs: Any) -> Tensor:
