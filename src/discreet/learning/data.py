@@ -160,7 +160,10 @@ class _Dataset(Examples):
             shapes = [t.shape[1:] for t in leaves] == [t.shape[1:] for t in declared]
             if structure != same or not shapes:
                 return None
-            return tree_unflatten([t.to(d.dtype) for t, d in zip(leaves, declared, strict=True)], structure)
+            inputs, targets = tree_unflatten(
+                [t.to(d.dtype) for t, d in zip(leaves, declared, strict=True)], structure
+            )
+            return inputs, targets
         except INTERRUPTIONS:
             raise
         except BaseException:
@@ -168,7 +171,8 @@ class _Dataset(Examples):
 
     def _zeros(self) -> tuple[Any, Any]:
         """Return one example of zeros, in place of an item that is not as declared."""
-        return tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        inputs, targets = tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        return inputs, targets
 
     def _collated(self, positions: Array) -> tuple[Any, Any]:
         """Return these items as a batch, whatever their shape; raises what reading them raises."""

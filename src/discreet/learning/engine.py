@@ -434,7 +434,8 @@ class ClippingEngine:
             with nullcontext() if as_written else attachment.compiled(self.model):
                 added = self._add_part(part, part_targets, rule, sums, count, private)
             if not added:
-                self._add_each(*tree_map(itemgetter(indices[:count]), (inputs, targets)), rule, sums)
+                part, part_targets = tree_map(itemgetter(indices[:count]), (inputs, targets))
+                self._add_each(part, part_targets, rule, sums)
 
     def _add_part(
         self,
