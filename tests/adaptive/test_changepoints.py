@@ -4,6 +4,7 @@ paper's, alarms that come in time."""
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -200,6 +201,28 @@ def test_ranks_find_a_change_that_nobody_described():
     assert mean_error(0.001, far, 60, 6, margin=20) > 20  # and hardly with no budget
 
 
+class OwnChange:
+    """The steward's own code: it fails on one value, and looks at all values it is given."""
+
+    range = (-1.0, 1.0)
+
+    def ratios(self, values):
+        if (values == 3.0).any():
+            raise ValueError("three")
+        return np.where(values == 4.0, math.nan, values - values.mean() + 0.5)
+
+    def draw(self, generator, count, *, changed):
+        return generator.uniform(size=count)
+
+
+def test_one_value_on_which_a_change_of_the_steward_fails_adds_zero_and_moves_no_other():
+    """One row with the value 3 failed the run, and a mean over all rows moved what each of them adds."""
+    for values in ([0.0, 1.0, 2.0], [0.0, 3.0, 2.0], [4.0, 1.0, 5.0]):
+        expected = [0 if value in (3.0, 4.0) else GRID // 2 for value in values]
+        assert on_grid(OwnChange(), np.array(values)).tolist() == expected
+    assert on_grid(OwnChange(), np.zeros(0)).tolist() == []
+
+
 def test_a_gaussian_change_is_found_with_ratios_cut_off():
     assert mean_error(1, SHIFT, 100, 7, change=SHIFT) <= 15
     assert np.all(np.abs(on_grid(SHIFT, np.array([-1e9, 1e9, 0.5]))) <= 1.5 * GRID)
@@ -210,9 +233,9 @@ def test_a_ratio_that_is_no_number_cannot_leave_the_range():
         range = (-1.0, 1.0)
 
         def ratios(self, values):
-            return np.array([np.nan, np.inf, -np.inf, 0.5])
+            return np.array([np.nan, np.inf, -np.inf, 0.5])[values.astype(int)]
 
-    assert on_grid(Odd(), np.zeros(4)).tolist() == [0, GRID, -GRID, GRID // 2]
+    assert on_grid(Odd(), np.arange(4.0)).tolist() == [0, GRID, -GRID, GRID // 2]
     with pytest.raises(InvalidInput, match="too small"):
         GaussianChange(before=-1e300, after=1e300, deviation=1e-10)
     with pytest.raises(InvalidInput, match="too small"):

@@ -14,12 +14,9 @@ import pytest
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, PrivateFact, Public
 from discreet import accounting as acc
-from discreet._errors import ReleaseFailed
 from discreet.adaptive._sparse_vector import SparseVectorRounds
 from discreet.adaptive.holdout import Check, Thresholdout
-from discreet.adaptive.scorer import HoldoutScorer, _RowFormat
 from discreet.app.demo.holdout_experiment import _Run, science
-from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import CountsBelow, Sensitivity, Sum, Trusted
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -220,118 +217,6 @@ def test_a_foreign_state_is_refused(state: Any) -> None:
         holdout().answer(state, PEOPLE, below(0.5, 0.5), entropy=SeededEntropy(1))
 
 
-class Stump:
-    """Predicts 1 where x is above a limit: an estimator as scikit-learn has them."""
-
-    def __init__(self, limit: float = 0.5) -> None:
-        self.limit = limit
-
-    def predict(self, X: Any) -> Any:
-        return (np.asarray(X)[:, 0] > self.limit).astype(int)
-
-
-@pytest.fixture
-def live(tmp_path: Any) -> Any:
-    curator = Curator.create(tmp_path / "people.ledger", PEOPLE, Policy(budget=Budget(epsilon=10)))
-    return curator.start(Thresholdout.pure(PUBLIC, epsilon=2, budget=3, threshold=0.1))
-
-
-def test_the_scorer_returns_the_training_accuracy_while_the_holdout_agrees_and_not_when_it_does_not(
-    live: Any,
-) -> None:
-    scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
-    X = np.random.default_rng(2).random((400, 1))
-    honest, lucky = np.resize([0, 1], 400), Stump().predict(X)
-    first = scorer(Stump(), X, honest)
-    assert first == np.mean(Stump().predict(X) == honest)
-    found = scorer(Stump(), X, lucky)  # "1.0" on the training part
-    assert abs(found - 0.5) < 0.1
-    bought = HoldoutScorer(live, features=["x"], target="y", training=lambda estimator, X, y: 0.5)
-    assert bought(Stump(), None, None) == 0.5
-    with pytest.raises(InvalidInput, match="training"):
-        HoldoutScorer(live, features=["x"], target="y", training="private")
-    with pytest.raises(InvalidInput, match="live"):
-        HoldoutScorer(holdout(), features=["x"], target="y", training="public")
-
-
-def test_scikit_learn_can_choose_with_it(live: Any) -> None:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_score
-
-    scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
-    random = np.random.default_rng(3)
-    X, y = random.random((900, 1)), random.integers(0, 2, 900)
-    scores = cross_val_score(LogisticRegression(), X, y, scoring=scorer, cv=3, error_score="raise")
-    assert (abs(scores - 0.5) < 0.12).all()
-
-
-def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_nothing_missing_that_was_not_missing_before(
-    tmp_path: Any,
-) -> None:
-    import pandas as pd
-    from sklearn.compose import ColumnTransformer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder
-
-    random, n = np.random.default_rng(5), 600
-    city = random.choice(["a", "b", "c"], 2 * n).astype(object)
-    x, y = random.random(2 * n), (city == "a").astype(int)
-    held = {"x": [None, *x[n + 1 :]], "city": [*city[n:-1], None], "y": y[n:]}
-    facts: Any = {"x": Bounds(0, 1), "city": Categories(["a", "b", "c"]), "y": Categories([0, 1])}
-    public = Public(schema=facts, neighbors=REPLACE, size=n)
-    curator = Curator.create(
-        tmp_path / "held.ledger", Memory(held, public), Policy(budget=Budget(epsilon=10))
-    )
-    live = curator.start(Thresholdout.pure(public, epsilon=5, budget=3, threshold=0.1))
-    scorer = HoldoutScorer(live, features=["x", "city"], target="y", training="public")
-    frame = pd.DataFrame({"x": x[:n], "town": city[:n]})
-    encode = ColumnTransformer([("town", OneHotEncoder(), ["town"])], remainder="passthrough")
-    choice = GridSearchCV(
-        make_pipeline(encode, LogisticRegression()),
-        {"logisticregression__C": [1e-9, 1]},
-        scoring=scorer,
-        cv=3,
-        error_score="raise",
-    )
-    choice.fit(frame, y[:n])
-    assert choice.best_params_ == {"logisticregression__C": 1}
-    assert choice.best_score_ > 0.97
-
-    gap = frame.assign(x=np.where(np.arange(n) == 3, np.nan, frame["x"]))
-    assert (
-        _RowFormat(frame, ("x", "city"))
-        .rows(next(Memory(held, public).batches(["x", "city"])))
-        .isna()
-        .sum()
-        .sum()
-        == 0
-    )
-    assert (
-        _RowFormat(gap, ("x", "city"))
-        .rows(next(Memory(held, public).batches(["x", "city"])))
-        .isna()
-        .sum()
-        .sum()
-        == 1
-    )
-    with pytest.raises(InvalidInput, match="X has 1 columns"):
-        scorer(Stump(), frame[["x"]], y[:n])
-
-
-def test_a_predictor_that_fails_says_nothing_about_the_rows_it_failed_on(live: Any) -> None:
-    class Angry:
-        def predict(self, X: Any) -> Any:
-            raise ValueError(f"cannot read {X[0]}")
-
-    scorer = HoldoutScorer(live, features=["x"], target="y", training=lambda *_: 0.5)
-    with pytest.raises(Exception, match="withheld") as caught:
-        scorer(Angry(), None)
-    assert "cannot read" not in str(caught.value)
-    assert caught.value.__cause__ is None
-
-
 def test_plain_reuse_overfits_and_the_reusable_holdout_does_not() -> None:
     """The Science experiment, small: n = d = 2500, 12 runs.
 
@@ -378,20 +263,3 @@ def test_comparisons_beyond_64_bits_neither_wrap_nor_become_floats() -> None:
     assert above.tolist() == [False] * 20 + [True] * 2
     assert after["positives"] == 2
     assert all(abs(value - 2**70) < 100 for value in answers.values())
-
-
-def test_an_estimator_whose_labels_are_a_column_is_refused(live: Any) -> None:
-    """Compared with the labels it would give one number for each pair of rows."""
-
-    class Column(Stump):
-        def predict(self, X: Any) -> Any:
-            return super().predict(X)[:, None]
-
-    X, y = np.zeros((4, 1)), np.zeros(4)
-    scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
-    for estimator, labels in ((Column(), y), (Stump(), y[:, None])):
-        with pytest.raises(InvalidInput, match="one label per row"):
-            scorer(estimator, X, labels)
-    bought = HoldoutScorer(live, features=["x"], target="y", training=lambda estimator, X, y: 0.5)
-    with pytest.raises(ReleaseFailed):
-        bought(Column(), None, None)

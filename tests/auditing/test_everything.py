@@ -23,6 +23,7 @@ from ..contracts.randomizers import CASES as RANDOMIZER_CASES
 from ..contracts.test_mechanisms import CASES
 from ..contracts.walker import classes, public_classes, runs_for_a_price
 
+pytestmark = pytest.mark.usefixtures("runs_in_order")
 SURE = 1 - 1e-9 / 20  # twenty audits of true claims, a false alarm in a billion
 BY_NAME = {case.name: case for case in CASES}
 TIGHT = {

@@ -77,13 +77,14 @@ def test_limits_at_a_chosen_false_positive_rate_hold_though_it_was_chosen():
     assert told.guesses.epsilon(confidence=0.999) > 0.5
 
 
-def test_the_limits_of_the_false_positive_rate_hold_for_this_number_of_scores():
+@pytest.mark.parametrize("arranged", [np.asarray, np.sort], ids=["as drawn", "sorted"])
+def test_the_limits_of_the_false_positive_rate_hold_for_this_number_of_scores(arranged):
     """Uniform scores: the FPR of a threshold is 1 - threshold. 300 curves of 132 non-members at 90%; all four
     limits fail with chance at most 10%, the two of the FPR with at most 5%: 45 failures have chance below 1e-9.
-    A fixed split of sorted scores has the same count of false positives each time, and fails 18% here."""
-    rng = np.random.default_rng(3)
+    A fixed split of sorted scores has the same count of false positives each time, and failed 18% here."""
+    rng = np.random.default_rng()
     points = [
-        auditing.Roc.of(rng.uniform(size=20), rng.uniform(size=132)).at(0.05, confidence=0.9)
+        auditing.Roc.of(rng.uniform(size=20), arranged(rng.uniform(size=132))).at(0.05, confidence=0.9)
         for _ in range(300)
     ]
     wrong = sum(not point.fpr[0] <= 1 - min(point.threshold, 1.0) <= point.fpr[1] for point in points)
@@ -181,14 +182,17 @@ def test_quantile_regression_finds_the_conditional_quantile():
 
 
 def test_lira_on_an_overfitted_network_has_a_true_positive_rate_above_ten_times_one_percent(overfitted):
+    """Each measurement draws its own halves. Of 1,000, 11 showed an FPR above 1% and 2 allowed this epsilon: that 16
+    of 31 do has chance below 1e-20."""
     shadows, _, _, _ = overfitted
     online = auditing.lira_roc(shadows, fixed_variance=True)
     offline = auditing.lira_roc(shadows, online=False, fixed_variance=True)
-    measured = online.at(0.01, confidence=0.999)
-    assert measured.tpr[0] > 10 * 0.01
-    assert measured.fpr[0] < 0.01
+    measured = [online.at(0.01, confidence=0.999) for _ in range(31)]
+    assert sum(point.tpr[0] > 10 * 0.01 for point in measured) > 15
+    assert sum(point.fpr[0] < 0.01 for point in measured) > 15
     assert online.tpr_at(0.01) > offline.tpr_at(0.01) > 0.05
-    assert measured.above(EPSILON, DELTA)  # no training at this epsilon would allow it
+    # no training at this epsilon would allow it
+    assert sum(point.above(EPSILON, DELTA) for point in measured) > 15
 
 
 def test_loss_shadow_and_quantile_attacks_find_members_too_but_hardly_any_where_false_alarms_are_rare(

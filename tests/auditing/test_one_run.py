@@ -12,6 +12,7 @@ from scipy import special, stats
 
 from discreet import accounting, auditing
 from discreet._errors import InvalidInput
+from discreet.auditing.canaries import _split_canaries
 from discreet.auditing.one_run import gaussian_refuted
 
 from ..work import calls
@@ -116,10 +117,27 @@ def test_impossible_counts_are_refused():
         auditing.guess_by_score([1.0, 2.0], [True, False], 3)
 
 
-def test_canary_audit_does_not_measure_with_the_canaries_that_chose_the_score() -> None:
+def test_equal_scores_prove_nothing_whatever_order_the_canaries_stand_in() -> None:
+    """Scores that are all alike, with the members last: by position every guess was right, which proved an
+    epsilon above 5. The bound is above 0 with chance at most 1e-9."""
+    included = np.arange(400) >= 200
+    assert auditing.audit_one_run(np.zeros(400), included, confidence=1 - 1e-9) == 0
+
+
+def test_which_canaries_choose_is_drawn_at_each_audit() -> None:
+    """Two draws of 50 of 200 canaries are the same with chance below 1e-40."""
+    included, scores = np.arange(200) // 4 % 2 == 0, np.arange(200.0)
+    first, second = (_split_canaries(scores, included)[2] for _ in range(2))
+    assert first.sum() == second.sum() == 50
+    assert (first != second).any()
+
+
+def test_canary_audit_does_not_measure_with_the_canaries_that_chose_the_score(monkeypatch) -> None:
     """Of enough scores that no coin has touched, one is right about every canary that chooses among them. Measured
     with these canaries, too, it proved an epsilon above 1 of a run that tells nothing (and the best of 2,000 such
     scores, at 95%, an epsilon above 0 in 7 of 12 audits)."""
+    # The split that the audit draws, known to the test.
+    monkeypatch.setattr("discreet.auditing.canaries.fresh_order", np.arange)
     first, rng = np.arange(400) % 4 == 0, np.random.default_rng(0)
     included = np.zeros(400, bool)
     for part in (first, ~first):

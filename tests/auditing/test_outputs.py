@@ -19,6 +19,7 @@ from discreet._errors import InvalidInput, PublicMismatch
 from discreet.app.cli import app
 from discreet.auditing.outputs import Outputs, Raised, atoms, leaves, number
 
+pytestmark = pytest.mark.usefixtures("runs_in_order")
 SURE = 1 - 1e-9
 RNG = np.random.default_rng(1)
 

@@ -22,6 +22,7 @@ from discreet._errors import InvalidInput
 from discreet.auditing import canaries
 
 RATE, STEPS, DELTA, LENGTH = Fraction(1, 10), 100, 1e-5, 1000.0
+pytestmark = pytest.mark.usefixtures("runs_in_order")
 EVERYBODY = Fraction(1)
 SURE = 1 - 1e-9 / 20  # twenty audits of true claims, a false alarm in a billion
 

@@ -9,9 +9,11 @@ seed, which does not depend on the value) is held fixed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +34,10 @@ class RandomizerCase:
     name: str
     randomizer: Any
     values: Sequence[Any]  # all of them, or enough to attain the ratio
-    wrong: Sequence[Any]  # values that must be refused before anything is drawn
+    wrong: Sequence[
+        Any
+    ]  # no values of this randomizer: of one person they count as `outside`, of many they are refused
+    outside: Any  # the fixed public value
     exact: bool = True  # False: the law has no end; its event is checked instead
     tight: bool = True  # whether `ratio` is attained by these values
     batch: Any = None  # a value for each of several people, if it is not an array of `values`
@@ -164,8 +169,8 @@ DESIGN = Channel(
         (THIRD, THIRD, THIRD),
     )
 )
-CODES = [-1, 3, 10**30, 1.0, "1", None, True, [[0]]]
-NUMBERS = ["1", None, float("nan"), [[0.0]], True]
+CODES = [-1, 3, 10**30, 1.5, math.nan, "1", None, True, [[0]], [0], b"", {}]
+NUMBERS = ["1", None, math.nan, Decimal("sNaN"), [[0.0]], [1.0], True, 1j, {}]
 SMALL: dict[str, Any] = {"epsilon": 1, "low": -1, "high": 1, "steps": 4}
 POINTS = (-1, -0.5, 0.1, 1, 7)
 
@@ -186,112 +191,149 @@ def apart(rappor: local.Rappor) -> tuple[str, ...]:
 
 CASES = [
     RandomizerCase(
-        name="kary", randomizer=local.KaryResponse(epsilon=1, domain=3), values=range(3), wrong=CODES
+        name="kary",
+        randomizer=local.KaryResponse(epsilon=1, domain=3),
+        values=range(3),
+        wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="kary, two values",
         randomizer=local.KaryResponse(epsilon=THIRD, domain=2),
         values=range(2),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="symmetric unary",
         randomizer=local.SymmetricUnary(epsilon=1, domain=3),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
-        name="optimal unary", randomizer=local.OptimalUnary(epsilon=2, domain=3), values=range(3), wrong=CODES
+        name="optimal unary",
+        randomizer=local.OptimalUnary(epsilon=2, domain=3),
+        values=range(3),
+        wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="subset",
         randomizer=local.SubsetSelection(epsilon=1, domain=3, size=2),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
-        name="hashing", randomizer=local.LocalHashing(epsilon=1, domain=3), values=range(3), wrong=CODES
+        name="hashing",
+        randomizer=local.LocalHashing(epsilon=1, domain=3),
+        values=range(3),
+        wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="hadamard, one block",
         randomizer=local.HadamardResponse(epsilon=1, domain=3, blocks=1),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="hadamard, two blocks",
         randomizer=local.HadamardResponse(epsilon=2, domain=3, blocks=2),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
-        name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES
+        name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES, outside=0
     ),
     RandomizerCase(
         name="distance",
         randomizer=local.DistanceResponse(epsilon=1, places=((0, 0), (1, 0), (0, 3))),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="long term",
         randomizer=local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3),
         values=range(3),
         wrong=CODES,
+        outside=0,
     ),
     RandomizerCase(
         name="rappor",
         randomizer=RAPPOR,
         values=apart(RAPPOR),
-        wrong=[3, None, ["a", 3]],
+        wrong=[3, None, ["a", 3], {}],
+        outside="",
         batch=["a", "b"],
     ),
-    RandomizerCase(name="duchi", randomizer=local.DuchiMean(**SMALL), values=POINTS, wrong=NUMBERS),
-    RandomizerCase(name="piecewise", randomizer=local.PiecewiseMean(**SMALL), values=POINTS, wrong=NUMBERS),
-    RandomizerCase(name="hybrid", randomizer=local.HybridMean(**SMALL), values=POINTS, wrong=NUMBERS),
     RandomizerCase(
-        name="laplace", randomizer=local.LaplaceMean(**SMALL), values=POINTS, wrong=NUMBERS, exact=False
+        name="duchi", randomizer=local.DuchiMean(**SMALL), values=POINTS, wrong=NUMBERS, outside=-1
+    ),
+    RandomizerCase(
+        name="piecewise", randomizer=local.PiecewiseMean(**SMALL), values=POINTS, wrong=NUMBERS, outside=-1
+    ),
+    RandomizerCase(
+        name="hybrid", randomizer=local.HybridMean(**SMALL), values=POINTS, wrong=NUMBERS, outside=-1
+    ),
+    RandomizerCase(
+        name="laplace",
+        randomizer=local.LaplaceMean(**SMALL),
+        values=POINTS,
+        wrong=NUMBERS,
+        outside=-1,
+        exact=False,
     ),
     RandomizerCase(
         name="vectors",
         randomizer=local.PrivUnit(epsilon=1, dimension=2, directions=8, cap=3),
         values=([0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, -3.0], [0.3, 0.3]),
-        wrong=[[1.0], [1.0, float("inf")], 3, ["a", "b"], [float("nan"), 0.0]],
+        wrong=[[1.0], [1.0, math.inf], 3, ["a", "b"], [math.nan, 0.0], None],
+        outside=[0.0, 0.0],
         batch=[[0.0, 1.0], [0.5, 0.5]],
     ),
     RandomizerCase(
         name="sets",
         randomizer=local.SetResponse(epsilon=1, domain=3, largest=1),
         values=({0}, {1}, set(), {1, 2}),
-        wrong=[{7}, 3, {"a"}, {True}, [{0}, {9}]],
+        wrong=[{7}, 3, {"a"}, {True}, {1.5}, [{0}, {9}]],
+        outside=set(),
         batch=[{0}, set()],
     ),
     RandomizerCase(
         name="sets of two",
         randomizer=local.SetResponse(epsilon=1, domain=3, largest=2),
         values=({0}, set(), {1, 2}, {0, 1, 2}),
-        wrong=[{7}, 3, {"a"}, {True}, [{0}, {9}]],
+        wrong=[{7}, 3, {"a"}, {True}, {1.5}, [{0}, {9}]],
+        outside=set(),
         batch=[{0}, set()],
     ),
     RandomizerCase(
         name="key-values",
         randomizer=local.KeyValueResponse(epsilon=1, keys=2, low=0, high=1),
         values=({0: 0}, {0: 1}, {1: 0.3}, {}, {0: 1, 1: 5}),
-        wrong=[{7: 0}, 3, {0: "a"}, {0: float("nan")}],
+        wrong=[{7: 0}, 3, {0: "a"}, {0: math.nan}, {"0": 1}, {True: 1}, [[0, 1]]],
+        outside={},
         batch=[{0: 1}, {}],
     ),
     RandomizerCase(
         name="marginals",
         randomizer=local.MarginalResponse(epsilon=1, sizes=(2, 2, 3), ways=2),
         values=([0, 0, 0], [1, 1, 2], [1, 0, 1]),
-        wrong=[[0], [0, 0, 3], [0.0, 0.0, 0.0]],
+        wrong=[[0], [0, 0, 3], ["1", None, 0.5], 3, None],
+        outside=[0, 0, 0],
         batch=[[0, 0, 0], [1, 1, 1], [0, 1, 2]] * 40,
     ),
     RandomizerCase(
         name="heavy hitters",
         randomizer=local.HeavyHitters(epsilon=1, length=3, first=2, step=1, keep=4),
         values=(0, 3, 5, 7),
-        wrong=[-1, 8, 1.0, "a"],
+        wrong=[-1, 8, 1.5, "a"],
+        outside=0,
         batch=list(range(8)) * 10,
     ),
 ]

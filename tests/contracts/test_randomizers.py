@@ -16,7 +16,7 @@ from discreet._errors import InvalidInput
 from discreet._public import REPLACE
 from discreet._registry import from_json, to_json
 from discreet.accounting import NonPrivate
-from discreet.local import _draws, location
+from discreet.local import ClientBudget, _draws, location
 from discreet.mechanisms import Randomizer
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -174,11 +174,34 @@ def test_seeded_randomness_marks_the_release_as_not_private(case: RandomizerCase
 
 
 @each_case
-def test_a_wrong_value_is_refused_before_anything_is_drawn_and_is_not_repeated(case: RandomizerCase) -> None:
+def test_a_wrong_value_of_one_person_is_charged_and_reported_as_the_fixed_public_value(
+    case: RandomizerCase,
+) -> None:
+    """Whatever a device has, nothing but the noisy report depends on it: a refusal would be free."""
     for value in case.wrong:
+        reports = []
+        for one in (value, case.outside):
+            device = ClientBudget(epsilon=case.randomizer.epsilon)
+            reports.append(device.answer("q", case.randomizer, one, entropy=SeededEntropy(7)))
+            assert device.remaining == 0
+        assert frozen(reports[0]) == frozen(reports[1]), value
+        if case.randomizer.is_single(value):
+            reports = [
+                case.randomizer.respond(one, entropy=SeededEntropy(7)) for one in (value, case.outside)
+            ]
+            assert frozen(reports[0]) == frozen(reports[1]), value
+
+
+@each_case
+def test_wrong_values_among_many_are_refused_before_anything_is_drawn_and_are_not_repeated(
+    case: RandomizerCase,
+) -> None:
+    batches = [[value, value] for value in case.wrong if not case.randomizer.is_single([value, value])]
+    assert len(batches) >= 2
+    for values in batches:
         entropy = CountingEntropy()
         with pytest.raises(InvalidInput) as refusal:
-            case.randomizer.respond(value, entropy=entropy)
+            case.randomizer.respond(values, entropy=entropy)
         assert entropy.drawn == 0
         assert not any(word in str(refusal.value) for word in ("10000000000", "nan,", "inf,"))
     with pytest.raises(InvalidInput, match="entropy"):

@@ -132,6 +132,21 @@ def test_a_client_that_is_not_clipped_is_noticed(monkeypatch: pytest.MonkeyPatch
     assert moved(mechanism, examples(scale=1e3)[0]).norm() > 0.05
 
 
+def test_a_client_on_whose_rows_the_loss_fails_moves_nothing() -> None:
+    """A class that the model does not have raised, and failed the run."""
+    start, (_, parts) = model(), examples()
+    who = torch.repeat_interleave(torch.arange(len(CLIENTS)), torch.tensor(CLIENTS))
+    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+    wrong, others = y.clone(), who != 2
+    wrong[who == 2] = torch.tensor([0, 99, 1])
+    moves = [
+        moved(trainer(start), Examples(inputs, targets, PUBLIC, people=people))
+        for inputs, targets, people in ((x, wrong, who), (x[others], y[others], who[others]))
+    ]
+    assert torch.allclose(*moves, atol=1e-5)
+    assert moves[0].norm() > 1e-3
+
+
 class Remembering(nn.Module):
     """Keeps in a buffer what it has seen, and adds it to what it says."""
 

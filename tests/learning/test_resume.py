@@ -259,14 +259,18 @@ def test_a_checkpoint_holds_no_seed_and_noise_is_fresh(tmp_path: Path) -> None:
     assert len(raw) - 8 - int.from_bytes(raw[:8], "little") == 4 * numbers
 
 
-def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path) -> None:
-    x = torch.zeros(SIZE, 2, dtype=torch.long)
-    x[:, 1] = 987_654
-    data = Examples(x, torch.zeros(SIZE, dtype=torch.long), PUBLIC)
-    made = trainer(model=nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(4, 2)), batch=SIZE)
-    session = dp.open(data, budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger")
-    with pytest.raises(ReleaseFailed) as caught:
-        session.train(made, checkpoint=tmp_path / "run", every=EVERY)
+def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path, monkeypatch: Any) -> None:
+    """A failure of our own: an example on which the model fails counts as zero."""
+    made = trainer()
+    session = dp.open(examples(), budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger")
+
+    def failing(*args: Any) -> None:
+        raise ValueError("987654")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("discreet.learning.summands.Summands.add", failing)
+        with pytest.raises(ReleaseFailed) as caught:
+            session.train(made, checkpoint=tmp_path / "run", every=EVERY)
     assert "987654" not in str(caught.value)
     assert counter(session) == STEPS
     seen: list[Progress] = []

@@ -26,6 +26,7 @@ from discreet import (
     PrivateFact,
     Public,
     PublicMismatch,
+    Unit,
     Unsupported,
     WrongRelation,
 )
@@ -35,6 +36,7 @@ from discreet.learning import (
     SGD,
     Adam,
     Adaptive,
+    Augment,
     BallsInBins,
     Examples,
     Performance,
@@ -175,12 +177,112 @@ def test_training_stops_for_good_at_the_budget() -> None:
     assert torch.equal(weights(run.model), before)
 
 
-def test_a_failure_on_private_examples_says_nothing_about_them() -> None:
-    x = torch.zeros(SIZE, 3, dtype=torch.long)
-    x[7, 1] = 987_654
-    data = Examples(x, torch.zeros(SIZE, dtype=torch.long), PUBLIC)
-    made = trainer(model=nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 2)), batch=SIZE)
-    run = made.start(data, entropy=Entropy())
+def words(rows: int = SIZE) -> tuple[Tensor, Tensor]:
+    """Texts of three words, of which there are four, and their classes."""
+    x = torch.randint(0, 4, (rows, 3))
+    return x, (x.sum(1) > 4).long()
+
+
+def of_words(**changes: Any) -> Trainer:
+    model = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 2))
+    return trainer(model=model, **{"batch": SIZE, "steps": 1, "noise_multiplier": 1e-9, **changes})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"microbatch": 7},
+        {"clip": Adaptive(clip=0.5, count_noise=9.0)},
+        {"noise": "discrete"},
+        {"augment": Augment(function=lambda x: x, times=2)},
+        {"isolate": True},
+    ],
+    ids=["plain", "microbatch", "adaptive", "discrete", "augment", "isolate"],
+)
+def test_one_example_on_which_the_model_fails_adds_nothing_and_does_not_fail_the_run(options: Any) -> None:
+    """A word, or a class, that the model does not have raises an IndexError: the run failed, which told of it. The
+    step is that of the other examples. (Noise: 1e-9 of the clip, and for the grid its steps of 2**-20 or so.)"""
+    made = of_words(**options)
+    x, y = words()
+    kept = torch.ones(SIZE, dtype=torch.bool)
+    kept[[7, 20]] = False
+    wrong_x, wrong_y = x.clone(), y.clone()
+    wrong_x[7, 1], wrong_y[20] = 987_654, 5
+    moved = [
+        weights(made(Examples(inputs, targets, PUBLIC), entropy=SeededEntropy(1)).value)
+        for inputs, targets in ((wrong_x, wrong_y), (x[kept], y[kept]))
+    ]
+    assert torch.allclose(*moved, atol=1e-5)
+    assert not torch.allclose(moved[0], weights(made.model), atol=1e-3)
+
+
+def test_rows_that_a_source_of_the_stewards_own_cannot_read_add_nothing() -> None:
+    x, y = words()
+
+    class Own(Examples):
+        def take(self, positions: Any) -> Any:
+            if (positions == 7).any():
+                raise KeyError("private")
+            return super().take(positions)
+
+    made, others = of_words(), torch.arange(SIZE) != 7
+    moved = [
+        weights(made(data, entropy=SeededEntropy(1)).value)
+        for data in (Own(x, y, PUBLIC), Examples(x[others], y[others], PUBLIC))
+    ]
+    assert torch.allclose(*moved, atol=1e-5)
+
+
+def test_one_person_on_whose_rows_the_model_fails_adds_nothing() -> None:
+    """The person's other rows do not count either: a unit that fails is as one that is not there."""
+    public = Public(size=20, unit=Unit("who"))
+    made = of_words(public=public, batch=20)
+    x, y = words()
+    people = np.arange(SIZE) % 20
+    wrong = x.clone()
+    wrong[23, 0] = 987_654
+    others = people != 3
+    moved = [
+        weights(made(Examples(*part, public, people=ids), entropy=SeededEntropy(1)).value)
+        for part, ids in (((wrong, y), people), ((x[others], y[others]), people[others]))
+    ]
+    assert torch.allclose(*moved, atol=1e-5)
+    assert not torch.allclose(moved[0], weights(made.model), atol=1e-3)
+
+
+def test_an_item_of_a_dataset_that_is_not_as_declared_counts_as_zeros() -> None:
+    """It cannot be read, has another shape, another form, or holds no numbers: batches with it failed."""
+    x, y = words(8)
+    items: list[Any] = [(x[i], int(y[i])) for i in range(8)]
+    for i, wrong in ((2, (torch.zeros(5), 0)), (3, None), (5, (x[5], "x")), (6, ({"a": x[6]}, 1))):
+        items[i] = wrong
+
+    class Items:
+        def __len__(self) -> int:
+            return len(items)
+
+        def __getitem__(self, i: int) -> Any:
+            if i == 3:
+                raise KeyError("private")
+            return items[i]
+
+    inputs, targets = Examples.of(Items(), Public(size=8)).take(np.arange(8))
+    right = [i for i in range(8) if i not in (2, 3, 5, 6)]
+    assert torch.equal(inputs[right], x[right])
+    assert torch.equal(targets[right], y[right])
+    assert not inputs[[2, 3, 5, 6]].any()
+    assert not targets[[2, 3, 5, 6]].any()
+
+
+def test_a_failure_of_our_own_on_private_examples_says_nothing_about_them(monkeypatch: Any) -> None:
+    made = of_words()
+    run = made.start(Examples(*words(), PUBLIC), entropy=Entropy())
+
+    def failing(*args: Any) -> None:
+        raise ValueError("987654")
+
+    monkeypatch.setattr(run._summands, "add", failing)
     with pytest.raises(ReleaseFailed, match="withheld") as caught:
         run.step()
     assert "987654" not in str(caught.value)

@@ -15,10 +15,10 @@ from torch import nn
 import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
-from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch, Trainer
+from discreet.learning import SGD, DPClassifier, Examples, LogisticRegression, PrivateSearch, Trainer
 from discreet.learning.schedules import Poisson, TruncatedPoisson, WithoutReplacement
 from discreet.learning.tabular.trial_distributions import cap_of, gamma_of, mean_of, number_of_trials
-from discreet.learning.trials import TrainerTrials, _classes
+from discreet.learning.trials import TrainerTrials, _classes, _correct
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -150,6 +150,16 @@ def test_a_search_over_trainers_picks_what_learns(tmp_path: Path) -> None:
         people.fit(PrivateSearch(base, {"batch": [50, 100]}, epsilon=1), target="y")
     with pytest.raises(InvalidInput, match="delta above 0"):
         PrivateSearch(base, SPACE, epsilon=1).mechanism(Public(schema=SCHEMA, size=500), target="y")
+
+
+def test_a_held_out_row_on_which_the_model_fails_counts_as_wrong() -> None:
+    model = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2, 2)).eval()
+    x = torch.randint(0, 4, (9, 1))
+    y = _classes(model, x)
+    assert _correct(model, Examples(x, y), np.arange(9)) == 9
+    wrong = x.clone()
+    wrong[4] = 987_654
+    assert _correct(model, Examples(wrong, y), np.arange(9)) == 8
 
 
 class LastBits(nn.Module):

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from discreet import local
-from discreet._errors import InvalidInput
+from discreet._errors import DiscreetError, InvalidInput
 from discreet.local import _draws
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 
-from ..contracts.audit import CountingEntropy
-from ..contracts.randomizers import CASES
+from ..contracts.randomizers import CASES, frozen
 from ..loops import for_each
 
 KARY = local.KaryResponse(epsilon=1, domain=5)
@@ -28,24 +27,43 @@ ONE_UNUSED = Channel(
 
 @for_each("case", CASES, ids=[case.name for case in CASES])
 def test_a_device_cannot_be_made_to_answer_many_times_for_the_price_of_one(case: Any) -> None:
-    """A list of one person's own value would be reported once for each entry."""
-    device, entropy = local.ClientBudget(epsilon=case.randomizer.epsilon), CountingEntropy()
-    with pytest.raises(InvalidInput):
-        device.answer("q", case.randomizer, [case.values[0]] * 9, entropy=entropy)
-    assert entropy.drawn == 0
-    assert device.spent == 0
-    device.answer("q", case.randomizer, case.values[0], entropy=Entropy())
-    assert device.remaining == 0
+    """A list of one person's own value would be reported once for each entry. It is no value, and counts as
+    the fixed public one."""
+    reports = []
+    for value in ([case.values[0]] * 9, case.outside):
+        device = local.ClientBudget(epsilon=case.randomizer.epsilon)
+        reports.append(device.answer("q", case.randomizer, value, entropy=SeededEntropy(1)))
+        assert device.remaining == 0
+    assert frozen(reports[0]) == frozen(reports[1])
 
 
-def test_a_refused_value_is_not_charged_and_a_report_is() -> None:
+def test_a_collector_that_chooses_domains_does_not_find_the_value_in_refusals() -> None:
+    """A value in 0..127 was found exactly: the device refused all domains up to it, for nothing, and answered
+    the others for an epsilon of 1e-8 each."""
+
+    def outcomes(value: Any) -> list[Any]:
+        device, found = local.ClientBudget(epsilon=Fraction(100, 10**8)), []
+        for domain in range(2, 129):
+            oracle = local.KaryResponse(epsilon=Fraction(1, 10**8), domain=domain)
+            try:
+                device.answer("q", oracle, value, entropy=SeededEntropy(1))
+                found.append(device.spent)
+            except DiscreetError as refusal:
+                found.append(str(refusal))
+        return found
+
+    expected = outcomes(0)
+    assert len(set(expected)) == 101, "a hundred answers, and then the budget's refusal"
+    for value in (1, 64, 127, 128, -1, math.nan, None, "x"):
+        assert outcomes(value) == expected
+
+
+def test_a_device_that_cannot_draw_is_not_charged() -> None:
+    """What is public is refused before the charge."""
     device = local.ClientBudget(epsilon=1)
-    for wrong in (9, -1, "x", 1.5):
-        with pytest.raises(InvalidInput):
-            device.answer("q", KARY, wrong, entropy=SeededEntropy(1))
+    with pytest.raises(InvalidInput, match="entropy"):
+        device.answer("q", KARY, 1, entropy=None)
     assert device.spent == 0
-    device.answer("q", KARY, 4, entropy=SeededEntropy(1))
-    assert device.remaining == 0
 
 
 def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuffled() -> None:
@@ -95,11 +113,15 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
         lambda: local.Shuffler(KARY, least=0),
         lambda: local.consistent("abc"),
         lambda: KARY.respond([[1], [2, 3]], entropy=Entropy()),
-        lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).start([1, 2], entropy=Entropy()),
+        lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).report(3, entropy=Entropy()),
         lambda: local.Rappor(epsilon=2, bits=4).report(None, entropy=Entropy()),
         lambda: local.Rappor(epsilon=2, bits=4).report([0, [1, 1]], entropy=Entropy()),
         lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]),
-        lambda: local.KeyValueResponse(epsilon=1, keys=1, low=0, high=1).respond({0: 1j}, entropy=Entropy()),
+        lambda: local.KeyValueResponse(epsilon=1, keys=1, low=0, high=1).respond(
+            [{0: 1j}], entropy=Entropy()
+        ),
+        # its reports can be drawn, but 2**40 shares cannot be held
+        lambda: local.KaryResponse(epsilon=40, domain=1 << 40),
         lambda: local.expectation_maximization(local.DuchiMean(epsilon=1, low=0, high=1), [1]),
         # a report that no value leads to made all estimated shares NaN
         lambda: local.expectation_maximization(local.DesignResponse(design=ONE_UNUSED), [0, 1, 2]),
@@ -126,6 +148,13 @@ def test_extreme_values_are_clamped_or_kept() -> None:
     assert isinstance(pairs.respond({0: 10**400}, entropy=SeededEntropy(1)), int)
     assert len(local.Rappor(epsilon=2, bits=4).respond("\ud800", entropy=SeededEntropy(1))) == 5
     assert isinstance(local.best(epsilon=1, domain=1 << 50, people=10), local.LocalHashing)
+    # k-ary response had the smallest error here, and its estimate did not fit into any memory
+    chosen = local.best(epsilon=40, domain=1 << 40, people=10)
+    assert isinstance(chosen, local.LocalHashing)
+    reports = chosen.respond([7, 7, 7], entropy=SeededEntropy(1))
+    assert chosen.shares_of(reports, [7, 8]).round().tolist() == [1.0, 0.0]
+    with pytest.raises(InvalidInput, match="shares_of"):
+        chosen.estimate(reports)
     assert np.isfinite(local.PrivUnit(epsilon=50, dimension=3, directions=16).scale)
     # a vector too long for its quotient with the norm was refused, which told that it is long
     tiny = local.PrivUnit(epsilon=1, dimension=1, norm=1e-300, directions=16, cap=4)

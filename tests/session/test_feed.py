@@ -8,7 +8,7 @@ import pytest
 import discreet as dp
 from discreet import InvalidInput, PublicMismatch
 from discreet.accounting import PureDP
-from discreet.adaptive import Check, HoldoutScorer, ShakyLadder, Thresholdout
+from discreet.adaptive import Check, ShakyLadder, Thresholdout
 from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import CountsBelow, SparseVector
 from discreet.mechanisms.protocols import release
@@ -109,16 +109,15 @@ def test_what_has_a_feed_is_given_each_version_once(opened):
     assert tuesday.spent == 0.5
 
 
-def test_a_holdout_and_its_scorer_go_on(opened):
+def test_a_holdout_goes_on(opened):
     monday = opened("monday", 1000, size=1000)
     holdout = Thresholdout(public=monday.public, threshold=0.2, sigma=0.005, budget=1)
-    scorer = HoldoutScorer(monday.start(holdout), features=["age"], target="ward", training="public")
+    live = monday.start(holdout)
     tuesday = opened("tuesday", 1000, size=1000)
-    later = tuesday.feed(scorer).handle
-    assert isinstance(later, HoldoutScorer)
-    assert later.live.source is tuesday.curator.source
-    assert scorer.live.source is monday.curator.source
-    assert later.live.answer(
+    later = tuesday.feed(live).handle
+    assert later.source is tuesday.curator.source
+    assert live.source is monday.curator.source
+    assert later.answer(
         Check(statistic=CountsBelow(column="age", thresholds=(50,)), training=0.1)
     ).value.overfit
 

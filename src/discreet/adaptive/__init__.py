@@ -24,7 +24,6 @@ from .multiplicative_weights import Counted, MultiplicativeWeights, Where
 from .paprika import Decision, Paprika
 from .private_bh import Discoveries, PrivateBenjaminiHochberg
 from .reference import Ladder, ParameterFreeLadder, PlainBoard
-from .scorer import HoldoutScorer
 from .significance import (
     CorrelationTest,
     GoodnessOfFitTest,
@@ -55,7 +54,6 @@ __all__ = [
     "GaussianChange",
     "GeneralizedAlphaInvesting",
     "GoodnessOfFitTest",
-    "HoldoutScorer",
     "Hypothesis",
     "IndependenceTest",
     "Javanmard",

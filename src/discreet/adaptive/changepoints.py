@@ -20,6 +20,7 @@ distributions.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
 from .._require import Real
@@ -56,7 +57,8 @@ _MAX_RATIO = 2**20
 @runtime_checkable
 class Change(Protocol):
     """Describes the distributions before and after a change: `ratios` returns ln(density after / density
-    before) of each value, within `range`; `draw` draws values from before the change or after it.
+    before) of each value, within `range`; `draw` draws values from before the change or after it. A Change of
+    your own is given one value at a time, clipped to the declared bounds; one on which it raises adds zero.
 
     A method `moment`, as the changes below have, is not required: without it `Changepoint.error` is the whole
     range of times."""
@@ -189,8 +191,33 @@ def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return each value's ratio in whole units of 1 / GRID. NaN counts as zero. The last clipping must stay:
     the sensitivity rests on `grid_range`, whatever `change.ratios` returns."""
     low, high = grid_range(change)
-    units = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
+    own_code = not isinstance(change, BernoulliChange | GaussianChange)
+    ratios = _one_by_one(change, values) if own_code else change.ratios(values)
+    units = np.nan_to_num(np.rint(ratios * GRID), nan=0.0, posinf=high, neginf=low)
     return np.asarray(np.clip(units, low, high), np.int64)
+
+
+def _one_by_one(change: Change, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ratios by the steward's own code, which is given one value at a time: NaN where it raises,
+    or returns anything but one number.
+
+    Given all values at once, it would let one row decide whether the run fails, and what other rows add: by a
+    mean that it subtracts, or by a vectorized logarithm, which may round by position.
+    """
+
+    def ratio(value: float) -> float:
+        try:
+            return float(np.asarray(change.ratios(np.array([value])), np.float64).item())
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
+            return math.nan
+
+    distinct, positions = np.unique(values, return_inverse=True)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # A warning would tell of a value.
+        warnings.simplefilter("ignore")
+        return np.array([ratio(value) for value in distinct.tolist()])[positions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

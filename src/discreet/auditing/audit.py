@@ -31,7 +31,7 @@ from ..sampling import Entropy
 from .attacks import Attack, by_label, fit
 from .claims import Claim, as_claim
 from .outputs import Outputs, Raised, numeric_paths, split_into_leaves
-from .rates import Guesses, epsilon_of_limits, lower_limit, upper_limit
+from .rates import Guesses, epsilon_of_limits, fresh_order, lower_limit, upper_limit
 from .report import Report
 
 Run = Callable[[Any], Any]
@@ -82,9 +82,8 @@ def audit(
     started = time.process_time()
     call = _callable(run, entropy)
     outputs, neighbor_outputs = run_alternately(call, on, neighbor, runs, progress)
-    return from_outputs(
-        outputs, neighbor_outputs, claim=stated, confidence=confidence, seconds=time.process_time() - started
-    )
+    # These runs are in the order in which they were made, which does not depend on their outputs.
+    return _measured(outputs, neighbor_outputs, stated, confidence, time.process_time() - started)
 
 
 def from_outputs(
@@ -92,11 +91,26 @@ def from_outputs(
 ) -> Report:
     """Audit outputs that were collected elsewhere: equally many independent runs on each of two neighbors.
 
-    `claim` is given as to `audit`; `seconds` is the CPU time of the runs, which the report states.
+    `claim` is given as to `audit`; `seconds` is the CPU time of the runs, which the report states. Which runs
+    choose the attack and which measure it is drawn anew, so that the outputs may stand in any order.
     """
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
     stated = as_claim(claim, None, None)
+    return _measured(_reordered(first), _reordered(second), stated, confidence, seconds)
+
+
+def _reordered(outputs: Sequence[Any]) -> list[Any]:
+    """Return the outputs in a fresh random order."""
+    listed = list(outputs)
+    return [listed[i] for i in fresh_order(len(listed)).tolist()]
+
+
+def _measured(
+    first: Sequence[Any], second: Sequence[Any], stated: Claim, confidence: float, seconds: float
+) -> Report:
+    """Return the report on outputs whose order does not depend on them: the first half of each list chooses
+    the attack, the second measures it."""
     parts = split_into_leaves(first), split_into_leaves(second)
     first_half = min(len(first), len(second)) // 2
     # the other half, which measures, chooses nothing
@@ -284,13 +298,13 @@ def epsilon_of_labels(
     which guesses that an outcome is one of `first`.
 
     Guarantee: above the true epsilon at `delta` with probability at most `level`.
-    Proof:     a quarter of the runs chooses a set of labels, the others measure it with Clopper-Pearson
-               limits.
+    Proof:     a quarter of the runs, drawn anew, chooses a set of labels, the others measure it with
+               Clopper-Pearson limits.
     """
     _require.open_probability(level=level)
     _require.probability(delta=delta)
     _require.integer(runs=min(len(first), len(second)), at_least=4)
-    on, neighbor = Outputs.of(first, ()), Outputs.of(second, ())
+    on, neighbor = Outputs.of(_reordered(first), ()), Outputs.of(_reordered(second), ())
     # A quarter of the runs is enough to order a few labels, and more measuring runs give a larger bound.
     quarter = min(len(on), len(neighbor)) // 4
     choosing = on.part(0, quarter), neighbor.part(0, quarter)

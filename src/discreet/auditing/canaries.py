@@ -27,7 +27,7 @@ from .._errors import InvalidInput
 from ..accounting import Event
 from .claims import Claim, Lines
 from .one_run import audit_one_run, curve_refuted, guess_by_score
-from .rates import Guesses, lower_limit, upper_limit
+from .rates import Guesses, fresh_order, lower_limit, upper_limit
 from .report import Report, plain_number
 from .roc import Floats
 
@@ -133,8 +133,8 @@ def audit_canaries(
 
     `family` says what is claimed: noise multiplier -> event of the whole run, as
     `lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate).repeated(steps)`; `noise_multiplier` is the
-    claimed one. `scores` is one list, or several by name (`step_scores`): a quarter of the canaries chooses
-    among them, the others measure.
+    claimed one. `scores` is one list, or several by name (`step_scores`): a quarter of the canaries, drawn
+    anew, chooses among them, the others measure.
 
     Guarantee: if training is `family(s)` with independent noise on the canaries' coordinates, `epsilon`
                exceeds the true one, or the claim of s is refuted, with probability at most 1 - confidence.
@@ -201,7 +201,8 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         raise InvalidInput(
             "scores must be lists with one number for each canary, and included one coin each."
         )
-    chooses = np.arange(len(is_in)) % 4 == 0
+    # Drawn anew, and by no coin: the coins of the canaries that measure stay fair and independent.
+    chooses = fresh_order(len(is_in)) % 4 == 0
     counts = [int((coin & part).sum()) for coin in (is_in, ~is_in) for part in (chooses, ~chooses)]
     if min(counts) < 10:
         raise InvalidInput(

@@ -111,16 +111,16 @@ class Shadows:
         return Shadows(self.scores[keep], self.included[keep])
 
 
-def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
+def halves(models: int, examples: int, *, seed: int | None = None) -> NDArray[np.bool_]:
     """Return which example is in which model, [models, examples]; every example is in exactly half of
-    them (rounded down), which is drawn at random."""
+    them (rounded down), which is drawn at random: anew at each call, unless a `seed` is given."""
     _require.integer(models=models, examples=examples, at_least=2)
     order = np.random.default_rng(seed).random((models, examples)).argsort(axis=0)
     return np.asarray(order < models // 2, dtype=bool)
 
 
-def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 0) -> Shadows:
-    """Train models on random halves of the examples and ask each about all of them.
+def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int | None = None) -> Shadows:
+    """Train models on random halves of the examples (`halves`) and ask each about all of them.
 
     `train(indices)` trains on these examples and returns the logit-scaled confidence in the true label for
     *all* examples, [examples] or [examples, queries], or a function without arguments that does.

@@ -20,6 +20,7 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 from .outputs import floats
+from .rates import fresh_order
 
 # The number of bisections: after 60 the interval is as small as floats allow.
 _HALVINGS = 60
@@ -152,7 +153,8 @@ def guess_by_score(
     scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int
 ) -> tuple[int, int]:
     """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each;
-    return the number of guesses, and how many of them are right."""
+    return the number of guesses, and how many of them are right. Which of equal scores come first is drawn
+    anew: by their position the caller's order, such as members last, would guess for the scores."""
     values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
         raise InvalidInput(
@@ -163,7 +165,8 @@ def guess_by_score(
     _require.integer(guesses=guesses, at_least=1)
     if guesses > len(values):
         raise InvalidInput(f"{guesses} guesses for {len(values)} canaries. Nothing was computed.")
-    order = np.argsort(values, kind="stable")
+    ties = fresh_order(len(values))
+    order = ties[np.argsort(values[ties], kind="stable")]
     outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
     return guesses, int(truth[ins].sum() + (~truth[outs]).sum())
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from .. import _require
@@ -22,6 +23,16 @@ from ..accounting.conversion import gaussian_epsilon
 # Limits are widened by this relative amount: scipy's quantiles of the beta distribution have relative errors
 # of about 1e-12, so a thousand times that is safe, and still negligible.
 _ROUNDING = 1e-9
+
+
+def fresh_order(count: int) -> NDArray[np.int64]:
+    """Return the numbers 0, ..., count - 1 in an order that is drawn anew at each call.
+
+    Every split of given results into some that choose and some that measure, and every tie among them, goes
+    by such an order. A caller may give results sorted, or members before others: by a rule that is fixed
+    beforehand the same ranks would then measure each time, and no count would be binomial.
+    """
+    return np.random.default_rng().permutation(count)
 
 
 def lower_limit(hits: Any, trials: Any, level: float) -> Any:

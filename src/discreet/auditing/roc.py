@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .outputs import floats
-from .rates import Guesses, lower_limit, upper_limit
+from .rates import Guesses, fresh_order, lower_limit, upper_limit
 
 Floats = NDArray[np.float64]
 
@@ -55,8 +55,7 @@ class Roc:
     Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of
                each other.
     Proof:     Clopper & Pearson 1934.
-    Assumes:   independence, and for `at` that the scores stand in an order that does not depend on them (do
-               not sort them). Scores of many examples on *one* model are not quite independent: they describe
+    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe
                this model. For a bound on its epsilon that needs no independence, include each example by
                the toss of a fair coin, and give the numbers of examples, of guesses and of right guesses to
                `one_run_epsilon`.
@@ -129,15 +128,12 @@ class Roc:
         confidence.
 
         The threshold is chosen on half of the non-members' scores and measured on the other half, so that
-        the limits hold although it was chosen.
+        the limits hold although it was chosen. The halves are drawn anew at each call: the limits hold for
+        scores in any order, and two calls differ a little.
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        # Scores may drift along their list, so they are permuted before every other one is taken. The seed
-        # may be fixed because the scores are in the caller's order: of *sorted* scores a fixed permutation
-        # would put the same ranks into the half that measures each time, and no count would be binomial.
-        rng = np.random.default_rng(0)
-        members, others = self.members, rng.permutation(self.others)
+        members, others = self.members, self.others[fresh_order(len(self.others))]
         if len(others) < 2:
             raise InvalidInput(
                 "at least two non-members are needed: one half chooses the threshold, the other measures."

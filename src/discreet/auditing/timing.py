@@ -157,10 +157,10 @@ def clock(
     *,
     runs: int = 100,
     confidence: float = 0.95,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Clock:
     """Test whether the time of a query tells which of two neighboring tables it was run on: run both, in
-    random order, and try to guess.
+    random order (drawn anew, unless a `seed` is given), and try to guess.
 
     The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper
     and Pearson: if all times are independent and of one distribution, `advantage` is above 0 with probability

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from .. import _require, sampling
-from .._errors import DiscreetError, InvalidInput, NotPrivate
+from .._errors import INTERRUPTIONS, DiscreetError, InvalidInput, NotPrivate
 from .._public import Boolean, Bounds, Categories, Public
 from ..mechanisms.arrow_columns import one_name_each
 from ..mechanisms.protocols import AnySource, ExampleSource
@@ -67,9 +67,9 @@ class Examples:
         """Wrap a map-style dataset whose items are (inputs, target), or dicts of which one entry is the
         `target`; items are read when a batch takes them.
 
-        All items must have one shape, and a target among the classes. Whether they do is private, so that a
-        wrong item fails only in training, after the charge. The shape is public: `like` declares it, a pair
-        of made-up inputs and targets of one or more examples. Without `like` the shape is that of the first
+        All items must have one shape. Whether they do is private, so that an item that cannot be read, or has
+        another shape, counts as an example of zeros. The shape is public: `like` declares it, a pair of
+        made-up inputs and targets of one or more examples. Without `like` the shape is that of the first
         item, which this call, made by the steward of the data, reads once. A dataset that may be empty needs
         `like`.
         """
@@ -143,6 +143,39 @@ class _Dataset(Examples):
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
             return self.shapes()
+        batch = self._batch(positions)
+        if batch is None:
+            # Some item is not as declared. It must decide nothing else: each is read by itself.
+            items = [self._batch(positions[i : i + 1]) or self._zeros() for i in range(len(positions))]
+            batch = tree_map(lambda *parts: torch.cat(parts), *items)
+        return batch
+
+    def _batch(self, positions: Array) -> tuple[Any, Any] | None:
+        """Return these items as a batch of the declared types; None if some item cannot be read, or has
+        another shape than the declared one."""
+        try:
+            batch = self._collated(positions)
+            leaves, structure = tree_flatten(batch)
+            declared, same = tree_flatten(self._empty_batch)
+            shapes = [t.shape[1:] for t in leaves] == [t.shape[1:] for t in declared]
+            if structure != same or not shapes:
+                return None
+            inputs, targets = tree_unflatten(
+                [t.to(d.dtype) for t, d in zip(leaves, declared, strict=True)], structure
+            )
+            return inputs, targets
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
+            return None
+
+    def _zeros(self) -> tuple[Any, Any]:
+        """Return one example of zeros, in place of an item that is not as declared."""
+        inputs, targets = tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        return inputs, targets
+
+    def _collated(self, positions: Array) -> tuple[Any, Any]:
+        """Return these items as a batch, whatever their shape; raises what reading them raises."""
         inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in positions])
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
@@ -159,7 +192,7 @@ class _Dataset(Examples):
                 "was charged or trained."
             )
         try:
-            inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
+            inputs, targets = tree_map(lambda t: t[:0], self._collated(np.zeros(1, np.int64)))
         except DiscreetError:
             raise
         except Exception as error:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .._errors import InvalidInput, Unsupported
+from .._errors import INTERRUPTIONS, InvalidInput, Unsupported
 from . import attachment, heap, plan
 from .batching import (
     CONSTANT,
@@ -354,18 +354,34 @@ class ClippingEngine:
         self.add_clipped(inputs, targets, as_clipping(clip), self.sums(out))
         return out
 
-    def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        """Add the batch's clipped sum to `sums`, one part of the batch after the other (`part_size`)."""
+    def add_clipped(
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], *, private: bool = False
+    ) -> None:
+        """Add the batch's clipped sum to `sums`, one part of the batch after the other (`part_size`).
+
+        If `private`, nothing that the model or the loss raises leaves this method, as it would tell of an
+        example: where they raise, the examples are run one by one, and one on which they raise counts as
+        zero.
+        """
         size = _length((inputs,))
         if size == 0:
             return
         if self.sizes:
-            self._add_padded(inputs, targets, rule, sums, size)
+            self._add_padded(inputs, targets, rule, sums, size, private)
             return
         step = self.part_size(size)
         for start in range(0, size, step):
             part, part_targets = tree_map(itemgetter(slice(start, start + step)), (inputs, targets))
-            self._add_part(part, part_targets, rule, sums)
+            if not self._add_part(part, part_targets, rule, sums, private=private):
+                self._add_each(part, part_targets, rule, sums)
+
+    def _add_each(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
+        """Add the examples of a part on which the model or the loss raised, each by itself; nothing for an
+        example that was by itself already."""
+        size = _length((inputs,))
+        for i in range(size if size > 1 else 0):
+            one, its_target = tree_map(itemgetter(slice(i, i + 1)), (inputs, targets))
+            self.add_clipped(one, its_target, rule, sums, private=True)
 
     def part_size(self, batch: int) -> int:
         """Return the size of the parts that a batch is run in; the last part may be smaller."""
@@ -390,7 +406,7 @@ class ClippingEngine:
         return max(FEWEST, capacity / self._entries) if self._entries else FEWEST
 
     def _add_padded(
-        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int, private: bool
     ) -> None:
         """Add the same sum as `add_clipped` does, in parts that have one of the public sizes: the last part
         is padded with copies of its own examples, whose factor is zero.
@@ -399,7 +415,15 @@ class ClippingEngine:
         or any module has the route "shared". Then all of it runs as written: tensors in it hide their batch
         dimension (`shared.Shared`), which torch's compiler does not support.
         """
-        self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+        try:
+            self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+        except INTERRUPTIONS:
+            raise
+        except Exception:
+            if not private:
+                raise
+            self._add_each(inputs, targets, rule, sums)
+            return
         decisions = self.recorder.layouts.values()
         constants = any(shape is not None for layout in decisions for shape in layout.constants)
         as_written = constants or plan.SHARED in self.routes.values()
@@ -408,18 +432,35 @@ class ClippingEngine:
             indices = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
             part, part_targets = tree_map(itemgetter(indices), (inputs, targets))
             with nullcontext() if as_written else attachment.compiled(self.model):
-                self._add_part(part, part_targets, rule, sums, count)
+                added = self._add_part(part, part_targets, rule, sums, count, private)
+            if not added:
+                part, part_targets = tree_map(itemgetter(indices[:count]), (inputs, targets))
+                self._add_each(part, part_targets, rule, sums)
 
     def _add_part(
-        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], count: int | None = None
-    ) -> None:
-        """Add the clipped sum of the first `count` examples, or of all where `count` is None.
+        self,
+        inputs: Any,
+        targets: Any,
+        rule: Clipping,
+        sums: dict[int, Tensor],
+        count: int | None = None,
+        private: bool = False,
+    ) -> bool:
+        """Add the clipped sum of the first `count` examples, or of all where `count` is None. Return False,
+        with nothing added, if the model or the loss raises and the examples are `private`.
 
         Guarantee: nothing is added for an example beyond `count`, whatever its gradient.
         Proof:     its factor is zero. If any squared norm of the part is not finite, gradients beyond `count`
                    are replaced by zeros, too; otherwise all are finite, and zero times them is zero.
         """
-        gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
+        try:
+            gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
+        except INTERRUPTIONS:
+            raise
+        except Exception:
+            if not private:
+                raise
+            return False
         weights, keep = factors(rule, gradients.squares)
         if count is not None:
             weights[count:] = 0
@@ -428,6 +469,7 @@ class ClippingEngine:
             gradients.zero_out(keep)
         with torch.no_grad(), full_precision():
             gradients.add(weights.to(self.dtype), sums, self.layers)
+        return True
 
 
 def _length(inputs: tuple[Any, ...]) -> int:

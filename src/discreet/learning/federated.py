@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from .. import _require
-from .._errors import Unsupported
+from .._errors import INTERRUPTIONS, Unsupported
 from .._registry import described
 from ..sampling import Entropy
 from .buffers import KeptBuffers
@@ -116,9 +116,7 @@ class Updates:
         moves the model by the sum of updates. `clients` has the row numbers of each client."""
         for start in range(0, len(clients), CLIENTS_AT_ONCE):
             chunk = clients[start : start + CLIENTS_AT_ONCE]
-            negative_updates = torch.stack(
-                [self._client_update(examples.take(rows), len(rows), rule) for rows in chunk]
-            )
+            negative_updates = torch.stack([self._update_or_zero(examples, rows, rule) for rows in chunk])
             yield self._as_gradients(negative_updates)
 
     def _as_gradients(self, negative_updates: Tensor) -> Gradients:
@@ -132,6 +130,16 @@ class Updates:
             for p, part in zip(parameters, torch.split(negative_updates, sizes, dim=1), strict=True)
         ]
         return Gradients(taps, squares_of(self._server_engine, taps, len(negative_updates)), torch.empty(0))
+
+    def _update_or_zero(self, examples: Any, rows: Indices, rule: Clipping) -> Tensor:
+        """Return the client's negative update; zeros where reading its rows, the model or the loss raises, as
+        an error would tell of the client."""
+        try:
+            return self._client_update(examples.take(rows), len(rows), rule)
+        except INTERRUPTIONS:
+            raise
+        except Exception:
+            return torch.zeros(self._server_engine.size, dtype=self._server_engine.dtype)
 
     def _client_update(self, examples: tuple[Any, Any], row_count: int, rule: Clipping) -> Tensor:
         """Train on one client's rows, and return its negative update times its weight."""

@@ -10,12 +10,14 @@ module.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from .._errors import INTERRUPTIONS
 from ..mechanisms.protocols import ExampleSource
 from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
@@ -108,19 +110,40 @@ class Summands:
                 self._add_clipped(updates, sums)
             return
         for rows, counts in self._chunks(members):
+            self._add_units(rows, counts, sums)
+
+    def _add_units(self, rows: Indices, counts: Indices | None, sums: dict[int, Tensor]) -> None:
+        """Add the clipped summands of units taken together. Where reading them, the model, the loss or the
+        augmentation raises, each unit is run by itself, and one on which they raise adds nothing: an error
+        would tell of the unit."""
+        sums_only = self._one_row_each and self._adaptive is None and self._grid_sum is None
+        try:
             inputs, targets = self._examples.take(rows)
-            if self._one_row_each and self._adaptive is None and self._grid_sum is None:
-                self._engine.add_clipped(inputs, targets, self.rule, sums)
-                continue
-            if self._trainer.augment is not None:
-                inputs, targets = (
-                    self._trainer.augment(inputs, self._entropy),
-                    self._trainer.augment.targets(targets),
-                )
-            gradients = self._engine.gradients(inputs, targets)
-            if not self._one_row_each:
-                gradients = pooled(self._engine, gradients, self._owners(len(rows), counts))
+            gradients = None if sums_only else self._gradients(inputs, targets, counts)
+        except INTERRUPTIONS:
+            raise
+        except Exception:
+            units = np.split(rows, np.cumsum(np.ones_like(rows) if counts is None else counts)[:-1])
+            for unit in units if len(units) > 1 else []:
+                self._add_units(unit, None if counts is None else np.array([len(unit)]), sums)
+            return
+        if gradients is None:
+            self._engine.add_clipped(inputs, targets, self.rule, sums, private=True)
+        else:
             self._add_clipped(gradients, sums)
+
+    def _gradients(self, inputs: Any, targets: Any, counts: Indices | None) -> Gradients:
+        """Return the gradients of these rows, augmented, and pooled by unit where a unit has several rows."""
+        rows = len(tree_leaves(inputs)[0])
+        if self._trainer.augment is not None:
+            inputs, targets = (
+                self._trainer.augment(inputs, self._entropy),
+                self._trainer.augment.targets(targets),
+            )
+        gradients = self._engine.gradients(inputs, targets)
+        if self._one_row_each:
+            return gradients
+        return pooled(self._engine, gradients, self._owners(rows, counts))
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
         """Return which unit each row belongs to, from the numbers of rows of each unit (None: one each)."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from .. import _require, accounting, sampling
-from .._errors import InvalidInput
+from .._errors import INTERRUPTIONS, InvalidInput
 from .._public import Public
 from ..accounting import Event, RepeatAndSelect, compose
 from ..mechanisms.noise import IntegerGaussian
@@ -132,8 +132,7 @@ class TrainerTrials(RepeatedTrials):
         held_out, correct = np.flatnonzero(is_held_out), 0
         with torch.no_grad():
             for start in range(0, len(held_out), _ROWS):
-                inputs, targets = data.take(held_out[start : start + _ROWS])
-                correct += int((_classes(model, inputs) == targets).sum())
+                correct += _correct(model, data, held_out[start : start + _ROWS])
         score = self.noise(np.array([correct * CELLS], dtype=np.int64), entropy=entropy)
         return int(score[0]), candidate, (candidate, model)
 
@@ -156,6 +155,18 @@ class TrainerTrials(RepeatedTrials):
         module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
         # In evaluation mode, as a trainer releases it, and as it was scored: without dropout.
         return module.eval()
+
+
+def _correct(model: Any, data: Any, rows: Any) -> int:
+    """Return how many of these rows are given their class. Where reading them or the model raises, each row
+    is run by itself, and one on which they raise is not given its class."""
+    try:
+        inputs, targets = data.take(rows)
+        return int((_classes(model, inputs) == targets).sum())
+    except INTERRUPTIONS:
+        raise
+    except Exception:
+        return sum(_correct(model, data, rows[i : i + 1]) for i in range(len(rows) if len(rows) > 1 else 0))
 
 
 def _classes(model: Any, inputs: Any) -> Tensor:

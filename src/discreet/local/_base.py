@@ -8,7 +8,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real as RealNumber
 from typing import Any
 
 import numpy as np
@@ -58,10 +60,16 @@ class LocalRandomizer:
     """Checks, draws and estimates; the base class of randomizers whose reports are integers, or rows of
     integers of one length.
 
-    A subclass checks its values (`_values`) and its reports (`_check_reports`), draws (`_draw`), and
-    estimates (`_estimate`). This class calls them so that values are checked before anything is drawn, and
-    reports before anything is estimated, because reports come from strangers. `_value_dimensions` is the
-    number of array dimensions of one person's value: 0 for a number, 1 for a vector.
+    A subclass reads the value of one person (`_one`) and checks those of many (`_values`), checks its reports
+    (`_check_reports`), draws (`_draw`), and estimates (`_estimate`). This class calls them so that values are
+    read before anything is drawn, and reports before anything is estimated, because reports come from
+    strangers. `_value_dimensions` is the number of array dimensions of one person's value: 0 for a number, 1
+    for a vector.
+
+    The value of one person is never refused: what is none of the randomizer's values counts as a fixed public
+    one (zero, the lower bound, the empty set, the empty word). The collector chooses the randomizer, so a
+    device that reports some values and refuses others would tell it which of them its value is, for nothing.
+    Values of many people are given by somebody who sees them, and wrong ones are refused.
     """
 
     __slots__ = ()
@@ -82,23 +90,27 @@ class LocalRandomizer:
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """Return the report of one value, an integer or a list of integers; or a `ReportBatch` for an array
-        with the values of several people.
+        with the values of several people. A value outside the randomizer's values counts as a fixed public
+        one; an array with such values is refused.
         """
         require_entropy(entropy)
+        if self.is_single(value):
+            return self._respond_one(value, entropy)
         array = _array(value)
-        single = array.ndim == self._value_dimensions
-        if not single and array.ndim != self._value_dimensions + 1:
+        if array.ndim != self._value_dimensions + 1:
             raise InvalidInput(
                 f"give one value, or an array with one value for each person; got {array.ndim} "
                 f"dimensions. Nothing was drawn."
             )
-        values = self._values(array[None] if single else array)
-        data = self._draw(values, entropy)
-        return plain(data[0]) if single else self._batch(data, entropy)
+        return self._batch(self._draw(self._values(array), entropy), entropy)
 
     def is_single(self, value: Any) -> bool:
         """Return whether this is the value of one person, and not a list of values of several."""
-        return _array(value).ndim == self._value_dimensions
+        return _array(value).ndim <= self._value_dimensions
+
+    def _respond_one(self, value: Any, entropy: Entropy) -> Any:
+        """Return the report of one person, whatever the value is."""
+        return plain(self._draw(self._one(value), entropy)[0])
 
     def estimate(self, reports: Any, /) -> Release:
         """Return the estimate from many reports: a `ReportBatch`, or a list of plain reports. It only
@@ -160,6 +172,12 @@ class LocalRandomizer:
                 "was estimated."
             ) from None
 
+    def _one(self, value: Any) -> Any:
+        """Return the value of one person, or the fixed public value in place of what is none, in the form
+        that `_draw` takes: one row. It accepts everything. The fixed values are a contract with
+        js/discreet-local.mjs."""
+        raise NotImplementedError
+
     def _values(self, array: NDArray[Any]) -> Any:
         """Return the values, one row per person, checked and in the form that `_draw` takes."""
         raise NotImplementedError
@@ -209,18 +227,39 @@ def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
 
 
-def people_of(values: Any) -> list[Any]:
-    """Return the values of several people as a list; the error message shows no value."""
-    if (
-        isinstance(values, str | bytes | Mapping)
-        or not isinstance(values, Iterable)
-        or getattr(values, "ndim", 1) == 0
-    ):
-        raise InvalidInput(
-            f"give one value of the declared kind, or a list with one for each person; got a "
-            f"{type(values).__name__}. Nothing was drawn."
-        )
-    return list(values)
+def is_list(values: Any) -> bool:
+    """Return whether this is a list of values of several people, for randomizers whose values are no
+    arrays."""
+    return (
+        isinstance(values, Iterable)
+        and not isinstance(values, str | bytes | Mapping)
+        and getattr(values, "ndim", 1) > 0
+    )
+
+
+def number_of(value: Any) -> float:
+    """Return one value as a float, NaN if it is no number. As in the browser, True and "1" are no numbers."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, RealNumber | Decimal):
+        return math.nan
+    try:
+        return _require.float_or_inf(value)
+    except ValueError:
+        # a signaling NaN of a Decimal
+        return math.nan
+
+
+def code_of(value: Any, domain: int) -> int | None:
+    """Return one value as an integer from 0 to domain - 1 (at most 2**52); None if it is none. As in the
+    browser, 3.0 is 3."""
+    number = number_of(value)
+    return int(number) if 0 <= number < domain and number.is_integer() else None
+
+
+def one_code(value: Any, domain: int) -> Codes:
+    """Return the code of one person as an array of length 1; it is 0 for what is no code below `domain`."""
+    return np.array([code_of(value, domain) or 0], dtype=np.int64)
 
 
 def require_entropy(entropy: Any) -> None:

@@ -22,7 +22,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, released, require_span
+from ._base import LocalRandomizer, number_of, released, require_span
 from ._draws import Codes
 
 # The largest number of steps. With it, the odds of `DuchiMean` at the smallest epsilon, 1e-9, are still
@@ -91,6 +91,11 @@ class MeanRandomizer(LocalRandomizer):
         low, high = self._exact("low"), self._exact("high")
         clamped = min(max(_require.exact(value, "mean"), low), high)
         return float((clamped - low) / (high - low)) * self.steps
+
+    def _one(self, value: Any) -> NDArray[np.float64]:
+        """Return the position of one person's value; what is no number counts as `low`."""
+        number = number_of(value)
+        return self._values(np.array([float(self.low) if math.isnan(number) else number]))
 
     def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
         """Return the positions of values on the grid, as numbers from 0 to `steps` with fractions."""

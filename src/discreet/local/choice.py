@@ -73,7 +73,8 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
 
 def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
     """Return the frequency oracle with the smallest predicted error among those whose reports take at most
-    `bits` bits.
+    `bits` bits. Above 2**24 values it is `LocalHashing`, which estimates the shares of given candidates
+    (`shares_of`), because no oracle estimates so many shares at once.
 
     Guarantee: no oracle in `ORACLES` with reports of at most that length has a smaller mean squared error
                where all values are equally common (up to one part in 10**9).

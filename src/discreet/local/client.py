@@ -17,7 +17,7 @@ from .. import _require
 from .._errors import BudgetExceeded, InvalidInput
 from .._registry import to_json
 from ..sampling import Entropy
-from ._base import LocalRandomizer
+from ._base import LocalRandomizer, require_entropy
 
 
 class ClientBudget:
@@ -26,9 +26,10 @@ class ClientBudget:
 
     Guarantee: all reports that `answer` ever returns, to all collectors, are together epsilon-DP for the
                owner of the device.
-    Proof:     basic composition: each question is charged the epsilon of its randomizer before anything is
-               drawn, and a repeated question gets the stored report (or, from long-term randomizers, another
-               noisy copy of the stored permanent answer), which depends on the value in no new way.
+    Proof:     basic composition: each question is charged the epsilon of its randomizer before the value is
+               looked at, and the budget alone decides whether it is refused. A repeated question gets the
+               stored report (or, from long-term randomizers, another noisy copy of the stored permanent
+               answer), which depends on the value in no new way.
     Assumes:   every report comes from `answer`; the state is stored before a report is sent, and never rolled
                back; which questions are asked and renewed does not depend on values.
 
@@ -58,30 +59,24 @@ class ClientBudget:
         return self.epsilon - self._spent
 
     def answer(self, question: str, randomizer: Any, value: Any, /, *, entropy: Entropy) -> Any:
-        """Return the report to this question. It is drawn and charged the first time; afterwards the same
+        """Return the report to this question. It is charged and drawn the first time; afterwards the same
         report is returned, free, even if the value has changed.
+
+        No value is refused: what is none of the randomizer's values is charged and reported as a fixed public
+        one (`LocalRandomizer`), because a refusal would tell the collector something about the value.
         """
         key = self._key(question, randomizer)
+        require_entropy(entropy)
         # A long-term randomizer has a permanent answer (`start`), of which each report is a noisy copy.
         is_long_term = hasattr(randomizer, "start")
         with self._lock:
             if key not in self._answers:
-                if not randomizer.is_single(value):
-                    raise InvalidInput(
-                        "a device answers with the one value of its owner, not with a list of values. "
-                        "Nothing was drawn or charged."
-                    )
-                before = self._spent
                 self._charge(randomizer)
-                try:
-                    self._answers[key] = (randomizer.start if is_long_term else randomizer.respond)(
-                        value, entropy=entropy
-                    )
-                except InvalidInput:
-                    # Randomizers raise InvalidInput only before anything is drawn, so the charge can be
-                    # undone. tests/contracts/test_randomizers.py checks it.
-                    self._spent = before
-                    raise
+                self._answers[key] = (
+                    randomizer.start(value, entropy=entropy)
+                    if is_long_term
+                    else randomizer._respond_one(value, entropy)
+                )
             stored = self._answers[key]
         return randomizer.report(stored, entropy=entropy) if is_long_term else stored
 
@@ -116,8 +111,8 @@ class ClientBudget:
         return budget
 
     def _charge(self, randomizer: Any) -> None:
-        """Charge before anything is drawn. The charge stays if drawing fails afterwards (other than by
-        `InvalidInput`): a failure may waste budget, but never leaks."""
+        """Charge before the value is looked at. The charge stays if drawing fails afterwards: a failure may
+        waste budget, but no refusal is free."""
         cost = _require.exact(randomizer.epsilon, "epsilon")
         if cost > self.remaining:
             raise BudgetExceeded(

@@ -19,7 +19,7 @@ from ..mechanisms.protocols import Release
 from ..mechanisms.response_designs import Channel
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
+from ._base import Floats, LocalRandomizer, check_range, codes_below, one_code, released, spec
 from ._draws import Codes
 
 
@@ -80,6 +80,9 @@ class DesignResponse(LocalRandomizer):
 
     def client(self) -> dict[str, Any]:
         return spec("table", self, ends=self._ends)
+
+    def _one(self, value: Any) -> Codes:
+        return one_code(value, self.domain)
 
     def _values(self, array: NDArray[Any]) -> Codes:
         return codes_below(array, self.domain)

@@ -22,7 +22,7 @@ from ..inference import Marginal, consistent_marginals
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, check_range, codes_below, released, spec
+from ._base import LocalRandomizer, check_range, code_of, codes_below, one_code, released, spec
 from ._draws import Codes
 from .hashing import LocalHashing
 from .oracles import FrequencyOracle
@@ -86,6 +86,13 @@ class MarginalResponse(LocalRandomizer):
     @property
     def ratio(self) -> Fraction:
         return max(oracle.ratio for oracle in self._oracles())
+
+    def _one(self, value: Any) -> Codes:
+        """Return the codes of one person. An attribute whose code is none counts as 0; so do all of them if
+        the value is no list of this length."""
+        is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+        codes = value if is_list and len(value) == len(self.sizes) else [0] * len(self.sizes)
+        return np.array([[code_of(code, size) or 0 for code, size in zip(codes, self.sizes, strict=True)]])
 
     def _values(self, array: NDArray[Any]) -> Codes:
         if array.shape[1] != len(self.sizes):
@@ -230,6 +237,9 @@ class HeavyHitters(LocalRandomizer):
     @property
     def ratio(self) -> Fraction:
         return self._oracle(0).ratio
+
+    def _one(self, value: Any) -> Codes:
+        return one_code(value, 1 << self.length)
 
     def _values(self, array: NDArray[Any]) -> Codes:
         return codes_below(array, 1 << self.length)

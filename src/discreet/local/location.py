@@ -22,7 +22,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy, exp_neg
 from . import _draws
-from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
+from ._base import Floats, LocalRandomizer, check_range, codes_below, one_code, released, spec
 from ._draws import Codes
 
 # The largest number of places. The exact ratio reads the weight of every report for every place, at most
@@ -124,6 +124,9 @@ class DistanceResponse(LocalRandomizer):
     def _ends(self) -> list[list[int]]:
         """Return the cumulative sums of each row of weights."""
         return [list(accumulate(row)) for row in self.weights]
+
+    def _one(self, value: Any) -> Codes:
+        return one_code(value, self.domain)
 
     def _values(self, array: NDArray[Any]) -> Codes:
         return codes_below(array, self.domain)

@@ -38,8 +38,8 @@ from ._base import (
     Floats,
     LocalRandomizer,
     check_range,
-    codes_below,
-    people_of,
+    code_of,
+    is_list,
     released,
     require_entropy,
     spec,
@@ -129,23 +129,17 @@ class LongTermResponse(FrequencyOracle):
         return (self.domain - 1).bit_length()
 
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
-        """Return the permanent answer, which the device stores and keeps secret; each call costs
-        `epsilon`."""
+        """Return the permanent answer, which the device stores and keeps secret; each call costs `epsilon`.
+        What is no value of the domain counts as 0."""
         require_entropy(entropy)
         return int(_draws.kary_response(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """Return one more noisy copy of the permanent answer `state`, at no further cost."""
         require_entropy(entropy)
+        if code_of(state, self.domain) is None:
+            raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
         return int(_draws.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
-
-    def _one(self, value: Any) -> Codes:
-        """Return one checked value as an array of length 1."""
-        if not self.is_single(value):
-            raise InvalidInput(
-                "give one value: each permanent answer belongs to one person. Nothing was drawn."
-            )
-        return codes_below(np.asarray(value)[None], self.domain)
 
     def client(self) -> dict[str, Any]:
         return spec(
@@ -258,9 +252,9 @@ class Rappor(LocalRandomizer):
 
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
         """Return the state [cohort, permanent bits], which the device stores and keeps secret; each call
-        costs `epsilon`."""
+        costs `epsilon`. What is no word counts as the empty one."""
         require_entropy(entropy)
-        cohorts, permanent = self._permanent([_word(value)], entropy)
+        cohorts, permanent = self._permanent(self._one(value), entropy)
         return [int(cohorts[0]), permanent[0].astype(int).tolist()]
 
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
@@ -279,16 +273,21 @@ class Rappor(LocalRandomizer):
         ]
 
     def is_single(self, value: Any) -> bool:
-        return isinstance(value, str | bytes)
+        return not is_list(value)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """Return one report of a word; or, for a list of words of different people, a `ReportBatch`."""
         require_entropy(entropy)
-        single = isinstance(value, str | bytes)
-        words = [_word(word) for word in ([value] if single else people_of(value))]
+        if self.is_single(value):
+            return self._respond_one(value, entropy)
+        return self._batch(self._draw([_word(word) for word in value], entropy), entropy)
+
+    def _one(self, value: Any) -> list[bytes]:
+        return [_word(value if isinstance(value, str | bytes) else "")]
+
+    def _draw(self, words: list[bytes], entropy: Entropy) -> Codes:
         cohorts, permanent = self._permanent(words, entropy)
-        data = np.concatenate([cohorts[:, None], self._instantaneous(permanent, entropy)], axis=1)
-        return data[0].tolist() if single else self._batch(data, entropy)
+        return np.concatenate([cohorts[:, None], self._instantaneous(permanent, entropy)], axis=1)
 
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
         """Return (cohorts, permanent bits), one row per word. The order of draws: all cohorts, then all
@@ -373,9 +372,12 @@ class Rappor(LocalRandomizer):
 
 
 def _word(value: Any) -> bytes:
-    """Return a word as bytes; anything but text or bytes is refused."""
+    """Return a word as bytes; anything but text or bytes is refused. Text is encoded as by a browser's
+    TextEncoder: in UTF-8, with U+FFFD in place of each surrogate that has no partner."""
     if not isinstance(value, str | bytes):
         raise InvalidInput(
             f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn."
         )
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    if isinstance(value, bytes):
+        return value
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()

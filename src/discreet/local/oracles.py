@@ -26,9 +26,21 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
+from ._base import (
+    Floats,
+    LocalRandomizer,
+    check_range,
+    codes_below,
+    one_code,
+    released,
+    require_parameters,
+    spec,
+)
 from ._draws import Codes
 
+# The largest domain all of whose shares are estimated at once: 2**24 integers of 64 bits are 128 MB. Chosen
+# by hand, not tuned.
+MOST_SHARES = 1 << 24
 # The largest table that is drawn at once, reports times values: 2**22 integers are 32 MB. Chosen by hand.
 _CELLS = 1 << 22
 
@@ -126,6 +138,9 @@ class FrequencyOracle(LocalRandomizer):
             raise InvalidInput(f"shares must be {self.domain} numbers between 0 and 1. Nothing was computed.")
         return f
 
+    def _one(self, value: Any) -> Codes:
+        return one_code(value, self.domain)
+
     def _values(self, array: NDArray[Any]) -> Codes:
         return codes_below(array, self.domain)
 
@@ -157,6 +172,12 @@ class KaryResponse(FrequencyOracle):
 
     def __post_init__(self) -> None:
         require_parameters(self.epsilon, self.domain)
+        if self.domain > MOST_SHARES:
+            raise _require.fail(
+                "domain",
+                self.domain,
+                "at most 2**24, as all shares are estimated at once; LocalHashing has no such limit",
+            )
         self._weights  # noqa: B018 - refuses an epsilon that is too small for integer odds
 
     @property

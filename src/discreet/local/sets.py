@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real as RealNumber
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,9 @@ from . import _draws
 from ._base import (
     Floats,
     LocalRandomizer,
-    people_of,
-    plain,
+    code_of,
+    is_list,
+    number_of,
     released,
     require_entropy,
     require_span,
@@ -75,12 +75,17 @@ class _PaddedRandomizer(LocalRandomizer):
         people.
         """
         require_entropy(entropy)
-        single = self.is_single(value)
-        people = [value] if single else people_of(value)
-        checked = [self._check_value(items) for items in people]
-        codes = np.array([self._sample_code(items, entropy) for items in checked], dtype=np.int64)
-        data = self.frequency_oracle._draw(codes, entropy)
-        return plain(data[0]) if single else self._batch(data, entropy)
+        if self.is_single(value):
+            return self._respond_one(value, entropy)
+        return self._batch(self._draw([self._checked(one) for one in value], entropy), entropy)
+
+    def _draw(self, values: list[list[Any]], entropy: Entropy) -> NDArray[Any]:
+        """Return one report per collection. The order of draws: all positions, then the oracle's draws."""
+        codes = np.array([self._sample_code(items, entropy) for items in values], dtype=np.int64)
+        return self.frequency_oracle._draw(codes, entropy)
+
+    def _one(self, value: Any) -> list[list[Any]]:
+        return [self._items(value)]
 
     def _sampled_position(self, items: int, entropy: Entropy) -> int:
         """Return the position that is reported, for a collection of so many items; a position of `items` or
@@ -90,8 +95,13 @@ class _PaddedRandomizer(LocalRandomizer):
     def is_single(self, value: Any) -> bool:
         raise NotImplementedError
 
-    def _check_value(self, value: Any) -> Any:
-        """Return the items of one checked collection as a sorted list; the error message shows no item."""
+    def _items(self, value: Any) -> list[Any]:
+        """Return the items of one collection as a sorted list. What is no item is left out, and what is no
+        collection has none."""
+        raise NotImplementedError
+
+    def _checked(self, value: Any) -> list[Any]:
+        """Return the items of a collection of which nothing is left out; the error message shows no item."""
         raise NotImplementedError
 
     def _sample_code(self, value: Any, entropy: Entropy) -> int:
@@ -137,21 +147,25 @@ class SetResponse(_PaddedRandomizer):
         return oracle_named(self.oracle, self.epsilon, self.domain + 1)
 
     def is_single(self, value: Any) -> bool:
-        return isinstance(value, Set)
+        return isinstance(value, Set) or not is_list(value)
 
     def client(self) -> dict[str, Any]:
         return spec(
             "set", self, items=self.domain, largest=self.largest, oracle=self.frequency_oracle.client()
         )
 
-    def _check_value(self, value: Any) -> list[int]:
-        if not isinstance(value, Set) or any(
-            isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value
-        ):
-            raise InvalidInput("a value must be a set of item numbers. Nothing was drawn.")
-        if any(not 0 <= i < self.domain for i in value):
-            raise InvalidInput(f"items must be numbered from 0 to {self.domain - 1}. Nothing was drawn.")
-        return sorted(int(i) for i in value)
+    def _items(self, value: Any) -> list[int]:
+        # A device may have its set as a list, as JSON does.
+        collection = value if isinstance(value, Set | list | tuple) else ()
+        return sorted({code for item in collection if (code := code_of(item, self.domain)) is not None})
+
+    def _checked(self, value: Any) -> list[int]:
+        items = self._items(value)
+        if not isinstance(value, Set) or len(items) < len(value):
+            raise InvalidInput(
+                f"a value must be a set of items, numbered from 0 to {self.domain - 1}. Nothing was drawn."
+            )
+        return items
 
     def _sample_code(self, value: list[int], entropy: Entropy) -> int:
         position = self._sampled_position(len(value), entropy)
@@ -211,30 +225,30 @@ class KeyValueResponse(_PaddedRandomizer):
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
     def is_single(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
+        return not is_list(value)
 
     def client(self) -> dict[str, Any]:
         bounds = {"low": float(self.low), "high": float(self.high)}
         oracle = self.frequency_oracle.client()
         return spec("pairs", self, keys=self.keys, largest=self.largest, **bounds, oracle=oracle)
 
-    def _check_value(self, value: Any) -> list[tuple[int, float]]:
-        if not isinstance(value, Mapping):
-            raise InvalidInput("a value must be a mapping from keys to numbers. Nothing was drawn.")
-        pairs = []
-        for key, number in value.items():
-            if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key < self.keys:
-                raise InvalidInput(f"keys must be numbered from 0 to {self.keys - 1}. Nothing was drawn.")
-            if (
-                isinstance(number, bool)
-                or not isinstance(number, RealNumber)
-                or math.isnan(_require.float_or_inf(number))
-            ):
-                raise InvalidInput("the values of keys must be numbers. Nothing was drawn.")
-            pairs.append(
-                (int(key), min(max(_require.float_or_inf(number), float(self.low)), float(self.high)))
+    def _items(self, value: Any) -> list[tuple[int, float]]:
+        mapping = value if isinstance(value, Mapping) else {}
+        pairs = ((code_of(key, self.keys), number_of(number)) for key, number in mapping.items())
+        low, high = float(self.low), float(self.high)
+        return sorted(
+            (key, min(max(number, low), high))
+            for key, number in pairs
+            if key is not None and not math.isnan(number)
+        )
+
+    def _checked(self, value: Any) -> list[tuple[int, float]]:
+        items = self._items(value)
+        if not isinstance(value, Mapping) or len(items) < len(value):
+            raise InvalidInput(
+                f"a value must map keys, numbered from 0 to {self.keys - 1}, to numbers. Nothing was drawn."
             )
-        return sorted(pairs)
+        return items
 
     def _sample_code(self, value: list[tuple[int, float]], entropy: Entropy) -> int:
         position = self._sampled_position(len(value), entropy)

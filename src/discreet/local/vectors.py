@@ -23,7 +23,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, check_range, released
+from ._base import Floats, LocalRandomizer, check_range, number_of, released
 from ._draws import Codes
 
 # The nodes of the Gauss-Legendre quadrature in `_top_sum`, 500 in each of eight panels. Chosen by hand, not
@@ -102,6 +102,14 @@ class PrivUnit(LocalRandomizer):
         people: (norm / c)² / n, where c is `scale`."""
         _require.integer(people=people, at_least=1)
         return (float(self.norm) / self.scale) ** 2 / people
+
+    def _one(self, value: Any) -> Floats:
+        """Return the unit vector of one person; what is no vector of finite numbers counts as zero."""
+        is_list = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
+        vector = np.array([number_of(x) for x in value]) if is_list else np.zeros(0)
+        if len(vector) != self.dimension or not np.isfinite(vector).all():
+            vector = np.zeros(self.dimension)
+        return self._values(vector[None])
 
     def _values(self, array: NDArray[Any]) -> Floats:
         """Return unit vectors with one more coordinate: vectors longer than `norm` are shortened to it, and

@@ -48,7 +48,8 @@ class RealScores:
                step); and if all move the same way, so do the integers.
     Proof:     rounding is monotone and commutes with adding integers: r(b) <= r(a + ceil(d)) = r(a) + ceil(d)
                for b <= a + d.
-    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*.
+    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*. It
+               sees values as they are, not clipped, and raises on none (see `Trusted`).
 
     It has no JSON description, so an earlier release is never repeated for free: each is charged.
     """

@@ -386,7 +386,8 @@ class Trusted(_Defaults):
 
     Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed`
              between neighbors under the relation of the public facts it is used with. Nothing here can check
-             that; `discreet.auditing` can try to refute it.
+             that; `discreet.auditing` can try to refute it. It sees values as they are, not clipped, and
+             raises on none: no number can stand in for the answer, so the run fails, which tells of the row.
     """
 
     function: Callable[[Source], Any]

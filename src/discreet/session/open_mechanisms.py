@@ -3,9 +3,8 @@ answer many times; `feed` continues them on new data."""
 
 from __future__ import annotations
 
-import copy
 import os
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
@@ -176,7 +175,7 @@ class OpenMechanisms(SessionBase):
         return Fed(
             handle
             if isinstance(live, InteractiveHandle) or mechanism is live
-            else _with_handle(live, handle),
+            else replace(live, live=handle),
             release,
         )
 
@@ -199,13 +198,3 @@ class OpenMechanisms(SessionBase):
             type(live).__name__,
             "what watch(...) or start(...) returned, or an open mechanism with the number= of its charge",
         )
-
-
-def _with_handle(holder: Any, handle: InteractiveHandle) -> Any:
-    """Return a copy of an object that holds a handle in `live` (a `Watch`, a `HoldoutScorer`), with another
-    handle there."""
-    if is_dataclass(holder):
-        return replace(holder, live=handle)  # type: ignore[type-var]
-    other = copy.copy(holder)
-    other.live = handle
-    return other

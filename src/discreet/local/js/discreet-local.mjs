@@ -3,7 +3,8 @@
 // Every description ("spec") comes from Python's randomizer.client(): integers only. Randomness is crypto.getRandomValues and nothing else; every draw is
 // a whole number below a bound, by rejection, compared as whole numbers below 2**53 (Laplace noise: as BigInts). The same bytes give the same report as Python's respond
 // (tests/local/test_javascript.py). A spec comes from a collector who is not trusted: `respond` first computes its epsilon from its integers and
-// refuses one that claims less than it costs.
+// refuses one that claims less than it costs. No value is refused: what the spec does not know counts as a fixed public value, the same as in Python,
+// because a device that reports some values and refuses others would tell the collector which of them its own is, for nothing.
 //
 //   import { respond, ClientBudget } from "./discreet-local.mjs";
 //   const report = await respond(spec, 3);
@@ -207,10 +208,10 @@ const WIDTHS = {
 };
 
 /** What an oracle inside a description costs; it must be one over exactly `domain` values. */
-function oracleEpsilon(oracle, domain) {
+function oracleCost(oracle, domain) {
   require(typeof oracle === "object" && oracle !== null && Object.hasOwn(WIDTHS, oracle.kind), "this kind of oracle is not known.");
   require(oracle.domain === domain, "the oracle is not one over these values.");
-  return epsilonOf(oracle);
+  return costOf(oracle);
 }
 
 function isCode(value, domain) {
@@ -222,43 +223,42 @@ function drawnPlace(largest, items, words) {
   return below(Math.max(largest, items), words);
 }
 
-function number(spec, value) {
-  require(typeof value === "number" && !Number.isNaN(value), "the value must be a number.");
+function isNumber(value) {
+  return typeof value === "number" && !Number.isNaN(value);
 }
 
-/** Values that are not one code: checked before anything is drawn, in the form in which they are drawn from. */
+/** A code below `domain`, and 0 for what is none; never minus zero. */
+function code(value, domain) {
+  return isCode(value, domain) ? value + 0 : 0;
+}
+
+function number(spec, value) {
+  return isNumber(value) ? value : spec.low;
+}
+
+/** Values that are not one code, in the form in which they are drawn from: whatever is given, there is one. */
 const VALUES = {
   duchi: number,
   piecewise: number,
-  hybrid: number,
+  hybrid: (spec, value) => number(spec.duchi, value),
   laplace: number,
-
-  rappor(spec, value) {
-    require(typeof value === "string" || value instanceof Uint8Array, "the value must be a word.");
-  },
+  rappor: (spec, value) => (typeof value === "string" || value instanceof Uint8Array ? value : ""),
 
   set(spec, value) {
-    require(Array.isArray(value) || value instanceof Set, "the value must be a set of item numbers.");
-    const items = [...new Set(value)];
-    require(items.every((item) => isCode(item, spec.items)), `items must be numbered from 0 to ${spec.items - 1}.`);
-    return items.sort((x, y) => x - y);
+    const items = Array.isArray(value) || value instanceof Set ? [...new Set(value)] : [];
+    return items.filter((item) => isCode(item, spec.items)).sort((x, y) => x - y);
   },
 
   pairs(spec, value) {
-    const isMap = value instanceof Map;
-    require(isMap || (typeof value === "object" && value !== null && !Array.isArray(value)), "the value must map keys to numbers.");
-    const pairs = isMap ? [...value] : Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]);
-    require(pairs.every(([key]) => isCode(key, spec.keys)), `keys must be numbered from 0 to ${spec.keys - 1}.`);
-    require(pairs.every(([, number]) => typeof number === "number" && !Number.isNaN(number)), "the values of keys must be numbers.");
-    return pairs.sort(([x], [y]) => x - y);
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
+    const entries = isObject ? Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]) : [];
+    const pairs = value instanceof Map ? [...value] : entries;
+    return pairs.filter(([key, number]) => isCode(key, spec.keys) && isNumber(number)).sort(([x], [y]) => x - y);
   },
 
-  marginals(spec, value) {
-    const { sizes } = spec;
-    require(Array.isArray(value) && value.length === sizes.length, `the value must be a list of ${sizes.length} codes.`);
-    const codes = Array.from(value);
-    require(codes.every((code, i) => isCode(code, sizes[i])), "an attribute's code must be a whole number below its size.");
-    return codes;
+  marginals({ sizes }, value) {
+    const isList = Array.isArray(value) && value.length === sizes.length;
+    return sizes.map((size, i) => code(isList ? value[i] : 0, size));
   },
 };
 
@@ -349,14 +349,12 @@ const KINDS = {
   // beyond 2**53 (less than once in e**127 draws, for no scale is above 2**46) the sum is rounded after it was drawn
   laplace: (spec, value, words) => Number(BigInt(onGrid(spec, value, words)) + discreteLaplace(spec.rate.map(BigInt), words)),
 
-  set(spec, value, words) {
-    const items = VALUES.set(spec, value);
+  set(spec, items, words) {
     const place = drawnPlace(spec.largest, items.length, words);
     return KINDS[spec.oracle.kind](spec.oracle, place < items.length ? items[place] : spec.items, words);
   },
 
-  pairs(spec, value, words) {
-    const pairs = VALUES.pairs(spec, value);
+  pairs(spec, pairs, words) {
     const place = drawnPlace(spec.largest, pairs.length, words);
     const [key, number] = place < pairs.length ? pairs[place] : [spec.keys, spec.low];
     const level = (Math.min(Math.max(number, spec.low), spec.high) - spec.low) / (spec.high - spec.low);
@@ -365,8 +363,7 @@ const KINDS = {
     return KINDS[spec.oracle.kind](spec.oracle, place < pairs.length ? 2 * key + up : 2 * spec.keys, words);
   },
 
-  marginals(spec, value, words) {
-    const codes = VALUES.marginals(spec, value);
+  marginals(spec, codes, words) {
     const which = below(spec.marginals.length, words);
     const oracle = spec.oracles[which];
     const cell = spec.marginals[which].reduce((sum, i) => sum * spec.sizes[i] + codes[i], 0);
@@ -408,11 +405,38 @@ const KINDS_AGAIN = {
   },
 };
 
+/**
+ * Costs are BigInts in units of 10**-6 / 2**100, rounded up: a claim of m millionths is exactly m << 100n, and a cost above it is refused, however
+ * little it is above.
+ */
+const FINE = 100n;
+const UNIT = 192n;
+
+/** Not below 2 * 2**UNIT artanh(a / b), for 0 <= a / b <= 1/3. */
+function twiceArtanh(a, b) {
+  return 2n * (artanh(a, b, UNIT) + 3n * UNIT);
+}
+
+const LOG_TWO = twiceArtanh(1n, 3n);
+
+/** What a ratio a / b >= 1 of two probabilities costs: ln(a / b) = k ln(2) + 2 artanh((a - c) / (a + c)) with c = 2**k b, c <= a < 2 c. */
+function logCost(first, second) {
+  const [a, b] = [BigInt(first), BigInt(second)];
+  let k = BigInt(bitLength(a) - bitLength(b));
+  if (a < b << k) k -= 1n;
+  const c = b << k;
+  return (((k * LOG_TWO + twiceArtanh(a - c, a + c)) * 1000000n) >> (UNIT - FINE)) + 1n;
+}
+
+function largest(costs) {
+  return costs.reduce((most, cost) => (cost > most ? cost : most), 0n);
+}
+
 function odds(weights, truth, other) {
   const [a, b] = listed(weights, 2);
   whole(a, b);
   require(a > b && b >= 1 && truth * a + other * b <= LIMIT, "the weights are not those of a randomizer.");
-  return Math.log(a / b);
+  return logCost(a, b);
 }
 
 function listed(list, length) {
@@ -428,10 +452,10 @@ function ordered({ low, high }) {
 function share(threshold) {
   whole(threshold);
   require(threshold > 0 && threshold < COIN, "a threshold must be between 0 and 2**32.");
-  return threshold / COIN;
+  return BigInt(threshold);
 }
 
-const EPSILONS = {
+const COSTS = {
   kary(spec) {
     require(spec.domain >= 2, "there must be two values or more.");
     return odds(spec.weights, 1, spec.domain - 1);
@@ -439,7 +463,8 @@ const EPSILONS = {
 
   unary(spec) {
     const [p, q] = listed(spec.thresholds, 2).map(share);
-    return Math.abs(Math.log(p / q)) + Math.abs(Math.log((1 - q) / (1 - p)));
+    const [more, less] = p > q ? [p, q] : [q, p];
+    return logCost(more * (BigInt(COIN) - less), less * (BigInt(COIN) - more));
   },
 
   subset(spec) {
@@ -463,20 +488,24 @@ const EPSILONS = {
 
   table(spec) {
     require(Array.isArray(spec.ends) && spec.ends.length >= 1 && spec.ends.every(Array.isArray), "the rows are not those of a lottery.");
+    // every probability as [weight, total of its row]
     const rows = spec.ends.map((ends) => {
       whole(...ends);
       const total = ends[ends.length - 1];
       require(ends.length === spec.ends[0].length && total > 0 && total <= LIMIT, "the rows are not those of a lottery.");
-      return ends.map((end, i) => (end - (i ? ends[i - 1] : 0)) / total);
+      const weights = ends.map((end, i) => end - (i ? ends[i - 1] : 0));
+      require(weights.every((weight) => weight >= 0), "weights must not be negative.");
+      return weights.map((weight) => [BigInt(weight), BigInt(total)]);
     });
-    let largest = 0;
-    for (let j = 0; j < rows[0].length; j += 1) {
+    const above = ([a, s], [b, t]) => a * t > b * s;
+    const costs = rows[0].map((_, j) => {
       const column = rows.map((row) => row[j]);
-      const maximum = Math.max(...column);
-      if (maximum > 0) largest = Math.max(largest, Math.log(maximum / Math.min(...column)));
-      require(Math.min(...column) >= 0, "weights must not be negative.");
-    }
-    return largest;
+      const [a, s] = column.reduce((most, one) => (above(one, most) ? one : most));
+      const [b, t] = column.reduce((least, one) => (above(least, one) ? one : least));
+      require(b > 0n || a === 0n, "a report is possible for some values only.");
+      return a > 0n ? logCost(a * t, b * s) : 0n;
+    });
+    return largest(costs);
   },
 
   duchi(spec) {
@@ -496,7 +525,7 @@ const EPSILONS = {
   hybrid(spec) {
     whole(spec.share);
     require([spec.duchi, spec.piecewise].every((part) => typeof part === "object" && part !== null), "the parts are missing.");
-    return Math.max(EPSILONS.duchi(spec.duchi), EPSILONS.piecewise(spec.piecewise));
+    return largest([COSTS.duchi(spec.duchi), COSTS.piecewise(spec.piecewise)]);
   },
 
   laplace(spec) {
@@ -506,21 +535,20 @@ const EPSILONS = {
     require(listed(spec.rate, 2).every((part) => typeof part === "string" && /^[1-9][0-9]{0,999}$/.test(part)), "the rate must be two whole numbers, as text.");
     const [a, b] = spec.rate.map(BigInt);
     require(b / a <= 2n ** 46n, "the noise is too wide.");
-    // rounded up, in units of 10**-24
-    return Number((BigInt(spec.steps) * a * 10n ** 24n) / b + 1n) / 1e24;
+    return (((BigInt(spec.steps) * a * 1000000n) << FINE) + b - 1n) / b;
   },
 
   set(spec) {
     whole(spec.items, spec.largest);
     require(spec.items >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one item and one place, or more.");
-    return oracleEpsilon(spec.oracle, spec.items + 1);
+    return oracleCost(spec.oracle, spec.items + 1);
   },
 
   pairs(spec) {
     whole(spec.keys, spec.largest);
     require(spec.keys >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one key and one place, or more.");
     ordered(spec);
-    return oracleEpsilon(spec.oracle, 2 * spec.keys + 1);
+    return oracleCost(spec.oracle, 2 * spec.keys + 1);
   },
 
   marginals(spec) {
@@ -530,9 +558,9 @@ const EPSILONS = {
     whole(...sizes);
     const costs = marginals.map((attributes, number) => {
       require(attributes.length >= 1 && attributes.every((i) => isCode(i, sizes.length)), "a marginal is of attributes that are none.");
-      return oracleEpsilon(oracles[number], attributes.reduce((cells, i) => cells * sizes[i], 1));
+      return oracleCost(oracles[number], attributes.reduce((cells, i) => cells * sizes[i], 1));
     });
-    return costs.reduce((most, cost) => Math.max(most, cost), 0);
+    return largest(costs);
   },
 
   prefixes(spec) {
@@ -543,11 +571,11 @@ const EPSILONS = {
     whole(...levels);
     const costs = levels.map((bits, number) => {
       require(bits >= 1 && bits <= length, "a level has more bits than values have, or none.");
-      const cost = oracleEpsilon(oracles[number], 2 ** bits);
+      const cost = oracleCost(oracles[number], 2 ** bits);
       require(oracles[number].kind === "hashing", "prefixes are reported by hashing.");
       return cost;
     });
-    return costs.reduce((most, cost) => Math.max(most, cost), 0);
+    return largest(costs);
   },
 
   longterm(spec) {
@@ -559,41 +587,44 @@ const EPSILONS = {
     whole(spec.bits, spec.hashes, spec.cohorts);
     require(spec.hashes >= 1 && spec.bits >= 1 && spec.cohorts >= 1, "the filter has no bits.");
     const [flip] = listed(spec.thresholds, 3).map(share);
-    return 2 * spec.hashes * Math.abs(Math.log((1 - flip) / flip));
+    const kept = BigInt(COIN) - flip;
+    return 2n * BigInt(spec.hashes) * (kept > flip ? logCost(kept, flip) : logCost(flip, kept));
   },
 };
 
-/** What a description really costs, from its own integers: its epsilon, up to rounding. Refuses one that claims less. */
-export function epsilonOf(spec) {
-  require(typeof spec === "object" && spec !== null && Object.hasOwn(EPSILONS, spec.kind), "this kind of description is not known.");
+/** What a description really costs, from its own integers. Refuses one that claims less. */
+function costOf(spec) {
+  require(typeof spec === "object" && spec !== null && Object.hasOwn(COSTS, spec.kind), "this kind of description is not known.");
   whole(spec.microepsilon);
   require(spec.microepsilon >= 1, "nothing is free.");
-  if (spec.domain !== undefined) {
+  // a domain that is missing where one is needed is no whole number
+  if (spec.domain !== undefined || Object.hasOwn(WIDTHS, spec.kind)) {
     whole(spec.domain);
     require(spec.domain >= 2 && spec.domain <= LIMIT, "there must be two values or more.");
   }
-  const epsilon = EPSILONS[spec.kind](spec);
-  require(epsilon <= (spec.microepsilon / 1e6) * (1 + 1e-9) + 1e-9, "the description costs more than it claims.");
-  return epsilon;
+  const cost = COSTS[spec.kind](spec);
+  require(cost <= BigInt(spec.microepsilon) << FINE, "the description costs more than it claims.");
+  return cost;
 }
 
-function checked(spec, value) {
-  epsilonOf(spec);
-  if (Object.hasOwn(CODES, spec.kind)) {
-    const last = CODES[spec.kind](spec) - 1;
-    require(isCode(value, last + 1), `the value must be a whole number from 0 to ${last}.`);
-  }
-  if (Object.hasOwn(VALUES, spec.kind)) VALUES[spec.kind](spec, value);
+/** The epsilon that a description really costs, for people to read: rounded to a number. Refuses one that claims less. */
+export function epsilonOf(spec) {
+  return Number(costOf(spec)) / 1e6 / 2 ** Number(FINE);
+}
+
+/** The value that is reported: the given one, or the fixed public one in place of what the description does not know. */
+function known(spec, value) {
+  return Object.hasOwn(CODES, spec.kind) ? code(value, CODES[spec.kind](spec)) : VALUES[spec.kind](spec, value);
 }
 
 /** The report of one value under a description. */
 export async function respond(spec, value, words = new Words()) {
-  checked(spec, value);
-  return KINDS[spec.kind](spec, value, words);
+  costOf(spec);
+  return KINDS[spec.kind](spec, known(spec, value), words);
 }
 
 /**
- * A budget on the device, in millionths of epsilon: each question is paid for once, before anything is drawn; asked again it gets the stored report
+ * A budget on the device, in millionths of epsilon: each question is paid for once, before the value is looked at; asked again it gets the stored report
  * (or another copy of the stored permanent answer). Keep `toJSON()` in the browser's storage.
  */
 export class ClientBudget {
@@ -613,10 +644,10 @@ export class ClientBudget {
     const key = JSON.stringify([question, spec]);
     const lasting = Object.hasOwn(STARTS, spec.kind);
     if (!Object.hasOwn(this.answers, key)) {
-      checked(spec, value);
+      costOf(spec);
       require(spec.microepsilon <= this.remaining, `this answer costs more than the ${this.remaining / 1e6} that is left.`);
       this.spent += spec.microepsilon;
-      this.answers[key] = (lasting ? STARTS : KINDS)[spec.kind](spec, value, words);
+      this.answers[key] = (lasting ? STARTS : KINDS)[spec.kind](spec, known(spec, value), words);
     }
     const stored = await this.answers[key];
     this.answers[key] = stored;

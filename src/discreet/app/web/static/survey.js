@@ -71,10 +71,12 @@ survey.questions.forEach((question, number) => {
     wrong.setAttribute("role", "status");
     input.setAttribute("aria-describedby", wrong.id);
     input.addEventListener("input", () => {
-      const usable = input.value !== "" && input.checkValidity();
-      record(question.name, usable ? Number(input.value) : null);
-      const empty = input.value === "" && !input.validity.badInput;
-      wrong.textContent = usable || empty ? "" : `This is no number from ${question.between[0]} to ${question.between[1]}: it is left out.`;
+      // a number outside is reported as the nearest bound: left out, it would tell the server that it is outside
+      record(question.name, input.value === "" ? null : Number(input.value));
+      const [low, high] = question.between;
+      const outside = input.value !== "" && (Number(input.value) < low || Number(input.value) > high);
+      const counted = outside ? `This counts as ${Number(input.value) < low ? low : high}.` : "";
+      wrong.textContent = input.validity.badInput ? "This is no number: it is left out." : counted;
     });
     label.append(input);
   }
