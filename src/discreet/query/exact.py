@@ -100,6 +100,11 @@ def statements(
     return written
 
 
+def plan_statements(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine) -> None:
+    """Write the queries of a plan, and let the engine plan them; raise if it cannot. Reads no row."""
+    engine.plan(statements(plan, recipes, bounding, engine.kinds, engine.dialect).texts)
+
+
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     """Run the engine's queries under the key of this run, all on the same rows."""
     with one_snapshot(engine):

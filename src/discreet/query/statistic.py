@@ -27,7 +27,7 @@ from .._registry import described
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source, engine_of
 from .errors import QueryError
-from .exact import measure, public_keys, shown
+from .exact import measure, plan_statements, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
@@ -76,6 +76,11 @@ class SqlStatistic:
         never negative; False under neighbors other than add_remove."""
         _, _, total, bounding = _plan_total(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and total.limits(bounding)[0] >= 0
+
+    def rehearse(self, source: Source) -> None:
+        """Let the engine plan the statement, before anything is charged."""
+        planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
+        plan_statements(planned, recipes, bounding, engine_of(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
@@ -127,6 +132,11 @@ class SqlVector:
     def sensitivity(self, public: Public) -> Sensitivity:
         planned, _, totals, bounding = self._of(public)
         return totals.sensitivity(bounding, public.neighbors, planned.groups)
+
+    def rehearse(self, source: Source) -> None:
+        """Let the engine plan the statement, before anything is charged."""
+        planned, recipes, _, bounding = self._of(source.public)
+        plan_statements(planned, recipes, bounding, engine_of(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = self._of(source.public)

@@ -39,7 +39,7 @@ from ..mechanisms.matrix.mechanism import norms_for_price, width
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Engine, Source, dialect_of, engine_of
+from ..tables import Source, engine_of
 from .answer import Answer
 from .errors import QueryError
 from .exact import public_keys
@@ -145,9 +145,10 @@ class WorkloadQuery:
         object.__setattr__(self, "_plan", workload_plan)
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's query, which is kept for the run: a query that cannot be written for this engine
-        is refused here, before it is charged."""
-        self._plan.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
+        """Write the engine's query, which is kept for the run, and let the engine plan it: a query that
+        cannot be written or planned is refused here, before it is charged."""
+        engine = engine_of(source)
+        engine.plan([self._plan.statement(engine.kinds, engine.dialect)])
 
     @property
     def asked(self) -> tuple[Any, float] | None:

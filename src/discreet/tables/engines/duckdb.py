@@ -27,7 +27,16 @@ from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
 from .duckdb_reading import WIDE, TableReader, connection, lock
 from .file_stamps import content_mark, file_stamp
-from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
+from .refusals import (
+    check_columns,
+    check_declared,
+    check_size,
+    not_unique,
+    stopwatch,
+    too_late,
+    unplanned,
+    withheld,
+)
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -107,6 +116,16 @@ class DuckDB:
                 raise error from None
             finally:
                 timer.cancel()
+
+    def plan(self, texts: Sequence[str]) -> None:
+        """Have DuckDB plan the queries `texts`, which reads no row, so that a query that it cannot plan is
+        refused before a charge. Optimizers that look at values are switched off (`DATA_DEPENDENT`)."""
+        with self._cancellable() as cursor:
+            for sql in texts:
+                try:
+                    cursor.execute(f"EXPLAIN {sql}")
+                except Exception:
+                    raise unplanned("DuckDB") from None
 
     def stopwatch(self) -> Callable[[], None]:
         """Start a clock and return a function that raises `TimeLimit` once the public limit of time has

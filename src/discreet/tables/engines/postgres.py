@@ -24,13 +24,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, Unsupported
+from ..._errors import InvalidInput
 from ..._public import Public
 from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
 from .postgres_tables import PostgresTable, check, definitions, look, resolve
-from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
+from .refusals import (
+    check_columns,
+    check_declared,
+    check_size,
+    not_unique,
+    stopwatch,
+    too_late,
+    unplanned,
+    withheld,
+)
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -135,10 +144,7 @@ class PostgreSQL:
                 except psycopg.errors.QueryCanceled:
                     raise
                 except psycopg.Error:
-                    raise Unsupported(
-                        "the PostgreSQL server cannot plan this query. Nothing was read or charged. Ask it "
-                        "in smaller parts."
-                    ) from None
+                    raise unplanned("the PostgreSQL server") from None
 
     def _with_definitions(self, sql: str) -> str:
         """Return a query together with the common table expressions that define its tables
