@@ -10,9 +10,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
-
 from docs.notebooks import from_script
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 

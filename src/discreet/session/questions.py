@@ -107,6 +107,13 @@ class Questions(SessionBase):
         `workload` and `confidence`. Free: no data is read.
         """
         query: Any
+        if hasattr(text, "mechanism") or hasattr(text, "event"):
+            name = text.__name__ if isinstance(text, type) else type(text).__name__
+            raise InvalidInput(
+                f"preview takes SQL, got {name}. Nothing was charged. An estimator is planned by "
+                f'people.plan([({name}(), "the target")], epsilon=1), and people.curator.preview('
+                f"mechanism.event) shows what a mechanism or a trainer would cost."
+            )
         if not isinstance(text, str):
             if within is not None or noise != "auto" or groups is not None or weights or other:
                 raise InvalidInput(

@@ -25,7 +25,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Bounds, Categories, Public
 from ...accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of, numbers_of, sorted_classes
+from .estimators import TableEstimator, column_of, numbers_of, require_bounds, sorted_classes
 from .selection import RandomTrials, rho_of
 from .trial_distributions import TrialDistribution, gamma_of
 
@@ -216,6 +216,7 @@ class PrivateSearch(TableEstimator):
         """Fit to arrays, whose public facts are arguments of the estimator: `n`, `lower`, `upper`, and
         `classes` or the bounds of the target."""
         base = self.estimator
+        require_bounds(base)
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
         if hasattr(base, "target_lower"):
