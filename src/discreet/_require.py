@@ -415,5 +415,5 @@ def named_options(cls: type[C]) -> type[C]:
             raise error
         original_init(self, *args, **named)
 
-    cls.__init__ = init  # type: ignore[misc]
+    cls.__init__ = init  # type: ignore[method-assign]
     return cls

@@ -272,6 +272,13 @@ class Linear(TableEstimator):
         return False
 
     @property
+    def assumes_(self) -> str | None:
+        """Return what the guarantee rests on beside the declared facts, as a sentence
+        (`LinearERM.assumption`)."""
+        check_is_fitted(self, "model_")
+        return getattr(self.mechanism_, "assumption", None)
+
+    @property
     def coef_(self) -> npt.NDArray[np.float64]:
         """Return the weights of the coordinates, scaled to [-1, 1], in the order of
         `mechanism_.design.names(public)`.
