@@ -402,6 +402,14 @@ def check_options(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+def an_object(value: Any) -> None:
+    """Refuse a class where an object of it is needed."""
+    if isinstance(value, type):
+        raise InvalidInput(
+            f"give an object, {value.__name__}(...), not the class itself. Nothing was charged or read."
+        )
+
+
 def named_options(cls: type[C]) -> type[C]:
     """Decorate a class so that a misspelt, missing or superfluous option of its constructor is refused with a
     DiscreetError that names the nearest one."""

@@ -120,8 +120,16 @@ def test_tokens_outside_the_vocabulary_are_refused_when_the_trainer_is_made(word
 
 
 FITTED_WRONGLY = {
-    "a class": (learning.LogisticRegression, r"give an object, LogisticRegression\(epsilon=1\)"),
-    "a class of torch's": (learning.DPClassifier, r"give an object, DPClassifier\(epsilon=1\)"),
+    "a class": (learning.LogisticRegression, r"give an object, LogisticRegression\(\.\.\.\), not the class"),
+    "a class of torch's": (learning.DPClassifier, r"give an object, DPClassifier\(\.\.\.\), not the class"),
+    "a search over a class": (
+        learning.PrivateSearch(learning.LogisticRegression, {"l1": [0.0, 1.0]}, epsilon=1),
+        r"give an object, LogisticRegression\(\.\.\.\), not the class",
+    ),
+    "a pipeline with a class": (
+        learning.PrivatePipeline(learning.LogisticRegression, epsilon=1),
+        r"give an object, LogisticRegression\(\.\.\.\), not the class",
+    ),
     "a pipeline": (
         make_pipeline(StandardScaler(), learning.LogisticRegression(epsilon=1)),
         r"learning\.PrivatePipeline\(",
@@ -138,6 +146,21 @@ def test_what_cannot_be_fitted_is_refused_with_the_way_out(name: str) -> None:
     session = people()
     with pytest.raises(InvalidInput, match=way_out):
         session.fit(wrong, target="well")
+    assert session.spent == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "way_out"),
+    [
+        (learning.Trainer, r"give an object, Trainer\(\.\.\.\), not the class"),
+        (learning.LogisticRegression(epsilon=1), r"people\.fit\(\.\.\.\) fits an estimator"),
+        (3, "a Trainer can"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_the_way_out(wrong: Any, way_out: str) -> None:
+    session = people()
+    with pytest.raises(InvalidInput, match=way_out):
+        session.train(wrong)
     assert session.spent == 0
 
 

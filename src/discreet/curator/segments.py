@@ -381,10 +381,11 @@ def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
     """Refuse, before anything is charged, a mechanism that cannot run in segments."""
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
-    if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
+    _require.an_object(mechanism)
+    if not isinstance(mechanism, Stepped):
+        advice = "people.fit(...) fits an estimator" if hasattr(mechanism, "adopt") else "a Trainer can"
         raise InvalidInput(
-            f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing "
-            f"was charged or read."
+            f"{type(mechanism).__name__} cannot be run in segments: {advice}. Nothing was charged or read."
         )
     check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)

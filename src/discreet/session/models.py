@@ -254,15 +254,11 @@ class Models(SessionBase):
 
 def require_estimator(candidate: Any) -> None:
     """Refuse what is no estimator with a sentence that says what to give instead."""
-    is_class = isinstance(candidate, type)
-    name = candidate.__name__ if is_class else type(candidate).__name__
-    is_estimator = hasattr(candidate, "adopt") and hasattr(candidate, "mechanism")
-    if is_estimator and not is_class:
+    _require.an_object(candidate)
+    if hasattr(candidate, "adopt") and hasattr(candidate, "mechanism"):
         return
-    module = str(getattr(candidate, "__module__", ""))
-    if is_estimator:
-        advice = f"give an object, {name}(epsilon=1), not the class"
-    elif name == "Pipeline":
+    name, module = type(candidate).__name__, type(candidate).__module__
+    if name == "Pipeline":
         advice = (
             "a pipeline of scikit-learn learns its scaling from private rows and pays nothing for it: give "
             "learning.PrivatePipeline(learning.LogisticRegression(), epsilon=1), or the estimator alone, "

@@ -173,6 +173,7 @@ class PrivateSearch(TableEstimator):
 
     def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
         """Return the mechanism of each combination, for this price of one run."""
+        _require.an_object(self.estimator)
         if "n" not in self.estimator.get_params():
             raise _require.fail(
                 "estimator",
@@ -216,6 +217,7 @@ class PrivateSearch(TableEstimator):
         """Fit to arrays, whose public facts are arguments of the estimator: `n`, `lower`, `upper`, and
         `classes` or the bounds of the target."""
         base = self.estimator
+        _require.an_object(base)
         require_bounds(base)
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
