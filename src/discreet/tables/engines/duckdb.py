@@ -125,6 +125,8 @@ class DuckDB:
                 try:
                     cursor.execute(f"EXPLAIN {sql}")
                 except Exception:
+                    # After an internal error DuckDB would refuse every further statement.
+                    self._opened.try_renew()
                     raise unplanned("DuckDB") from None
 
     def stopwatch(self) -> Callable[[], None]:
