@@ -119,6 +119,24 @@ def test_tokens_outside_the_vocabulary_are_refused_when_the_trainer_is_made(word
         tuned(word=word)
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"text": "hello"},
+        ("hello", 1),
+        {"input_ids": ["hello"]},
+        {"input_ids": [1], "labels": [0, 1]},
+        {"input_ids": [1], "attention_mask": "hello", "labels": 0},
+    ],
+)
+def test_texts_that_are_not_tokenized_are_refused_when_the_trainer_is_made(item: Any) -> None:
+    with pytest.raises(InvalidInput, match="Tokenize the texts first") as caught:
+        learning.TransformersTrainer(
+            TinyForSequenceClassification(), ARGS, [item], public=PUBLIC, max_length=6, noise_multiplier=1.0
+        )
+    assert "hello" not in str(caught.value)
+
+
 FITTED_WRONGLY = {
     "a class": (learning.LogisticRegression, r"give an object, LogisticRegression\(\.\.\.\), not the class"),
     "a class of torch's": (learning.DPClassifier, r"give an object, DPClassifier\(\.\.\.\), not the class"),

@@ -131,30 +131,45 @@ class PaddedTexts:
         return torch.as_tensor(item[self.label]).to(kind).reshape(())
 
     def check(self, config: Any) -> None:
-        """Refuse tokens and labels that the model of this `config` has no weights for; a training would fail
-        on them after its charge. For whoever holds the dataset: no value is quoted."""
+        """Refuse texts that cannot be read, and tokens and labels that the model of this `config` has no
+        weights for: a training would fail on them after its charge. For whoever holds the dataset; no value
+        is quoted."""
         words, classes = (getattr(config, name, None) for name in ("vocab_size", "num_labels"))
         for index in range(len(self.dataset)):
-            item = self.dataset[index]
-            ids, labels = _tokens(item["input_ids"]), item.get(self.label)
+            try:
+                item = self.dataset[index]
+                ids, label = _tokens(item["input_ids"]), item.get(self.label)
+                if self.task != "classification" or classes is None or _within(label, classes):
+                    self[index]
+            except Exception as error:
+                # The error's text could quote a value.
+                raise InvalidInput(
+                    f"an item of train_dataset cannot be read ({type(error).__name__}): it is a dict with "
+                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Nothing was charged or "
+                    f"trained. Tokenize the texts first."
+                ) from None
             if words is not None and not _within(ids, words):
                 raise InvalidInput(
                     f"train_dataset has a token that is not among the {words} of the model's vocabulary, 0 "
                     f"to {words - 1}. Nothing was charged or trained. Use the tokenizer of this model."
                 )
-            if self.task == "classification" and classes is not None and not _within(labels, classes):
+            self._check_label(label, words, classes)
+
+    def _check_label(self, label: Any, words: int | None, classes: int | None) -> None:
+        """Refuse a label outside the classes, or in language modeling labels that are no tokens."""
+        if self.task == "classification" and classes is not None and not _within(label, classes):
+            raise InvalidInput(
+                f"train_dataset has a {self.label!r} that is not among the model's {classes} classes, the "
+                f"whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them from 0 on, or "
+                f"make the model with num_labels=...."
+            )
+        if self.task == "language_modeling" and words is not None and label is not None:
+            counted = _tokens(label)
+            if not _within(counted[counted != IGNORED], words):
                 raise InvalidInput(
-                    f"train_dataset has a {self.label!r} that is not among the model's {classes} classes, "
-                    f"the whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them "
-                    f"from 0 on, or make the model with num_labels=...."
+                    f"train_dataset has a {self.label!r} that is neither a token, 0 to {words - 1}, nor "
+                    f"{IGNORED}. Nothing was charged or trained."
                 )
-            if self.task == "language_modeling" and words is not None and labels is not None:
-                counted = _tokens(labels)
-                if not _within(counted[counted != IGNORED], words):
-                    raise InvalidInput(
-                        f"train_dataset has a {self.label!r} that is neither a token, 0 to {words - 1}, nor "
-                        f"{IGNORED}. Nothing was charged or trained."
-                    )
 
     def _fit(self, tokens: Tensor, value: int) -> Tensor:
         """Return tokens truncated to `length`, or padded to it with `value`."""
