@@ -145,8 +145,8 @@ class PaddedTexts:
                 # The error's text could quote a value.
                 raise InvalidInput(
                     f"an item of train_dataset cannot be read ({type(error).__name__}): it is a dict with "
-                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Nothing was charged or "
-                    f"trained. Tokenize the texts first."
+                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Nothing was charged "
+                    f"or trained. Tokenize the texts first."
                 ) from None
             if words is not None and not _within(ids, words):
                 raise InvalidInput(
@@ -160,8 +160,8 @@ class PaddedTexts:
         if self.task == "classification" and classes is not None and not _within(label, classes):
             raise InvalidInput(
                 f"train_dataset has a {self.label!r} that is not among the model's {classes} classes, the "
-                f"whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them from 0 on, or "
-                f"make the model with num_labels=...."
+                f"whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them from 0 on, "
+                f"or make the model with num_labels=...."
             )
         if self.task == "language_modeling" and words is not None and label is not None:
             counted = _tokens(label)
