@@ -28,6 +28,7 @@ _LEAST_PRICE = Fraction(1, 10**100)
 _FLOAT_BYTES = 8
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
@@ -399,3 +400,28 @@ def check_options(function: F) -> F:
             raise refusal.with_traceback(None)  # noqa: B904
 
     return wrapper  # type: ignore[return-value]
+
+
+def an_object(value: Any) -> None:
+    """Refuse a class where an object of it is needed."""
+    if isinstance(value, type):
+        raise InvalidInput(
+            f"give an object, {value.__name__}(...), not the class itself. Nothing was charged or read."
+        )
+
+
+def named_options(cls: type[C]) -> type[C]:
+    """Decorate a class so that a misspelt, missing or superfluous option of its constructor is refused with a
+    DiscreetError that names the nearest one."""
+    original_init: Any = cls.__init__
+    signature = inspect.signature(original_init)
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        error = option_error(cls.__name__, signature, args, named)
+        if error is not None:
+            raise error
+        original_init(self, *args, **named)
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls

@@ -98,6 +98,11 @@ def test_a_picture_of_the_answer(ready, tmp_path):
         assert picture.size[0] >= 1000
 
 
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready):
+    assert "a picture is saved as .png" in refused("query", ready, SQL, "-e", "0.5", "--plot", "n.xyz")
+    assert {account["used"] for account in json.loads(run("budget", ready, "--json"))} == {0}
+
+
 def test_a_picture_is_drawn_beside_json_too_and_dollars_are_no_formula(ready):
     json.loads(run("query", ready, SQL, "--epsilon", "0.1", "--json", "--plot", "bars.png"))
     assert Path("bars.png").read_bytes()[:4] == b"\x89PNG"

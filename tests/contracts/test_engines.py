@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 from sqlglot import exp
 
+from discreet import Unsupported
 from discreet.tables import Engine, EngineError
 from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect, Unwritten, template
@@ -60,6 +61,17 @@ def test_it_is_an_engine_whose_dialect_writes_every_node(engines):
     engine.ready()
     engine.stopwatch()()
     assert engine.kinds["t"] == {"id": "integer", "i": "integer", "b": "boolean"}
+
+
+def test_what_it_cannot_plan_is_refused_without_reading_a_row(engines):
+    engine = engines["wholes"]
+    from_table = engine.dialect.write(exp.select(exp.column("i", quoted=True)).from_(exp.to_table("t")))
+    engine.plan([from_table])
+    for wrong in ("SELECT no_such_function(1) AS n", "SELECT 1 AS n FROM no_such_table", "no SQL at all"):
+        with pytest.raises(Unsupported, match="cannot plan this query"):
+            engine.plan([from_table, wrong])
+    # it answers as before
+    engine.answer(from_table)
 
 
 def test_every_node_has_a_case():

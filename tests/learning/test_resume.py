@@ -291,7 +291,7 @@ def test_nothing_is_charged_where_it_could_not_go_on(tmp_path: Path) -> None:
         (InvalidInput, "exists already", lambda: session.train(trainer(), checkpoint=tmp_path / "taken")),
         (InvalidInput, "no folder", lambda: session.train(trainer(), checkpoint=tmp_path / "none" / "run")),
         (InvalidInput, "every", lambda: session.train(trainer(), checkpoint=tmp_path / "run", every=0)),
-        (InvalidInput, "segments", lambda: session.train(Trainer, checkpoint=tmp_path / "run")),
+        (InvalidInput, "not the class itself", lambda: session.train(Trainer, checkpoint=tmp_path / "run")),
         (
             InvalidInput,
             "multiple of 4",

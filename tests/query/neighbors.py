@@ -82,6 +82,9 @@ class Swapped:
     def ready(self) -> None:
         """Always."""
 
+    def plan(self, texts: Any) -> None:
+        """Always."""
+
     def stopwatch(self) -> Any:
         return lambda: None
 

@@ -68,6 +68,32 @@ def test_no_pattern_of_participations_moves_more_than_is_priced(
         assert (moved.l1 or 0) <= 1.01 * l1
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("times", "separation"), [(1, 1), (2, 1), (2, 3), (4, 2)])
+def test_no_unit_that_changes_other_entries_at_every_step_moves_more_than_is_priced(
+    name: str, times: int, separation: int
+) -> None:
+    """All four norms, on random pairs of streams of vectors: a unit may be in another group at each step. `l0`
+    was that of a unit in one group. Every pair must hold, so that no false alarm is possible."""
+    part, width, rng = encoder(named(name, STEPS), STEPS), 4, np.random.default_rng()
+    step = Sensitivity(linf=2, l0=2)
+    moved = part.sensitivity(times, separation, step)
+    possible = patterns(times, separation)
+    for _ in range(40):
+        base = rng.integers(0, 1000, (STEPS, width))
+        other = base.copy()
+        for t in possible[rng.integers(len(possible))]:
+            other[t, rng.choice(width, 2, replace=False)] += rng.integers(-2, 3, 2)
+        d = [abs(int(v)) for v in measured(part, other) - measured(part, base)]
+        norms = {
+            "l0": sum(v > 0 for v in d),
+            "l1": sum(d),
+            "l2_squared": sum(v * v for v in d),
+            "linf": max(d),
+        }
+        assert [name for name, norm in norms.items() if norm > getattr(moved, name)] == []
+
+
 @pytest.mark.parametrize("name", ["tree", "blt", "square_root"])
 def test_a_sensitivity_that_forgets_the_second_participation_is_noticed(name: str) -> None:
     part = encoder(named(name, STEPS), STEPS)

@@ -20,6 +20,7 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
 from ..session.base import SYNONYMS
+from ..session.previews import require_sql
 from .client import Job, dataset_path, reads_reply, to_description
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
 from .remote_reading import RemoteReader, from_description, number_of
@@ -62,6 +63,7 @@ class RemoteSession(RemoteReader):
         """Return the price and the error that a question would have, or several counting questions answered
         together; free. Options as in `Session.preview`; several questions take `epsilon`, `rho`, `delta`,
         `rows` and `confidence`."""
+        require_sql(text)
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
             if within is not None or noise != "auto" or groups is not None or weights or other:

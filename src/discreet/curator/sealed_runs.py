@@ -27,6 +27,7 @@ from .charges import SPENDING
 from .identities import identity_of
 from .ledger import Entry, computing
 from .policy import STEWARD
+from .segments import noting_interruption
 from .tickets import alone
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def run(
         if number is None
         else _find_charge(curator, mechanism, number, analyst)
     )
-    with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
+    advice = (
+        f"This run (entry {charge.seq} of the ledger) stays paid for: with the same candidates and "
+        f"number={charge.seq} it goes on, free."
+    )
+    with noting_interruption(advice), alone(Path(curator.ledger.path), f"run-{charge.seq}"):
         secret_run = _load_run(curator, mechanism, charge, deadline)
         if deadline is not None:
             _take_all(curator, mechanism, charge, secret_run, deadline)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -69,6 +69,16 @@ def _call_progress(progress: Watch, facts: Any) -> None:
         raise CallbackError(error) from None
 
 
+@contextmanager
+def noting_interruption(advice: str) -> Iterator[None]:
+    """Add `advice` to a KeyboardInterrupt (Ctrl-C) inside the block; Python shows it below the traceback."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        stopped.add_note(advice)
+        raise
+
+
 def train(
     curator: Curator,
     mechanism: Stepped,
@@ -114,10 +124,11 @@ def train(
             identity=identity_of(mechanism),
         )
     work = ChargedRun(curator, mechanism, charge, path)
-    run = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
-    if path is not None:
-        work.save(work.guarded(run.dump), charge, every)
-    return work.go_on(run, charge, every, progress)
+    with noting_interruption(work.how_to_resume):
+        run = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
+        if path is not None:
+            work.save(work.guarded(run.dump), charge, every)
+        return work.go_on(run, charge, every, progress)
 
 
 def resume(
@@ -160,8 +171,11 @@ def resume(
     steps_taken, head = work.accept(header)
     segment_length = header["every"] if every is None else every
     _require_multiple(segment_length, mechanism.period)
-    run = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
-    return work.go_on(run, head, segment_length, progress)
+    with noting_interruption(work.how_to_resume):
+        run = work.guarded(
+            lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy)
+        )
+        return work.go_on(run, head, segment_length, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +310,20 @@ class ChargedRun:
         return release
 
     @property
+    def how_to_resume(self) -> str:
+        """What Ctrl-C has cost, and how the run goes on."""
+        if self.path is None:
+            return (
+                f"This run (entry {self.charge.seq} of the ledger) is over: its price stays spent, and it "
+                f"wrote no checkpoint to go on from. The next one can be resumed: train(trainer, "
+                f"checkpoint='run.checkpoint', every=100)."
+            )
+        return (
+            f"This run (entry {self.charge.seq} of the ledger) stays paid for: resume(trainer, "
+            f"{str(self.path)!r}) goes on from its newest checkpoint, free. Steps since then count as taken."
+        )
+
+    @property
     def _by_steward(self) -> bool:
         """Whether the steward runs this, and may see why it fails."""
         return bool(self.charge.body["analyst"] == STEWARD)
@@ -353,10 +381,11 @@ def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
     """Refuse, before anything is charged, a mechanism that cannot run in segments."""
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
-    if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
+    _require.an_object(mechanism)
+    if not isinstance(mechanism, Stepped):
+        advice = "people.fit(...) fits an estimator" if hasattr(mechanism, "adopt") else "a Trainer can"
         raise InvalidInput(
-            f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing "
-            f"was charged or read."
+            f"{type(mechanism).__name__} cannot be run in segments: {advice}. Nothing was charged or read."
         )
     check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)

@@ -476,3 +476,25 @@ def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
         "public), a dataset as learning.Examples.of(dataset, public), or say which columns of a table to "
         "use, columns=Tabular(features=..., target=...)."
     )
+
+
+def require_same_shapes(tried: tuple[Any, Any], shapes: tuple[Any, Any]) -> None:
+    """Refuse a source whose examples have other shapes or types than those that a model was tried on. Both
+    are public: `shapes` holds zero examples of the source."""
+
+    def facts(tree: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        return [(tuple(t.shape[1:]), t.dtype) for t in tree_leaves(tree)]
+
+    for what, of_tried, of_source in zip(("inputs", "targets"), tried, shapes, strict=True):
+        if facts(of_tried) != facts(of_source):
+            raise InvalidInput(
+                f"this session is over other examples than the trainer was made for: the {what} of one "
+                f"example are {_words(facts(of_source))}, and those that the model was tried on "
+                f"{_words(facts(of_tried))}. Nothing was read or charged. Open a session over the trainer's "
+                f"own examples, or make a trainer for these."
+            )
+
+
+def _words(facts: list[tuple[tuple[int, ...], torch.dtype]]) -> str:
+    """Return the shapes and types of tensors in words."""
+    return " and ".join(f"{str(dtype).removeprefix('torch.')} of shape {shape}" for shape, dtype in facts)

@@ -23,7 +23,7 @@ from ..sampling import Entropy
 from ..tables import Memory
 from .data import Examples, Tabular
 from .optimizers import SGD
-from .tabular.estimators import validate_rows
+from .tabular.estimators import require_bounds, validate_rows
 from .tabular.rows import features_of
 from .trainer import Trainer
 
@@ -155,6 +155,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         Values are not checked: whether one is missing or infinite is private, so that it must not decide
         whether there is an error.
         """
+        require_bounds(self)
         X = validate_rows(self, X, ensure_min_samples=0)
         y = np.asarray(y)
         y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y

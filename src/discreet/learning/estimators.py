@@ -78,8 +78,8 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
         delta: float | None = None,
         noise_multiplier: float | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
         clip: Any = 1.0,
         batch: int | None = None,
         epochs: float = 20,
@@ -157,8 +157,8 @@ class SGDLogisticRegression(DPClassifier):
         delta: float | None = None,
         noise_multiplier: float | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
         clip: Any = 1.0,
         batch: int | None = None,
         epochs: float = 20,
@@ -209,14 +209,14 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
         self,
         module: Callable[[int, int], nn.Module] | nn.Module | None = None,
         *,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
         epsilon: float | None = 1.0,
         delta: float | None = None,
         noise_multiplier: float | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
         clip: Any = 1.0,
         batch: int | None = None,
         epochs: float = 20,
@@ -229,8 +229,8 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
         self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any) -> DPRegressor:
-        _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
         X, y = self._validate_arrays(X, y)
+        _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
         low, high = self.range_ = float(self.target_lower), float(self.target_upper)
         target = np.nan_to_num(
             2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1

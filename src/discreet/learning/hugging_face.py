@@ -130,6 +130,47 @@ class PaddedTexts:
         kind = torch.float32 if self.task == "regression" else torch.long
         return torch.as_tensor(item[self.label]).to(kind).reshape(())
 
+    def check(self, config: Any) -> None:
+        """Refuse texts that cannot be read, and tokens and labels that the model of this `config` has no
+        weights for: a training would fail on them after its charge. For whoever holds the dataset; no value
+        is quoted."""
+        words, classes = (getattr(config, name, None) for name in ("vocab_size", "num_labels"))
+        for index in range(len(self.dataset)):
+            try:
+                item = self.dataset[index]
+                ids, label = _tokens(item["input_ids"]), item.get(self.label)
+                if self.task != "classification" or classes is None or _within(label, classes):
+                    self[index]
+            except Exception as error:
+                # The error's text could quote a value.
+                raise InvalidInput(
+                    f"an item of train_dataset cannot be read ({type(error).__name__}): it is a dict with "
+                    f"token ids under 'input_ids', and {self.label!r} for {self.task}. Nothing was charged "
+                    f"or trained. Tokenize the texts first."
+                ) from None
+            if words is not None and not _within(ids, words):
+                raise InvalidInput(
+                    f"train_dataset has a token that is not among the {words} of the model's vocabulary, 0 "
+                    f"to {words - 1}. Nothing was charged or trained. Use the tokenizer of this model."
+                )
+            self._check_label(label, words, classes)
+
+    def _check_label(self, label: Any, words: int | None, classes: int | None) -> None:
+        """Refuse a label outside the classes, or in language modeling labels that are no tokens."""
+        if self.task == "classification" and classes is not None and not _within(label, classes):
+            raise InvalidInput(
+                f"train_dataset has a {self.label!r} that is not among the model's {classes} classes, the "
+                f"whole numbers 0 to {classes - 1}. Nothing was charged or trained. Number them from 0 on, "
+                f"or make the model with num_labels=...."
+            )
+        if self.task == "language_modeling" and words is not None and label is not None:
+            counted = _tokens(label)
+            if not _within(counted[counted != IGNORED], words):
+                raise InvalidInput(
+                    f"train_dataset has a {self.label!r} that is neither a token, 0 to {words - 1}, nor "
+                    f"{IGNORED}. Nothing was charged or trained."
+                )
+
     def _fit(self, tokens: Tensor, value: int) -> Tensor:
         """Return tokens truncated to `length`, or padded to it with `value`."""
         return F.pad(tokens[: self.length], (0, max(0, self.length - len(tokens))), value=value)
@@ -162,7 +203,8 @@ class TransformersTrainer:
     An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
     labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
     `people` has the person of each text, as in `Examples`. `task` is one of `TASKS`, by default that of the
-    model's class.
+    model's class. Whoever makes the trainer holds the dataset: every text is read once, and labels outside
+    the model's classes or tokens outside its vocabulary are refused here, before anything is charged.
 
     Guarantee: `event`, by the guarantee of `learning.Trainer`, which does the training.
     Assumes:   the dataset was tokenized by a tokenizer that was not trained on it.
@@ -192,6 +234,7 @@ class TransformersTrainer:
         texts = PaddedTexts(
             train_dataset, names, label, self.task, max_length, 0 if pad is None else int(pad)
         )
+        texts.check(getattr(model, "config", None))
         like = texts.like()
         self.examples = Examples.of(texts, public, people=people, like=like)
         if _setting(args, "gradient_checkpointing", False):
@@ -252,6 +295,15 @@ class TransformersTrainer:
 def _tokens(values: Any) -> Tensor:
     """Return a text's ids, mask or labels as a vector of integers."""
     return torch.as_tensor(values, dtype=torch.long).flatten()
+
+
+def _within(values: Any, size: int) -> bool:
+    """Return whether all values are whole numbers from 0 to size - 1."""
+    try:
+        numbers = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return bool(((numbers >= 0) & (numbers < size) & (numbers == numbers.floor())).all())
 
 
 def _setting(args: Any, name: str, default: Any) -> Any:

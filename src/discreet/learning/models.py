@@ -27,6 +27,7 @@ from ..accounting import Event
 from . import files
 from .data import Tabular
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
+from .tabular.estimators import TableEstimator
 
 # The most features that a file may declare: arrays of this length are made before the declared sizes are
 # compared with the weights, and a changed file must not fill the memory. Chosen by hand.
@@ -40,12 +41,7 @@ _KINDS["LogisticRegression"] = SGDLogisticRegression
 def save(model: Any, path: str | Path) -> None:
     """Write a fitted estimator of this package, whether a session fitted it or `fit(X, y)`."""
     if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
-        names = sorted({cls.__name__ for cls in _KINDS.values()})
-        raise InvalidInput(
-            f"a model file holds a fitted {', '.join(names)}; got {type(model).__name__}, "
-            f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. "
-            f"Nothing was written."
-        )
+        raise _not_saved_here(model)
     facts = {
         "kind": type(model).__name__,
         "hidden": list(getattr(model, "hidden", ())),
@@ -61,6 +57,22 @@ def save(model: Any, path: str | Path) -> None:
         raise InvalidInput(
             f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
         ) from None
+
+
+def _not_saved_here(model: Any) -> InvalidInput:
+    """Return the error for what is no fitted estimator of this package; it says how to save it, if it can
+    be."""
+    names = sorted({cls.__name__ for cls in _KINDS.values()})
+    name, reason = type(model).__name__, "which is none of them"
+    if isinstance(model, type):
+        name, reason = model.__name__, "a class: give the fitted object that people.fit(...) returned"
+    elif type(model) in _KINDS.values():
+        reason = "not fitted yet: people.fit(model, target=...) first"
+    elif isinstance(model, TableEstimator):
+        reason = "which learning.tabular.save writes"
+    return InvalidInput(
+        f"a model file holds a fitted {', '.join(names)}; got {name}, {reason}. Nothing was written."
+    )
 
 
 def _table_facts(model: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from .batching import forked_generator
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .copying import check_copyable, copied
-from .data import Tabular, empty_batch_of, examples_of
+from .data import Tabular, empty_batch_of, examples_of, require_same_shapes
 from .discrete import GradientGrid
 from .engine import ClippingEngine
 from .federated import LocalSGD
@@ -70,6 +70,7 @@ class Glimpse(Progress):
         return self._run.model
 
 
+@_require.named_options
 @dataclass(frozen=True)
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
@@ -244,13 +245,26 @@ class Trainer:
         return TrainingRun(self, examples_of(source, self.columns), entropy)
 
     def __call__(
-        self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
+        self,
+        source: AnySource,
+        /,
+        *,
+        entropy: Entropy | None = None,
+        progress: Callable[[Progress], Any] | None = None,
     ) -> Release:
-        """Run all steps; the release's value is the trained model.
+        """Run all steps; the release's value is the trained model. A session gives the `entropy`, after it
+        has charged the price.
 
         `progress` is called after each step with public facts only. An exception of its own reaches the
         caller unchanged, because it can contain nothing private, and ends the run.
         """
+        if entropy is None:
+            raise InvalidInput(
+                "a trainer is run by a session, which charges its price first: dp.open(learning.Examples("
+                "inputs, targets, public), budget=..., ledger=...).train(trainer). Without a ledger, where "
+                "you account for trainer.event yourself: trainer(examples, entropy=sampling.Entropy()). "
+                "Nothing was read, charged or trained."
+            )
         if progress is not None and not callable(progress):
             raise _require.fail("progress", progress, "a function of the progress, called after each step")
         run = self.start(source, entropy=entropy)
@@ -265,11 +279,15 @@ class Trainer:
 
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
-        of the source is read. Examples of `synthetic` were tried when the trainer was made."""
+        of the source is read. Examples of `synthetic` were tried when the trainer was made: the source must
+        have their shapes."""
         if isinstance(source, ExampleSource):
             self.schedule.check_size(source.size)
+        shapes = empty_batch_of(source, self.columns)
         if self.synthetic is None:
-            self._try(self._engine(copied(self.model)), *empty_batch_of(source, self.columns))
+            self._try(self._engine(copied(self.model)), *shapes)
+        else:
+            require_same_shapes(self.synthetic, shapes)
 
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""

@@ -19,6 +19,7 @@ from ..tables.engine import one_snapshot
 from .compile import Compiler
 from .counts import SparseCounts
 from .errors import QueryError
+from .ids import refuse_unlike_ids
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
 from .scan import Kinds
@@ -98,6 +99,13 @@ def statements(
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
     recipes.written[bounding, kinds_key, dialect.name] = written
     return written
+
+
+def plan_statements(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine) -> None:
+    """Write the queries of a plan, and let the engine plan them; raise if it cannot, or if ids are compared
+    that never match. Reads no row."""
+    refuse_unlike_ids(plan.source, engine.id_kinds)
+    engine.plan(statements(plan, recipes, bounding, engine.id_kinds, engine.dialect).texts)
 
 
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._public import Categories, Text
-from ..tables import Engine, Memory, Source, engine_of
 from ..tables.columns import can_match, no_match
 from .nodes import Call, Column, Expr, walk
 from .scan import Kinds
@@ -20,14 +19,6 @@ from .sources import Filtered, From, Joined, Marked, Projected, Scan
 _EQUALITIES = ("=", "<>", "same", "in")
 # for each name of a column in the SQL: its table, its name there, and its kind of `columns.ID_KINDS`
 Stored = dict[str, tuple[str, str, str]]
-
-
-def id_kinds(source: Source) -> Kinds:
-    """Return the kinds of all columns of a source (`Engine.id_kinds`); none where they are not known before
-    rows are read."""
-    if isinstance(source, Memory):
-        source = engine_of(source)
-    return source.id_kinds if isinstance(source, Engine) else {}
 
 
 def refuse_unlike_ids(node: From, kinds: Kinds) -> None:

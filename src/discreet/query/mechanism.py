@@ -31,14 +31,13 @@ from .._require import Real
 from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source, dialect_of, engine_of
+from ..tables import Source, engine_of
 from . import partition
 from .answer import Answer
 from .counts import SparseCounts
 from .domain import Kind
 from .errors import QueryError
-from .exact import Exact, measure, statements
-from .ids import id_kinds, refuse_unlike_ids
+from .exact import Exact, measure, plan_statements
 from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import OutputReference, walk
@@ -126,18 +125,13 @@ class Query:
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's queries, and let the engine plan them if it can, so that a query that cannot be
-        written or planned, or a join that would find nothing, is refused before it is charged. The run uses
-        the same texts."""
-        kinds = id_kinds(source)
-        refuse_unlike_ids(self._plan.source, kinds)
-        written = statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
-        plan_in_engine = getattr(source, "plan", None)
-        if plan_in_engine is not None:
-            plan_in_engine(written.texts)
+        """Write the engine's queries, and let the engine plan them, so that a query that cannot be written or
+        planned, or a join that would find nothing, is refused before it is charged. The run uses the same
+        texts."""
+        plan_statements(self._plan, self._recipes, self._bounding, engine_of(source))
 
     def _try_outputs(self) -> None:
-        """Compute the outputs of one empty group, so that expressions that fail are refused when the query is
+        """Compute the answer for one empty group, so that expressions that fail are refused when the query is
         made, and not after the charge."""
         blanks = [0 if k.expression.domain.kind is Kind.NUMBER else "" for k in self._plan.keys]
         keys = [
@@ -149,7 +143,7 @@ class Query:
         empty = np.zeros(0, np.int64)
         choices = [best(c, SparseCounts.of(empty, empty, empty, (1, c.width))) for c in self._recipes.choices]
         try:
-            table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
+            self._answer(keys, zeros, choices, True)
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
                 "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing "

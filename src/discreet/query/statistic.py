@@ -27,8 +27,7 @@ from .._registry import described
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source, engine_of
 from .errors import QueryError
-from .exact import measure, public_keys, shown
-from .ids import id_kinds, refuse_unlike_ids
+from .exact import measure, plan_statements, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
@@ -79,8 +78,9 @@ class SqlStatistic:
         return public.neighbors is ADD_REMOVE and total.limits(bounding)[0] >= 0
 
     def rehearse(self, source: Source) -> None:
-        """Refuse, before the charge, a join that would find nothing."""
-        refuse_unlike_ids(_plan_total(self.sql, source.public, self.rows)[0].source, id_kinds(source))
+        """Let the engine plan the statement, before anything is charged."""
+        planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
+        plan_statements(planned, recipes, bounding, engine_of(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = _plan_total(self.sql, source.public, self.rows)
@@ -134,8 +134,9 @@ class SqlVector:
         return totals.sensitivity(bounding, public.neighbors, planned.groups)
 
     def rehearse(self, source: Source) -> None:
-        """Refuse, before the charge, a join that would find nothing."""
-        refuse_unlike_ids(self._of(source.public)[0].source, id_kinds(source))
+        """Let the engine plan the statement, before anything is charged."""
+        planned, recipes, _, bounding = self._of(source.public)
+        plan_statements(planned, recipes, bounding, engine_of(source))
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = self._of(source.public)

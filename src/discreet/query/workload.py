@@ -39,12 +39,12 @@ from ..mechanisms.matrix.mechanism import norms_for_price
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source, dialect_of, engine_of
+from ..tables import Source, engine_of
 from .answer import Answer
 from .errors import QueryError
 from .exact import public_keys
 from .groupings import grouping_clauses
-from .ids import id_kinds, refuse_unlike_ids
+from .ids import refuse_unlike_ids
 from .measures import Recipes
 from .mechanism import Query
 from .nodes import OutputReference
@@ -146,11 +146,12 @@ class WorkloadQuery:
         object.__setattr__(self, "_plan", workload_plan)
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's query, which is kept for the run: a query that cannot be written for this
-        engine, or a join that would find nothing, is refused here, before it is charged."""
-        kinds = id_kinds(source)
-        refuse_unlike_ids(self._plan.compilation.source, kinds)
-        self._plan.statement(kinds, dialect_of(source))
+        """Write the engine's query, which is kept for the run, and let the engine plan it: a query that
+        cannot be written or planned, or a join that would find nothing, is refused here, before it is
+        charged."""
+        engine = engine_of(source)
+        refuse_unlike_ids(self._plan.compilation.source, engine.id_kinds)
+        engine.plan([self._plan.statement(engine.id_kinds, engine.dialect)])
 
     @property
     def asked(self) -> tuple[Any, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def check_disk_space(checkpoint: Path, trainer: Any) -> None:
             f"trained."
         ) from None
     except OSError as error:
-        trial.unlink(missing_ok=True)
+        # A name that is too long cannot be removed either.
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
         raise InvalidInput(
             f"a checkpoint of about {size / 1e6:.1f} MB cannot be written at {checkpoint} "
             f"({error.strerror}). Nothing was charged or trained."

@@ -94,12 +94,7 @@ class Models(SessionBase):
         `number`, the number of its charge in the ledger, continues a `PrivateSearch` that was interrupted,
         with exactly the same candidates; free. `text` describes the run in the ledger.
         """
-        if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
-            raise _require.fail(
-                "estimator",
-                type(estimator).__name__,
-                "one of discreet.learning, such as LogisticRegression(epsilon=1)",
-            )
+        require_estimator(estimator)
         if target is None and not getattr(estimator, "unsupervised", False):
             raise _require.fail("target", None, "the name of the column to predict")
         mechanism = self._mechanism_for(estimator, target, features)
@@ -259,3 +254,24 @@ class Models(SessionBase):
         from .synthesis import compare_copy
 
         return compare_copy(self, copy, epsilon=epsilon, rows_per_unit=rows_per_unit)
+
+
+def require_estimator(candidate: Any) -> None:
+    """Refuse what is no estimator with a sentence that says what to give instead."""
+    _require.an_object(candidate)
+    if hasattr(candidate, "adopt") and hasattr(candidate, "mechanism"):
+        return
+    name, module = type(candidate).__name__, type(candidate).__module__
+    if name == "Pipeline":
+        advice = (
+            "a pipeline of scikit-learn learns its scaling from private rows and pays nothing for it: give "
+            "learning.PrivatePipeline(learning.LogisticRegression(), epsilon=1), or the estimator alone, "
+            "whose features are scaled by the declared bounds"
+        )
+    elif hasattr(candidate, "length") and hasattr(candidate, "event"):
+        advice = "it is run by people.train(trainer)"
+    elif module.startswith("sklearn"):
+        advice = f"it is not private: see whether learning.{name}(epsilon=1) exists"
+    else:
+        advice = "give one of discreet.learning, such as LogisticRegression(epsilon=1)"
+    raise InvalidInput(f"fit takes an estimator, got {name}: {advice}. Nothing was charged or read.")

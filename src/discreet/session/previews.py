@@ -7,6 +7,7 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._errors import InvalidInput
 from .._require import NearestNames
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
@@ -88,3 +89,14 @@ class Fed(NamedTuple):
 
     handle: Any
     release: Release | None
+
+
+def require_sql(text: Any) -> None:
+    """Refuse an estimator, a trainer or a mechanism in the place of SQL, and say what shows its price."""
+    if hasattr(text, "mechanism") or hasattr(text, "event"):
+        name = text.__name__ if isinstance(text, type) else type(text).__name__
+        raise InvalidInput(
+            f"preview takes SQL, got {name}. Nothing was charged. An estimator is planned by "
+            f'people.plan([({name}(), "the target")], epsilon=1), and people.curator.preview('
+            f"mechanism.event) shows what a mechanism or a trainer would cost."
+        )

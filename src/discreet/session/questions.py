@@ -12,7 +12,7 @@ from .._require import Real
 from ..accounting.caps import requested_price_of
 from ..query import Answer, Query, cut_off_sql
 from .base import SessionBase
-from .previews import QueryPreview
+from .previews import QueryPreview, require_sql
 from .terms import Terms
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Questions(SessionBase):
         `workload` and `confidence`. Free: no data is read.
         """
         query: Any
+        require_sql(text)
         if not isinstance(text, str):
             if within is not None or noise != "auto" or groups is not None or weights or other:
                 raise InvalidInput(

@@ -41,7 +41,8 @@ _DECAY_BITS = 60
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitInfluence:
     """Says how far a unit that adds 1 to each of its steps moves the measurements: the l1 norm, the squared
-    l2 norm and the largest entry of the change, and `l0`, how many measurements change. It holds for a
+    l2 norm and the largest entry of the change, and `l0`, in how many measurements each of its steps counts,
+    added up over its steps: at different steps it may change different entries of the vector. It holds for a
     unit with at most as many steps as the encoder was told (`times`); nothing here enforces that.
     """
 
@@ -57,7 +58,8 @@ class UnitInfluence:
                by `step`, and e_i is the i-th unit vector. |C U|_1 <= sum of |C e_i|_1 |u_i|_1. With
                X = Cᵀ C, |C U|² = sum of X_ij <u_i, u_j> <= max |u|² times the sum of |X_ij| over the unit's
                steps, which `l2_squared` bounds (`triangular.sensitivity`). An entry of row t moves by at most
-               the sum of |C_ti| |u_i|_inf.
+               the sum of |C_ti| |u_i|_inf, and only if u_i moves this entry for one of the unit's steps i
+               with C_ti not 0: of all pairs (i, t) there are `l0`, each with `step.l0` entries at most.
         """
         return Sensitivity(
             linf=self.linf * step.linf,
@@ -203,7 +205,7 @@ class RunningEncoder(Encoder):
             l1=times * self.steps,
             l2_squared=times**2 * self.steps,
             linf=times,
-            l0=self.steps,
+            l0=times * self.steps,
         ).of(step)
 
     def variances(self) -> Floats:
@@ -282,7 +284,7 @@ class RowEncoder(Encoder):
             l1=times * longest_column,
             l2_squared=square,
             linf=times * largest_entry,
-            l0=min(times * bands, self.steps),
+            l0=times * bands,
         ).of(step)
 
     def variances(self) -> Floats:

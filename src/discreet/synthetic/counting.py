@@ -18,7 +18,7 @@ from .._registry import described
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
-from ..tables.cells import count_cells
+from ..tables.cells import count_cells, plan_cells
 from .domain import Domain
 
 Integers = NDArray[np.int64]
@@ -60,6 +60,11 @@ def count_domain_cells(source: Source, domain: Domain, rows: int | None, entropy
     key = entropy.integer(63)
     coded = count_cells(source, domain.codings(source.public), rows=rows, key=key)
     return OccurringCells(domain.sizes(source.public), coded.codes, coded.counts)
+
+
+def plan_domain_cells(source: Source, domain: Domain, rows: int | None) -> None:
+    """Let the engine plan the query of `count_domain_cells`, before anything is charged."""
+    plan_cells(source, domain.codings(source.public), rows=rows)
 
 
 def rows_per_unit(public: Public, rows: int | None) -> int:
@@ -131,6 +136,10 @@ class MarginalCounts:
 
     def sensitivity(self, public: Public) -> Sensitivity:
         return count_sensitivity(public, rows_per_unit(public, self.rows))
+
+    def rehearse(self, source: Source) -> None:
+        """Let the engine plan the query, before anything is charged."""
+        plan_domain_cells(source, self.domain, rows_per_unit(source.public, self.rows))
 
     def __call__(self, source: Source) -> Integers:
         rows = rows_per_unit(source.public, self.rows)

@@ -26,7 +26,7 @@ from ..mechanisms import noise_tails
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from ..tables.cells import count_linked
+from ..tables.cells import Coding, count_linked, plan_linked
 from ..tables.columns import no_match
 from ..tables.engines.duckdb import engine_of
 from .arguments import check_epsilon, check_instance, check_mapping, check_method_options
@@ -279,12 +279,15 @@ class LinkedSynthesis:
         return 1
 
     def rehearse(self, source: Source) -> None:
-        """Refuse, before the charge, two tables whose keys are of kinds that do not match."""
+        """Refuse, before the charge, two tables whose keys are of kinds that do not match, and queries that
+        the engine cannot plan."""
         kinds, child = engine_of(source).id_kinds, find_child(self.public, self.child)
         keys = ((self.public.table, str(self.public.unit.column)), (child.name, str(child.unit)))
         first, second = ((table, column, kinds[table][column]) for table, column in keys)
         if first[2] != second[2]:
             raise no_match(first, second)
+        of_parent, own = _linked_codings(self)
+        plan_linked(source, of_parent, child, own, rows=self.children.rows_per_unit)
 
     def start(self, source: Source, *, entropy: Entropy) -> LinkedRun:
         check_source(self.public, source)
@@ -404,10 +407,7 @@ def count_linked_cells(
     """Count both flat tables, parents first, in the engine; which rows of a unit count is decided by a hash
     under a fresh secret key."""
     child = find_child(method.public, method.child)
-    of_parent = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
-    flat = method.children.domain.codings(method.children.public)[len(of_parent) :]
-    # In the engine, the columns of the second table have no prefix.
-    own = [_remove_prefix(coding, method.child) for coding in flat]
+    of_parent, own = _linked_codings(method)
     rows = method.children.rows_per_unit
     linked = count_linked(source, of_parent, child, own, rows=rows, key=entropy.integer(63))
     parents, children = (
@@ -415,6 +415,14 @@ def count_linked_cells(
         for part, cells in ((method.parents, linked.parents), (method.children, linked.children))
     )
     return parents, children
+
+
+def _linked_codings(method: LinkedSynthesis) -> tuple[Sequence[Coding], list[Coding]]:
+    """Return the codings of the columns of the main table, and those of the second table."""
+    of_parent = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
+    flat = method.children.domain.codings(method.children.public)[len(of_parent) :]
+    # In the engine, the columns of the second table have no prefix.
+    return of_parent, [_remove_prefix(coding, method.child) for coding in flat]
 
 
 def _remove_prefix(coding: Any, child: str) -> Any:

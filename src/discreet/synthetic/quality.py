@@ -27,7 +27,13 @@ from ..sampling import Entropy
 from ..tables import Source
 from .arguments import check_epsilon, check_instance, check_rows_and_seed
 from .coarsening import group_arrays
-from .counting import OccurringCells, count_domain_cells, count_sensitivity, rows_per_unit
+from .counting import (
+    OccurringCells,
+    count_domain_cells,
+    count_sensitivity,
+    plan_domain_cells,
+    rows_per_unit,
+)
 from .drawing import Drawing, MarginalShares, marginal, pair_values
 from .estimation import combine_measurements, estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
@@ -254,6 +260,10 @@ class CopyDistance:
         """Return a bound on the error of the value: of its noise with probability `confidence`, and of
         rounding."""
         return (self._noise.error(confidence) + self._rounding_error()) * self._share_per_unit()
+
+    def rehearse(self, source: Source) -> None:
+        """Let the engine plan the query that counts the cells, before anything is charged."""
+        plan_domain_cells(source, self.fitted.domain, self.rows_per_unit)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

@@ -32,7 +32,14 @@ from ..tables import Source
 from .arguments import check_epsilon
 from .coarsening import Groups, grouped_sizes
 from .constraints import Constraint
-from .counting import Integers, OccurringCells, count_domain_cells, count_sensitivity, rows_per_unit
+from .counting import (
+    Integers,
+    OccurringCells,
+    count_domain_cells,
+    count_sensitivity,
+    plan_domain_cells,
+    rows_per_unit,
+)
 from .domain import Domain
 from .estimation import NoisyTable
 from .junction import Clique
@@ -282,6 +289,10 @@ class Synthesizer(ABC):
         Proof:     `grid_distance`.
         """
         return grid_distance(counts, np.asarray(expected) * GRID)
+
+    def rehearse(self, source: Source) -> None:
+        """Let the engine plan the query that counts the cells, before anything is charged."""
+        plan_domain_cells(source, self.domain, self.rows_per_unit)
 
     def start(self, source: Source, *, entropy: Entropy) -> SynthesisRun:
         """Return a run at its first step."""

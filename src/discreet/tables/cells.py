@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from .._errors import Unsupported
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Related, Text
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text
 from . import semantics
 from .columns import coarse
 from .engine import Engine, one_snapshot
@@ -70,16 +70,27 @@ def count_cells(
                order that only the unit's own rows decide, of which the first `rows` are kept. Rows with the
                same codes are interchangeable.
     """
-    engine = engine_of(source)
-    table = source.public.table
-    names = [f"c{i}" for i in range(len(codings))]
-    rows_of_table = _select_codes(engine, table, codings, names, source.public.unit.column)
-    prefix = _prefix([table])
+    engine, names = engine_of(source), [f"c{i}" for i in range(len(codings))]
+    return _run_query(engine, _cells_query(engine, source.public, codings, names, rows, key), names)
+
+
+def plan_cells(source: Source, codings: Sequence[Coding], *, rows: int | None = None) -> None:
+    """Let the engine plan the query of `count_cells`, before anything is charged; raise if it cannot."""
+    engine, names = engine_of(source), [f"c{i}" for i in range(len(codings))]
+    engine.plan([engine.dialect.write(_cells_query(engine, source.public, codings, names, rows, 0))])
+
+
+def _cells_query(
+    engine: Engine, public: Public, codings: Sequence[Coding], names: list[str], rows: int | None, key: int
+) -> exp.Select:
+    """Write the query of `count_cells`."""
+    rows_of_table = _select_codes(engine, public.table, codings, names, public.unit.column)
+    prefix = _prefix([public.table])
     query, origin = exp.select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
-    if source.public.unit.column is not None:
+    if public.unit.column is not None:
         assert rows is not None
         query, origin = _with_chosen_rows(query, names, rows, key, prefix), f"{prefix}chosen"
-    return _run_query(engine, _group_codes(query, names, origin), names)
+    return _group_codes(query, names, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +124,32 @@ def count_linked(
                that compares a decimal with a double converts both to one type, and there two different units
                could equal a third. Units without a row of the main table count nowhere.
     """
-    engine, public = engine_of(source), source.public
+    engine = engine_of(source)
+    of_parents, of_children = _linked_queries(engine, source.public, codings, child, child_codings, rows, key)
+    with one_snapshot(engine):
+        return LinkedCells(_run_query(engine, *of_parents), _run_query(engine, *of_children))
+
+
+def plan_linked(
+    source: Source, codings: Sequence[Coding], child: Related, child_codings: Sequence[Coding], *, rows: int
+) -> None:
+    """Let the engine plan the queries of `count_linked`, before anything is charged; raise if it cannot."""
+    engine = engine_of(source)
+    queries = _linked_queries(engine, source.public, codings, child, child_codings, rows, 0)
+    engine.plan([engine.dialect.write(query) for query, _ in queries])
+
+
+def _linked_queries(
+    engine: Engine,
+    public: Public,
+    codings: Sequence[Coding],
+    child: Related,
+    child_codings: Sequence[Coding],
+    rows: int,
+    key: int,
+) -> list[tuple[exp.Select, list[str]]]:
+    """Write the two queries of `count_linked`, of the parents and of the children, each with the names of its
+    columns of codes."""
     unit = public.unit.column
     assert unit is not None
     parent_names = [f"p{i}" for i in range(len(codings))]
@@ -129,12 +165,9 @@ def count_linked(
     # "k" is the number of children of unit "u".
     numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{child_prefix}chosen")
     query = query.with_(f"{child_prefix}numbers", as_=numbers.group_by(_name("u")))
-    with one_snapshot(engine):
-        of_parents = _select_parents(query.copy(), parent_names, prefix)
-        parents = _run_query(engine, of_parents, [*parent_names, "k"])
-        of_children = _select_children(query, parent_names, child_names, prefix)
-        children = _run_query(engine, of_children, [*parent_names, *child_names])
-    return LinkedCells(parents, children)
+    of_parents = _select_parents(query.copy(), parent_names, prefix)
+    of_children = _select_children(query, parent_names, child_names, prefix)
+    return [(of_parents, [*parent_names, "k"]), (of_children, [*parent_names, *child_names])]
 
 
 def _prefix(tables: Sequence[str]) -> str:

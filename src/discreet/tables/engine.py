@@ -7,7 +7,7 @@ The engines are in `tables.engines`, each with a `Dialect` that writes the close
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -40,14 +40,17 @@ class Engine(Source, Protocol):
     `dialect` writes a tree of the closed set of nodes as this engine's SQL, and `answer` runs that text; only
     aggregates come back. `kinds` says of each table's columns "integer", "number", "text", "boolean" or
     "date" (`columns.KINDS`), or another word for columns that no query can use; `id_kinds` has the kinds of
-    `columns.ID_KINDS`, which tell decimals from floating-point numbers, and times from days. `ready` raises
-    `EngineError` if nothing can be answered, before anybody is charged. `stopwatch` starts a clock; calling
-    what it returns fails with `TimeLimit` after the public limit.
+    `columns.ID_KINDS`, which tell decimals from floating-point numbers, and times from days. Two methods are
+    called before anybody is charged: `ready` raises `EngineError` if nothing can be answered, and `plan` has
+    the engine prepare the texts that `answer` will run, without reading a row, and raises if it cannot.
+    `stopwatch` starts a clock; calling what it returns fails with `TimeLimit` after the public limit.
     """
 
     def answer(self, sql: str) -> pa.Table: ...
 
     def ready(self) -> None: ...
+
+    def plan(self, texts: Sequence[str]) -> None: ...
 
     def stopwatch(self) -> Callable[[], None]: ...
 

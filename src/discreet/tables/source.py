@@ -108,6 +108,14 @@ class Memory:
             for batch in self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows):
                 yield without_codes(batch, self._public.schema)
 
+    def ready(self) -> None:
+        """Open the engine that answers queries about this table. It is called before a charge, so that nobody
+        pays where no engine can be opened."""
+        # imported here: the engine is built from this module
+        from .engines.duckdb import engine_of
+
+        engine_of(self).ready()
+
     def _fingerprint(self, key: bytes) -> bytes:
         """Return a keyed hash of the declared columns and the unit's column; without the secret key it
         reveals nothing about their values."""

@@ -25,6 +25,7 @@ from discreet.learning import (
 )
 
 FACTS: dict[str, Any] = {"n": 20, "lower": -1, "upper": 1}
+NUMERIC: dict[str, Any] = {"target_lower": -1, "target_upper": 1, **FACTS}
 CLASSES: dict[str, Any] = {"classes": [0, 1, 2], **FACTS}
 CLASSIFIERS = [
     LogisticRegression(**CLASSES),
@@ -37,12 +38,12 @@ CLASSIFIERS = [
     ExplainableBoostingClassifier(delta=1e-6, rounds=2, **CLASSES),
 ]
 REGRESSORS = [
-    HuberRegressor(**FACTS),
-    ElasticNet(**FACTS),
-    ElasticNet(method="output", **FACTS),
-    ElasticNet(method="gradient", delta=1e-6, **FACTS),
-    Ridge(**FACTS),
-    DecisionTreeRegressor(max_depth=2, **FACTS),
+    HuberRegressor(**NUMERIC),
+    ElasticNet(**NUMERIC),
+    ElasticNet(method="output", **NUMERIC),
+    ElasticNet(method="gradient", delta=1e-6, **NUMERIC),
+    Ridge(**NUMERIC),
+    DecisionTreeRegressor(max_depth=2, **NUMERIC),
 ]
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (20, 3))

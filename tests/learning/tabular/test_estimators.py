@@ -152,7 +152,7 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
     unsized = people(tmp_path, ledger=tmp_path / "other", size=None)
     with pytest.raises(PrivateFact, match="never read off"):
         unsized.fit(LogisticRegression(), target="risk")
-    assert unsized.fit(LogisticRegression(n=500), target="risk").predict(NEW).shape == (3,)
+    assert unsized.fit(LogisticRegression(n=500, lower=-1, upper=1), target="risk").predict(NEW).shape == (3,)
 
 
 def test_search_ridge_and_components_share_the_budget(tmp_path: Path) -> None:
@@ -242,20 +242,20 @@ def test_what_is_public_of_arrays_is_declared_and_missing_values_are_no_error() 
     X, y = np.full((50, 3), np.nan), np.array([0, 1] * 25)
     X[::2] = np.inf
     with pytest.raises(PrivateFact, match="classes"):
-        LogisticRegression(n=50).fit(X, y)
+        LogisticRegression(n=50, lower=-1, upper=1).fit(X, y)
     with pytest.raises(PrivateFact, match="n="):
         LogisticRegression(classes=[0, 1]).fit(X, y)
     with pytest.raises(InvalidInput):
-        LogisticRegression(classes=[0], n=50).fit(X, y)
+        LogisticRegression(classes=[0], n=50, lower=-1, upper=1).fit(X, y)
     with pytest.raises(InvalidInput, match="lower"):
         LogisticRegression(classes=[0, 1], n=50, lower=[0, 0], upper=1).fit(X, y)
     with pytest.raises(InvalidInput, match="one entry"):
-        LogisticRegression(classes=[0, 1], n=50).fit(X, y[:-1])
-    model = LogisticRegression(classes=[0, 1], n=50).fit(X, y)
+        LogisticRegression(classes=[0, 1], n=50, lower=-1, upper=1).fit(X, y[:-1])
+    model = LogisticRegression(classes=[0, 1], n=50, lower=-1, upper=1).fit(X, y)
     assert np.isfinite(model.predict_proba(X)).all()
-    empty = LogisticRegression(classes=[0, 1], n=50).fit(np.zeros((0, 3)), np.zeros(0))
+    empty = LogisticRegression(classes=[0, 1], n=50, lower=-1, upper=1).fit(np.zeros((0, 3)), np.zeros(0))
     assert np.isfinite(empty.coef_).all()
-    weighted = LogisticRegression(classes=["n", "y"], n=50, class_weight={"y": 5}).fit(
+    weighted = LogisticRegression(classes=["n", "y"], n=50, class_weight={"y": 5}, lower=-1, upper=1).fit(
         X, np.where(y, "y", "n")
     )
     assert weighted.mechanism_.facts.lipschitz == 5
@@ -263,29 +263,33 @@ def test_what_is_public_of_arrays_is_declared_and_missing_values_are_no_error() 
 
 def test_no_message_quotes_a_value_and_no_edge_of_a_range_breaks() -> None:
     X, y = np.array([["secret", 1.0]] * 4, dtype=object), np.array([0, 1, 0, 1])
-    for estimator in (LogisticRegression(classes=[0, 1], n=4), Ridge(n=4), HuberRegressor(n=4)):
+    for estimator in (
+        LogisticRegression(classes=[0, 1], n=4, lower=-1, upper=1),
+        Ridge(n=4, lower=-1, upper=1, target_lower=-1, target_upper=1),
+        HuberRegressor(n=4, lower=-1, upper=1, target_lower=-1, target_upper=1),
+    ):
         with pytest.raises(InvalidInput) as refusal:
             estimator.fit(X, y)
         assert "secret" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="y must be numbers") as refusal:
-        Ridge(n=4).fit(np.zeros((4, 2)), ["secret"] * 4)
+        Ridge(n=4, lower=-1, upper=1, target_lower=-1, target_upper=1).fit(np.zeros((4, 2)), ["secret"] * 4)
     assert "secret" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="at least 1e-06"):
-        LogisticRegression(epsilon=1e-7, classes=[0, 1], n=4).fit(np.zeros((4, 2)), y)
+        LogisticRegression(epsilon=1e-7, classes=[0, 1], n=4, lower=-1, upper=1).fit(np.zeros((4, 2)), y)
     for match, terms in [
         ("at most 1e\\+300", {"epsilon": 1e308, "delta": 1e-6}),
         ("between 1e-100", {"regularization": 1e-300, "method": "output"}),
         ("between 1e-100", {"regularization": 1e308}),
     ]:
         with pytest.raises(InvalidInput, match=match):
-            LogisticRegression(classes=[0, 1], n=4, **terms).fit(np.zeros((4, 2)), y)
+            LogisticRegression(classes=[0, 1], n=4, lower=-1, upper=1, **terms).fit(np.zeros((4, 2)), y)
     for terms in (
         {"epsilon": 1e-6},
         {"epsilon": 1e5},
         {"regularization": 1e-9, "method": "output"},
         {"regularization": 1e12},
     ):
-        model = LogisticRegression(classes=[0, 1], n=4, **terms).fit(np.eye(4, 2), y)
+        model = LogisticRegression(classes=[0, 1], n=4, lower=-1, upper=1, **terms).fit(np.eye(4, 2), y)
         assert np.isfinite(model.coef_).all()
 
 
@@ -341,7 +345,7 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["no/folder.json", ".", "a\0b"])
 def test_a_path_that_cannot_be_written_or_read_is_refused(tmp_path: Path, name: str) -> None:
     x, y = np.linspace(-1, 1, 50)[:, None], np.array(["a", "b"] * 25)
-    model = LogisticRegression(epsilon=1, n=50, classes=["a", "b"]).fit(x, y)
+    model = LogisticRegression(epsilon=1, n=50, classes=["a", "b"], lower=-1, upper=1).fit(x, y)
     with pytest.raises(InvalidInput, match="cannot be written"):
         tabular.save(model, tmp_path / name)
     for load in (tabular.load, models.load):
@@ -357,10 +361,10 @@ def test_a_path_that_cannot_be_written_or_read_is_refused(tmp_path: Path, name: 
 )
 def test_a_model_file_whose_parts_do_not_fit_is_not_loaded(place: list[str], value: Any) -> None:
     x, y = np.linspace(-1, 1, 50)[:, None], np.array(["a", "b"] * 25)
-    estimator: Any = LogisticRegression(epsilon=1, n=50, classes=["a", "b"])
+    estimator: Any = LogisticRegression(epsilon=1, n=50, classes=["a", "b"], lower=-1, upper=1)
     if place == ["design", "target"]:
         # of a regression: without a target there is no unit to predict in
-        estimator, y = Ridge(epsilon=1, n=50), x[:, 0]
+        estimator, y = Ridge(epsilon=1, n=50, lower=-1, upper=1, target_lower=-1, target_upper=1), x[:, 0]
     facts = json.loads(cards.dumps(estimator.fit(x, y)))
     *folders, name = ["model", *place]
     part = facts

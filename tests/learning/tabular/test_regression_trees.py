@@ -84,5 +84,7 @@ def test_what_is_no_number_and_no_tree_is_refused_and_hostile_rows_are_not() -> 
     X = np.array([[np.nan], [np.inf], [-np.inf], [1e300]])
     y = np.array([np.nan, np.inf, -np.inf, 1e300])
     for rows, epsilon in [(0, 1.0), (4, 1.0), (0, 1e9)]:
-        model = DecisionTreeRegressor(epsilon, n=4, max_depth=2).fit(X[:rows], y[:rows])
+        model = DecisionTreeRegressor(
+            epsilon, n=4, max_depth=2, lower=-1, upper=1, target_lower=-1, target_upper=1
+        ).fit(X[:rows], y[:rows])
         assert np.isfinite(model.predict(X)).all()

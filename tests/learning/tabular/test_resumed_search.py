@@ -112,7 +112,7 @@ def test_parameters_carried_over_from_a_public_table_cost_nothing(tmp_path):
     rng = np.random.default_rng(5)
     X = rng.uniform(-1, 1, (SIZE, 2))
     y = (X.sum(axis=1) > 0).astype(int)
-    base = LogisticRegression(classes=[0, 1], method="objective")
+    base = LogisticRegression(classes=[0, 1], lower=-1, upper=1, method="objective")
     tuning = PrivateSearch(base, {"regularization": [1e6, 10.0]}, epsilon=2.0, delta=0.0)
     best = tuning.carried_over(X, y, folds=2)
     assert best.get_params() == base.get_params() | {"regularization": 10.0, "epsilon": 2.0, "delta": 0.0}

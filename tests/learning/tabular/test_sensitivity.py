@@ -13,7 +13,8 @@ import pytest
 from scipy import integrate
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, InvalidInput, Public
-from discreet.learning import tabular
+from discreet.learning import LogisticRegression, tabular
+from discreet.learning.tabular import erm
 from discreet.learning.tabular import noise as inside
 from discreet.learning.tabular.erm import power_of_two
 from discreet.learning.tabular.objective import gaussian_objective_delta
@@ -414,3 +415,32 @@ def test_moments_without_a_count_have_no_means() -> None:
         for read in (lambda m: m.mean, lambda m: m.covariance, lambda m: m.components(1)):
             with pytest.raises(InvalidInput, match="need moments with an intercept"):
                 read(moments)
+
+
+@pytest.mark.parametrize("method", ["output", "objective"])
+def test_every_model_states_the_certificate_that_it_assumes_and_none_tells_whether_it_was_there(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mark on models without a certificate would be a function of private rows, which nobody pays for."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (200, 2)), np.array([0, 1] * 100)
+    model = LogisticRegression(1.0, method=method, classes=[0, 1], n=200, lower=-1, upper=1)
+    model.fit(X, y)
+    facts = tabular.card(model).facts
+    rows = model.mechanism_.certified_rows
+    assert f"at most {rows:,} rows" in model.assumes_
+    assert "the privacy guarantee does not hold" in model.assumes_
+    assert model.assumes_ in tabular.card(model).markdown()
+    # The solver ends without a certificate, at the point where it began.
+    uncertified = lambda problem, *_: (np.zeros(problem.size), False)  # noqa: E731
+    for name in ("minimize", "minimize_damped"):
+        monkeypatch.setattr(erm, name, uncertified)
+    model.fit(X, y)
+    assert tabular.card(model).facts == facts
+    assert model.coef_.shape == (1, 2)
+
+
+def test_gradient_perturbation_assumes_no_certificate() -> None:
+    X, y = np.zeros((20, 2)), np.array([0, 1] * 10)
+    model = LogisticRegression(1.0, delta=1e-6, method="gradient", classes=[0, 1], n=20, lower=-1, upper=1)
+    assert model.fit(X, y).assumes_ is None

@@ -49,6 +49,7 @@ EXPECTED = {
     "check_clustering": "which cluster a row of the data is in is private: there is no labels_",
 }
 FACTS: dict[str, Any] = {"n": 100, "lower": -5, "upper": 5}
+NUMERIC: dict[str, Any] = {"target_lower": -1, "target_upper": 1, **FACTS}
 CLASSES: dict[str, Any] = {"classes": [0, 1, 2], **FACTS}
 
 
@@ -61,11 +62,11 @@ CLASSES: dict[str, Any] = {"classes": [0, 1, 2], **FACTS}
         GaussianNB(**CLASSES),
         DecisionTreeClassifier(**CLASSES),
         ExplainableBoostingClassifier(delta=1e-6, rounds=2, **CLASSES),
-        ExplainableBoostingRegressor(delta=1e-6, rounds=2, **FACTS),
-        Ridge(**FACTS),
-        HuberRegressor(**FACTS),
-        ElasticNet(**FACTS),
-        DecisionTreeRegressor(**FACTS),
+        ExplainableBoostingRegressor(delta=1e-6, rounds=2, **NUMERIC),
+        Ridge(**NUMERIC),
+        HuberRegressor(**NUMERIC),
+        ElasticNet(**NUMERIC),
+        DecisionTreeRegressor(**NUMERIC),
         PCA(2, **FACTS),
         KMeans(2, **FACTS),
         EmpiricalCovariance(**FACTS),

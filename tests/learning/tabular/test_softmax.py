@@ -118,7 +118,7 @@ def test_a_softmax_needs_less_than_one_model_for_each_class() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (3000, 2))
     y = np.digitize(X[:, 0] + 0.2 * rng.normal(size=3000), [-0.5, 0.0, 0.5])
-    facts = {"classes": [0, 1, 2, 3], "n": 3000, "epsilon": 4.0}
+    facts = {"classes": [0, 1, 2, 3], "n": 3000, "lower": -1, "upper": 1, "epsilon": 4.0}
     joint = LogisticRegression(**facts).fit(X, y)
     assert joint.model_.joint
     assert joint.coef_.shape == (4, 2)

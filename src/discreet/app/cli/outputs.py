@@ -18,6 +18,8 @@ FORCE = typer.Option(
 # (offset, bytes at that offset) of files that are never overwritten: SQLite files such as ledgers, keys,
 # Parquet, DuckDB
 _PRECIOUS = ((0, b"SQLite format 3\0"), (0, b"discreet ledger key"), (0, b"PAR1"), (8, b"DUCK"))
+# Suffixes of pictures that matplotlib draws without further packages.
+_PICTURES = (".png", ".svg", ".pdf", ".jpg")
 # Suffixes of files that belong to a ledger of the same name. A text in the place of its journal would
 # destroy the ledger.
 _COMPANIONS = (".key", "-journal", "-wal", "-shm", "-lock")
@@ -65,8 +67,17 @@ def check_distinct(*paths: Path | None) -> None:
 
 
 def picture(path: Path | None) -> Path | None:
-    """Return the path under which a picture is saved: with .png added if it has no suffix."""
-    return path if path is None or path.suffix else path.with_name(path.name + ".png")
+    """Return the path under which a picture is saved: with .png added if it has no suffix. Refuse a suffix
+    that matplotlib cannot draw, before anything is charged. What must not be overwritten is left to `check`,
+    which names the reason."""
+    if path is None or path.suffix.lower() in _PICTURES or precious(path):
+        return path
+    if path.suffix:
+        raise InvalidInput(
+            f"a picture is saved as {', '.join(_PICTURES)}, got {path.name!r}. Nothing was charged, run or "
+            f"written."
+        )
+    return path.with_name(path.name + ".png")
 
 
 def precious(path: Path) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -157,3 +159,18 @@ def print_note(text: str) -> None:
     """Print one dim line on standard error."""
     # Not with rich: its import takes longer than printing a line.
     typer.secho(visible(text), err=True, dim=True)
+
+
+@contextmanager
+def explaining_interruption(checkpoint: Path | None) -> Iterator[None]:
+    """Say, when Ctrl-C stops a run that may have been charged, how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_note(
+            "stopped. What the ledger shows as charged stays charged. Without --checkpoint the run is over."
+            if checkpoint is None
+            else f"stopped. What was charged stays paid for: the same command with --resume goes on from "
+            f"{checkpoint}, free."
+        )
+        raise

@@ -13,7 +13,7 @@ import typer
 from ..._errors import InvalidInput
 from .. import requests
 from . import outputs
-from .query import ANALYST, DATA, JSON, LEDGER, SCHEMA
+from .query import ANALYST, DATA, JSON, LEDGER, SCHEMA, explaining_interruption
 
 OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
 EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of the copy.", show_default=False)
@@ -61,22 +61,23 @@ def synth(
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     edges = dict(_bins(text) for text in bins)
     child_table = _child(child, rows_per_unit, edges)
-    copy = session.synthesize(
-        rows,
-        epsilon=epsilon,
-        delta=delta,
-        method=method,
-        columns=column or None,
-        bins=edges,
-        # a `ChildTable` holds its own limit; a plain name, or no child, leaves it to the session
-        rows_per_unit=rows_per_unit if child_table is child else None,
-        constraints=constraint,
-        child=child_table,
-        seed=seed,
-        checkpoint=checkpoint,
-        resume=resume,
-        progress=_show_progress if checkpoint is not None and sys.stderr.isatty() else None,
-    )
+    with explaining_interruption(checkpoint):
+        copy = session.synthesize(
+            rows,
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            columns=column or None,
+            bins=edges,
+            # a `ChildTable` holds its own limit; a plain name, or no child, leaves it to the session
+            rows_per_unit=rows_per_unit if child_table is child else None,
+            constraints=constraint,
+            child=child_table,
+            seed=seed,
+            checkpoint=checkpoint,
+            resume=resume,
+            progress=_show_progress if checkpoint is not None and sys.stderr.isatty() else None,
+        )
     if out.suffix == ".csv":
         copy.to_csv(out, overwrite=force)
     else:

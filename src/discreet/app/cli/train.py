@@ -22,7 +22,7 @@ from ..requests import beside, open_session
 from ..training_page import Page, Point, TrainingCurve
 from . import outputs
 from . import train_options as options
-from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, print_note
+from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, explaining_interruption, print_note
 from .train_tabular import card_path, tabular_estimator, train_tabular
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _run(
     trainer = log.trainer
     assert trainer.columns is not None
     text = f"{type(estimator).__name__} of {trainer.columns.target}"
-    with _bar(log) as progress:
+    with explaining_interruption(checkpoint), _bar(log) as progress:
         if resume:
             assert checkpoint is not None
             release = session.resume(trainer, checkpoint, progress=progress)

@@ -12,6 +12,7 @@ import inspect
 import json
 from typing import Any
 
+from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import DEEPEST
 from ...tables.spill import FILES_PREFIX, PrivateFolder
@@ -48,6 +49,7 @@ def describe_estimator(estimator: Any) -> dict[str, Any]:
 
     Refused for an estimator that is not in `NAMES`, and for a parameter that JSON cannot hold (`_plain`).
     """
+    _require.an_object(estimator)
     name = type(estimator).__name__
     if name not in NAMES:
         raise InvalidInput(

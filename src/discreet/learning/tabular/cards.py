@@ -130,6 +130,7 @@ def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
         "features": list(mechanism.design.features),
         "target": mechanism.design.target,
         "regularization": getattr(mechanism, "strength", None),
+        "assumption": getattr(mechanism, "assumption", None),
         "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
     }
 
@@ -156,6 +157,7 @@ class Card:
             "epsilon": "epsilon",
             "delta": "delta",
             "regularization": "Regularization (lambda)",
+            "assumption": "The guarantee assumes that",
             "tuning": "Tuning",
             "generalization": "Generalization",
         }

@@ -381,6 +381,23 @@ class LinearERM(ABC):
         return low
 
     @property
+    def assumption(self) -> str | None:
+        """Return, as a sentence, what the guarantee rests on beside the declared facts; None where it is
+        nothing.
+
+        It is the same for every table. Whether a run has ended without a certificate is a function of the
+        private rows, and neighbors may differ in it: a mark on the released model, an error or another output
+        would tell it, at a price that nobody has charged.
+        """
+        times = self.certified_rows // self.facts.size
+        return (
+            f"the table has at most {self.certified_rows:,} rows, {times} times the declared number, and the "
+            f"solver proves there that its point is near the minimizer. Where it does not, the privacy "
+            f"guarantee does not hold, and no result shows it, because that would tell something about the "
+            f"rows. Declare no fewer rows than the table may have."
+        )
+
+    @property
     def _loss_at_zero(self) -> float:
         """Return the largest loss of a row at weights 0. It is that of a target -1 or 1, as targets are in
         [-1, 1] and losses convex in them."""

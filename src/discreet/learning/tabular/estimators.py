@@ -113,6 +113,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """
         _refuse_repetition()
         _require_declared(self.n)
+        require_bounds(self)
         X = self._validate_array(X)
         schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
         public = Public(schema=schema, size=self.n)
@@ -216,6 +217,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
+        require_bounds(self)
         self._fit_arrays(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
         return self
 
@@ -270,6 +272,13 @@ class Linear(TableEstimator):
         return False
 
     @property
+    def assumes_(self) -> str | None:
+        """Return what the guarantee rests on beside the declared facts, as a sentence
+        (`LinearERM.assumption`)."""
+        check_is_fitted(self, "model_")
+        return getattr(self.mechanism_, "assumption", None)
+
+    @property
     def coef_(self) -> npt.NDArray[np.float64]:
         """Return the weights of the coordinates, scaled to [-1, 1], in the order of
         `mechanism_.design.names(public)`.
@@ -313,8 +322,8 @@ class LogisticRegression(Classifier, Linear):
         l1: float = 0.0,
         classes: Any = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
         self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
@@ -437,3 +446,17 @@ def _require_declared(n: Any) -> None:
             "noisy count. Nothing was trained."
         )
     _require.integer(n=n, at_least=1)
+
+
+def require_bounds(estimator: Any) -> None:
+    """Refuse to fit arrays whose bounds, of the features or of the target, are not declared."""
+    for names, what in (
+        (("lower", "upper"), "the features"),
+        (("target_lower", "target_upper"), "the target"),
+    ):
+        if any(getattr(estimator, name, 0) is None for name in names):
+            raise PrivateFact(
+                f"the bounds of {what} are private and never read off the data: declare them, {names[0]}=0, "
+                f"{names[1]}=100 (any value outside is clipped), or fit through a session, whose schema has "
+                f"them and whose PrivatePipeline buys tighter ones. Nothing was trained."
+            )

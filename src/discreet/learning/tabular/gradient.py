@@ -103,6 +103,11 @@ class GradientPerturbation(LinearERM):
         """Return the step size."""
         return 1 / (self.strength + self.facts.size * self.facts.curvature)
 
+    @property
+    def assumption(self) -> None:
+        """Return None: no solver is used."""
+        return None
+
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
         w, total = np.zeros(self.facts.width), np.zeros(self.facts.width)
         for number in range(self.steps):

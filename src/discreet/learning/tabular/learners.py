@@ -85,8 +85,8 @@ class GaussianNB(Classifier, _LearnerEstimator):
         delta: float | None = None,
         classes: Any = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.epsilon, self.delta, self.classes = epsilon, delta, classes
         self.n, self.lower, self.upper = n, lower, upper
@@ -125,8 +125,8 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
         bins: int = 16,
         classes: Any = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.epsilon, self.delta, self.max_depth, self.criterion = epsilon, delta, max_depth, criterion
         self.bins, self.classes, self.n, self.lower, self.upper = bins, classes, n, lower, upper
@@ -155,10 +155,10 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
         max_depth: int = 3,
         bins: int = 16,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.max_depth, self.bins = epsilon, delta, max_depth, bins
         self.n, self.lower, self.upper = n, lower, upper
@@ -208,8 +208,8 @@ class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
         bin_share: float = 0.1,
         classes: Any = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
         self.leaves, self.bins, self.bin_share, self.classes = leaves, bins, bin_share, classes
@@ -234,10 +234,10 @@ class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
         bins: int = 32,
         bin_share: float = 0.1,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
         self.leaves, self.bins, self.bin_share = leaves, bins, bin_share
@@ -266,8 +266,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
         delta: float | None = None,
         rounds: int | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.n_clusters, self.epsilon, self.delta, self.rounds = n_clusters, epsilon, delta, rounds
         self.n, self.lower, self.upper = n, lower, upper
@@ -318,8 +318,8 @@ class EmpiricalCovariance(TableEstimator):
         *,
         delta: float | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.epsilon, self.delta, self.n, self.lower, self.upper = epsilon, delta, n, lower, upper
 

@@ -39,10 +39,10 @@ class ElasticNet(Regressor, Linear):
         reach: float = 1.0,
         fit_intercept: bool = True,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
         self.l1, self.reach, self.fit_intercept = l1, reach, fit_intercept
@@ -75,10 +75,10 @@ class HuberRegressor(Regressor, Linear):
         l1: float = 0.0,
         fit_intercept: bool = True,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
         self.threshold, self.l1, self.fit_intercept = threshold, l1, fit_intercept

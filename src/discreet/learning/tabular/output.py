@@ -50,7 +50,8 @@ class OutputPerturbation(LinearERM):
                J(released) - J(minimizer) <= (lambda + n curvature) / 2 times the square of this distance.
     Assumes:   the solver certifies that the gradient is at most `tolerance`, which `tolerance_at` makes
                possible for tables of at most `certified_rows` rows, which is twice the declared number or
-               more. Without the certificate the point is released all the same, and the guarantee is void.
+               more. Without the certificate the point is released all the same, and the guarantee is void:
+               `assumption` says so on every model, for every table.
     """
 
     def _check(self) -> None:

@@ -65,6 +65,7 @@ class PrivatePipeline(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
+        _require.an_object(self.estimator)
         _require.positive(epsilon=self.epsilon)
         total_delta = self._delta_or(delta)
         step_weight, model_weight = _pair(weights=self.weights)

@@ -38,10 +38,10 @@ class Ridge(Regressor):
         penalty: float | None = None,
         fit_intercept: bool = True,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         self.epsilon, self.delta, self.penalty, self.fit_intercept = epsilon, delta, penalty, fit_intercept
         self.n, self.lower, self.upper = n, lower, upper
@@ -87,10 +87,10 @@ class LinearRegression(Ridge):
         delta: float | None = None,
         fit_intercept: bool = True,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
+        lower: Any = None,
+        upper: Any = None,
+        target_lower: float | None = None,
+        target_upper: float | None = None,
     ) -> None:
         super().__init__(
             epsilon, delta=delta, fit_intercept=fit_intercept, n=n, lower=lower, upper=upper,
@@ -115,8 +115,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         epsilon: float = 1.0,
         delta: float | None = None,
         n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
+        lower: Any = None,
+        upper: Any = None,
     ) -> None:
         self.n_components, self.epsilon, self.delta = n_components, epsilon, delta
         self.n, self.lower, self.upper = n, lower, upper

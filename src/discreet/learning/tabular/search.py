@@ -25,7 +25,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Bounds, Categories, Public
 from ...accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of, numbers_of, sorted_classes
+from .estimators import TableEstimator, column_of, numbers_of, require_bounds, sorted_classes
 from .selection import RandomTrials, rho_of
 from .trial_distributions import TrialDistribution, gamma_of
 
@@ -173,6 +173,7 @@ class PrivateSearch(TableEstimator):
 
     def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
         """Return the mechanism of each combination, for this price of one run."""
+        _require.an_object(self.estimator)
         if "n" not in self.estimator.get_params():
             raise _require.fail(
                 "estimator",
@@ -216,6 +217,8 @@ class PrivateSearch(TableEstimator):
         """Fit to arrays, whose public facts are arguments of the estimator: `n`, `lower`, `upper`, and
         `classes` or the bounds of the target."""
         base = self.estimator
+        _require.an_object(base)
+        require_bounds(base)
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
         if hasattr(base, "target_lower"):

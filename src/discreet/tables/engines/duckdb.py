@@ -35,6 +35,7 @@ from .refusals import (
     repeated_keys,
     stopwatch,
     too_late,
+    unplanned,
     withheld,
 )
 
@@ -120,6 +121,18 @@ class DuckDB:
                 raise error from None
             finally:
                 timer.cancel()
+
+    def plan(self, texts: Sequence[str]) -> None:
+        """Have DuckDB plan the queries `texts`, which reads no row, so that a query that it cannot plan is
+        refused before a charge. Optimizers that look at values are switched off (`DATA_DEPENDENT`)."""
+        with self._cancellable() as cursor:
+            for sql in texts:
+                try:
+                    cursor.execute(f"EXPLAIN {sql}")
+                except Exception:
+                    # After an internal error DuckDB would refuse every further statement.
+                    self._opened.try_renew()
+                    raise unplanned("DuckDB") from None
 
     def stopwatch(self) -> Callable[[], None]:
         """Start a clock and return a function that raises `TimeLimit` once the public limit of time has

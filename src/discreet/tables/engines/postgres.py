@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, Unsupported
+from ..._errors import InvalidInput
 from ..._public import Public
 from ..columns import without_codes
 from ..engine import EngineError, quoted
@@ -39,6 +39,7 @@ from .refusals import (
     repeated_keys,
     stopwatch,
     too_late,
+    unplanned,
     withheld,
 )
 
@@ -149,10 +150,7 @@ class PostgreSQL:
                 except psycopg.errors.QueryCanceled:
                     raise
                 except psycopg.Error:
-                    raise Unsupported(
-                        "the PostgreSQL server cannot plan this query. Nothing was read or charged. Ask it "
-                        "in smaller parts."
-                    ) from None
+                    raise unplanned("the PostgreSQL server") from None
 
     def _with_definitions(self, sql: str) -> str:
         """Return a query together with the common table expressions that define its tables

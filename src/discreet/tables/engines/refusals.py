@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch
+from ..._errors import InvalidInput, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, Public, Related
 from ..columns import check_public
 from ..engine import EngineError, TimeLimit, quoted
@@ -22,6 +22,11 @@ def withheld(who: str = "the engine") -> EngineError:
         f"{who} could not compute this query. Its message is withheld because it may reveal something about "
         f"the data. Nothing was released."
     )
+
+
+def unplanned(who: str) -> Unsupported:
+    """Return the error for a query that an engine cannot plan: it is refused before it is charged."""
+    return Unsupported(f"{who} cannot plan this query. Nothing was read or charged. Ask it in smaller parts.")
 
 
 def too_late(seconds: float | None) -> TimeLimit:

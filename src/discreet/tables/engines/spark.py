@@ -29,7 +29,16 @@ from ..._errors import InvalidInput
 from ..._public import Public
 from ..columns import check_names, converted_to, engine_types, without_codes
 from ..engine import ROW, EngineError
-from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
+from .refusals import (
+    check_columns,
+    check_declared,
+    check_size,
+    not_unique,
+    stopwatch,
+    too_late,
+    unplanned,
+    withheld,
+)
 from .spark_files import files_stamp
 from .spark_reading import SparkTable, local_session, read
 
@@ -183,6 +192,15 @@ class Spark:
         It fails with `TimeLimit` after the `seconds` that the engine was opened with.
         """
         return self._run(lambda: self._session.sql(sql).toArrow())
+
+    def plan(self, texts: Sequence[str]) -> None:
+        """Have Spark parse and analyze the queries `texts`, which starts no job and reads no row, so that a
+        query that it cannot analyze is refused before a charge."""
+        for sql in texts:
+            try:
+                self._session.sql(sql)
+            except Exception:
+                raise unplanned("Spark") from None
 
     def explain(self, sql: str) -> str:
         """Return the physical plan of a query. Tests compare plans over different data, which must be
