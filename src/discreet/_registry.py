@@ -84,6 +84,7 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
     def enter(cls: type[T]) -> type[T]:
         _enter(cls, tag)
         _take_plain_numbers(cls)
+        _compare_kinds(cls)
         return cls
 
     return enter
@@ -155,6 +156,38 @@ def _take_plain_numbers(cls: type) -> None:
             raise wrong from None
 
     cls.__init__ = init  # type: ignore[misc]
+
+
+def _compare_kinds(cls: type) -> None:
+    """Replace the equality of a class by one that tells kinds of numbers apart, as descriptions do: 1, 1.0,
+    Fraction(1) and True differ, and 0.0 and -0.0.
+
+    `Bounds(0, 9)` declares whole numbers and `Bounds(0.0, 9.0)` does not: with Python's equality, a cache
+    would give one the noise that was computed for the other. Hashes stay: what is equal here is equal there.
+    """
+    loose_eq: Any = cls.__eq__
+    if loose_eq is object.__eq__:
+        return
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]  # type: ignore[arg-type]
+
+    def eq(self: Any, other: object) -> Any:
+        result = self is other or loose_eq(self, other)
+        if result is True and self is not other:
+            return all(_same_kind(getattr(self, name), getattr(other, name)) for name in names)
+        return result
+
+    cls.__eq__ = eq  # type: ignore[assignment]
+
+
+def _same_kind(first: Any, second: Any) -> bool:
+    """Return whether two equal values are of the same kind, and zeros of the same sign; an integer of numpy's
+    (inside nested tuples, which `plain` leaves as they are) is one of Python's."""
+    if isinstance(first, tuple | list):
+        return all(map(_same_kind, first, second))
+    if isinstance(first, float) and isinstance(second, float):
+        return math.copysign(1, first) == math.copysign(1, second)
+    is_integer = [isinstance(value, Integral) and not isinstance(value, bool) for value in (first, second)]
+    return type(first) is type(second) or all(is_integer)
 
 
 def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:

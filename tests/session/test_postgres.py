@@ -127,7 +127,7 @@ def test_a_person_more_moves_an_answer_by_its_own_part_only(server, sql):
             assert len(changed) <= 1
 
 
-@pytest.mark.parametrize("facts, spent", [({}, 2), ({"version": "2020-12-31"}, 1)])
+@pytest.mark.parametrize(("facts", "spent"), [({}, 2), ({"version": "2020-12-31"}, 1)])
 def test_an_answer_is_served_within_an_opening_and_later_if_a_version_is_declared(
     server, relation, tmp_path, facts, spent
 ):

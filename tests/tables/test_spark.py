@@ -350,7 +350,7 @@ def test_a_table_of_spark_is_opened_asked_and_charged(visits, tmp_path):
     assert session.spent == pytest.approx(5)
 
 
-@pytest.mark.parametrize("facts, spent", [({}, 2), ({"version": "7"}, 1)])
+@pytest.mark.parametrize(("facts", "spent"), [({}, 2), ({"version": "7"}, 1)])
 def test_an_answer_is_served_within_an_opening_and_later_if_a_version_is_declared(
     visits, tmp_path, facts, spent
 ):
