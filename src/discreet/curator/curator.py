@@ -19,6 +19,7 @@ from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStep
 from . import books, limits, sealed_runs, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
+from .identities import parameters_of
 from .ledger import Entry, Writer
 from .live import InteractiveHandle
 from .policy import STEWARD
@@ -91,6 +92,9 @@ class Curator(BudgetedDataset):
         described = description_of(interactive)
         limits.check(interactive, described)
         requested_price = requested_price_of(interactive)
+        if described is None:
+            # Raises, if at all, before the charge: the state is sealed with them.
+            parameters_of(interactive)
         # A mechanism with this attribute keeps blobs: refused before the charge if they cannot be stored.
         if getattr(interactive, "blob_size", None) is not None:
             self.vault.blobs.check()
@@ -166,13 +170,11 @@ class Curator(BudgetedDataset):
         _require.integer(number=number)
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
-        # A mechanism without a description can only be one that was charged as trusted code.
-        lacks_trust = described is None and not charge.body.get("trusted")
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
         same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
-        if not same or lacks_trust or other_periods:
+        if not same or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
                 f"for these periods. Nothing was charged."
@@ -182,7 +184,9 @@ class Curator(BudgetedDataset):
                 f"entry {number} of the ledger is no mechanism that {analyst} has started. Nothing was read "
                 f"or charged. Start one of your own."
             )
-        return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
+        handle = InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
+        handle.check_parameters()
+        return handle
 
     @_require.check_options
     def feed(

@@ -424,8 +424,9 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
         ]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: "
-            f"{', '.join(differing)} differ. "
-            f"Nothing was read or released. Build the mechanism with the source's own `public`."
+            f"{', '.join(differing)} differ (also by the types of the declared bounds: Bounds(0, 9) is of "
+            f"whole numbers, Bounds(0.0, 9.0) is not). Nothing was read or released. Build the mechanism "
+            f"with the source's own `public`."
         )
     if examples or not hasattr(source, "take"):
         return

@@ -113,7 +113,8 @@ def plan(text: str, public: Public) -> Plan:
 # charge.
 @lru_cache(maxsize=64)
 def _plan(text: str, public: Public) -> Plan:
-    """Parse and plan a text. A syntax tree that no rule expects ends in a QueryError, never in another error."""
+    """Parse and plan a text. A syntax tree that no rule expects ends in a QueryError, never in another
+    error."""
     select = parse(text)
     try:
         return _Planner(select, public).plan()
