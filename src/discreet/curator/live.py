@@ -321,7 +321,7 @@ class InteractiveHandle(_require.NearestNames):
         if isinstance(question, Feed) and was_fed(self.ledger, self.number, question.version):
             raise InvalidInput(
                 f"the version {question.version!r} of the table was fed to this before: its rows "
-                f"would count twice. Nothing was read or released."
+                f"would count twice. Nothing was read or released. Open new rows with a version of their own."
             )
         rehearse_parts(question, self.source)
         self._dry_run(self._open_state(now), question)
