@@ -168,13 +168,16 @@ def _compare_kinds(cls: type) -> None:
     loose_eq: Any = cls.__eq__
     if loose_eq is object.__eq__:
         return
-    names = [f.name for f in dataclasses.fields(cls) if f.compare]  # type: ignore[arg-type]
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
 
     def eq(self: Any, other: object) -> Any:
-        result = self is other or loose_eq(self, other)
-        if result is True and self is not other:
-            return all(_same_kind(getattr(self, name), getattr(other, name)) for name in names)
-        return result
+        if self is other:
+            return True
+        result = loose_eq(self, other)
+        # NotImplemented, for an object of another class, is no result
+        if result is not True:
+            return result
+        return all(_same_kind(getattr(self, name), getattr(other, name)) for name in names)
 
     cls.__eq__ = eq  # type: ignore[assignment]
 
