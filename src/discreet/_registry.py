@@ -16,6 +16,7 @@ import functools
 import importlib
 import inspect
 import math
+import operator
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
@@ -166,9 +167,10 @@ def _compare_kinds(cls: type) -> None:
     would give one the noise that was computed for the other. Hashes stay: what is equal here is equal there.
     """
     loose_eq: Any = cls.__eq__
-    if loose_eq is object.__eq__:
-        return
     names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    if loose_eq is object.__eq__ or not names:
+        return
+    values = operator.attrgetter(*names)
 
     def eq(self: Any, other: object) -> Any:
         if self is other:
@@ -177,7 +179,7 @@ def _compare_kinds(cls: type) -> None:
         # NotImplemented, for an object of another class, is no result
         if result is not True:
             return result
-        return all(_same_kind(getattr(self, name), getattr(other, name)) for name in names)
+        return _same_kind(values(self), values(other))
 
     cls.__eq__ = eq  # type: ignore[assignment]
 
@@ -185,12 +187,13 @@ def _compare_kinds(cls: type) -> None:
 def _same_kind(first: Any, second: Any) -> bool:
     """Return whether two equal values are of the same kind, and zeros of the same sign; an integer of numpy's
     (inside nested tuples, which `plain` leaves as they are) is one of Python's."""
-    if isinstance(first, tuple | list):
+    if isinstance(first, (tuple, list)):
         return all(map(_same_kind, first, second))
     if isinstance(first, float) and isinstance(second, float):
         return math.copysign(1, first) == math.copysign(1, second)
-    is_integer = [isinstance(value, Integral) and not isinstance(value, bool) for value in (first, second)]
-    return type(first) is type(second) or all(is_integer)
+    if type(first) is type(second):
+        return True
+    return all(isinstance(value, Integral) and not isinstance(value, bool) for value in (first, second))
 
 
 def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:
