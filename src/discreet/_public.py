@@ -24,6 +24,9 @@ from ._text import is_text
 _LARGEST = 2**1022
 # From here on different integers may be equal as floats.
 _EXACT = 2**53
+# The `version` of a table whose steward declares none. Answers about it are repeated within one opening only
+# (`Curator._question`).
+UNVERSIONED = "not declared"
 # The largest declared number of units: a convention, more than there are in any table.
 _MAX_UNITS = 10**18
 
@@ -280,6 +283,9 @@ class Public:
     `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it must be the
     true size; under `add_remove` the true size is private, and a declared one is only a public guess, which
     mechanisms may divide by.
+
+    `version` names the state of the rows. The steward changes it when rows have changed, on a schedule that
+    does not depend on them: whether a question is answered from the ledger, for nothing, depends on it.
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
@@ -287,7 +293,7 @@ class Public:
     neighbors: Neighbors = ADD_REMOVE
     size: int | None = None
     table: str = "data"
-    version: str = "1"
+    version: str = UNVERSIONED
     tables: tuple[Related, ...] = ()
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ import functools
 import importlib
 import inspect
 import math
+import operator
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
@@ -84,6 +85,7 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
     def enter(cls: type[T]) -> type[T]:
         _enter(cls, tag)
         _take_plain_numbers(cls)
+        _compare_kinds(cls)
         return cls
 
     return enter
@@ -155,6 +157,43 @@ def _take_plain_numbers(cls: type) -> None:
             raise wrong from None
 
     cls.__init__ = init  # type: ignore[misc]
+
+
+def _compare_kinds(cls: type) -> None:
+    """Replace the equality of a class by one that tells kinds of numbers apart, as descriptions do: 1, 1.0,
+    Fraction(1) and True differ, and 0.0 and -0.0.
+
+    `Bounds(0, 9)` declares whole numbers and `Bounds(0.0, 9.0)` does not: with Python's equality, a cache
+    would give one the noise that was computed for the other. Hashes stay: what is equal here is equal there.
+    """
+    loose_eq: Any = cls.__eq__
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    if loose_eq is object.__eq__ or not names:
+        return
+    values = operator.attrgetter(*names)
+
+    def eq(self: Any, other: object) -> Any:
+        if self is other:
+            return True
+        result = loose_eq(self, other)
+        # NotImplemented, for an object of another class, is no result
+        if result is not True:
+            return result
+        return _same_kind(values(self), values(other))
+
+    cls.__eq__ = eq  # type: ignore[assignment]
+
+
+def _same_kind(first: Any, second: Any) -> bool:
+    """Return whether two equal values are of the same kind, and zeros of the same sign; an integer of numpy's
+    (inside nested tuples, which `plain` leaves as they are) is one of Python's."""
+    if isinstance(first, (tuple, list)):
+        return all(map(_same_kind, first, second))
+    if isinstance(first, float) and isinstance(second, float):
+        return math.copysign(1, first) == math.copysign(1, second)
+    if type(first) is type(second):
+        return True
+    return all(isinstance(value, Integral) and not isinstance(value, bool) for value in (first, second))
 
 
 def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:

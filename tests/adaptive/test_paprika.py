@@ -244,7 +244,7 @@ def test_one_noisy_threshold_for_all_tests_costs_what_is_charged_and_leaves_less
     once, anew = (
         Paprika(public=PUBLIC, epsilon=1, rejections=10, redraw=r, monotone=True) for r in (None, True)
     )
-    assert once.event == acc.PureDP(epsilon=1)
+    assert once.event == acc.PureDP(epsilon=Fraction(1))
     assert once.rounds.price(1, 0, monotone=True) <= 1
     assert (once.redraws, anew.redraws) == (False, True)
     assert once.rounds.query < anew.rounds.query * 0.7

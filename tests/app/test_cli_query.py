@@ -17,6 +17,7 @@ runner = CliRunner()
 SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 SCHEMA = """
 table = "people"
+version = "1"
 unit = "row"
 [columns.age]
 type = "number"

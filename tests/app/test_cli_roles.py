@@ -28,6 +28,7 @@ runner = CliRunner()
 SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 SCHEMA = """
 table = "people"
+version = "1"
 [unit]
 column = "id"
 rows = 2

@@ -41,7 +41,7 @@ from discreet.tables import Memory
 from ..victim import Victim
 from .tamper import tamper
 
-PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
+PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people", version="1")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from discreet.mechanisms.protocols import as_of, release
 from discreet.sampling import discrete_laplace
 from discreet.tables import Memory
 
-PUBLIC = Public(schema={"ward": Categories(["a", "b"]), "age": Bounds(0, 100)}, table="people")
+PUBLIC = Public(schema={"ward": Categories(["a", "b"]), "age": Bounds(0, 100)}, table="people", version="1")
 PRICE = PureDP(epsilon=0.5)
 
 

@@ -93,7 +93,9 @@ def until(condition, seconds=20):
 
 def state(curator, live, version):
     newest = next(entry for entry in curator.ledger.entries(kind="state") if entry.body["version"] == version)
-    return json.loads(curator.ledger.key.unseal(newest.sealed, f"{live.number}:{version}".encode()))
+    opened = json.loads(curator.ledger.key.unseal(newest.sealed, f"{live.number}:{version}".encode()))
+    # beside the parameters of the mechanism, which has no description
+    return opened["state"]
 
 
 def asked(live, question, into):

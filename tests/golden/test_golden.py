@@ -55,8 +55,7 @@ def test_an_old_ledger_opens_verifies_and_totals_the_same(folder, name):
 
 
 def test_stored_releases_are_still_read_and_asking_again_is_charged(folder):
-    """Keys of questions now hold a fingerprint of data in memory, so that changed data get no old answer:
-    what was asked before is paid anew."""
+    """The keys of questions have changed since these were asked: what was asked before is paid anew."""
     people = dp.open(write.source(), ledger=folder / "plain.ledger")
     values = json.loads((folder / "facts.json").read_text())["plain"]["values"]
     assert write.facts(people.ledger)["values"] == values

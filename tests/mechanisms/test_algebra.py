@@ -244,7 +244,7 @@ def test_equal_parts_cost_one_part_and_two_where_a_row_may_move(neighbors: Neigh
 
 @pytest.mark.parametrize(("neighbors", "price"), [(ADD_REMOVE, 3), (ZERO_OUT, 3), (REPLACE, 5)])
 def test_unequal_pure_parts_cost_the_dearest_one_or_two(neighbors: Neighbors, price: int) -> None:
-    assert parallel(neighbors, 1, 3, 2).event == PureDP(epsilon=price, neighbors=neighbors)
+    assert parallel(neighbors, 1, 3, 2).event == PureDP(epsilon=Fraction(price), neighbors=neighbors)
 
 
 def test_unequal_parts_that_are_not_pure_are_refused() -> None:

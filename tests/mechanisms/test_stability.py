@@ -541,7 +541,7 @@ def test_a_private_mean_and_median_of_the_parts() -> None:
     }
     mean = SampleAndAggregate(**common, parts=50, epsilon=1, step=F(1, 100))
     told = mean(source, entropy=SeededEntropy(8))
-    assert mean.event == DiscreteLaplace(scale=10_000, sensitivity=10_000)
+    assert mean.event == DiscreteLaplace(scale=F(10_000), sensitivity=10_000)
     assert abs(told.value - 50) <= told.error(1 - 1e-9) + 3
     median = SampleAndAggregate(**common, parts=400, epsilon=2, step=F(1, 100), aggregate="median")
     assert median.event == PureDP(epsilon=2)

@@ -112,9 +112,11 @@ def test_a_labeller_goes_on_with_the_aggregator_that_was_paid_for():
         LogisticRegression(), aggregator=SparseVotes(**terms, failures=1, queries=1), **options
     )
     more = SparseVotes(**terms, failures=1000, queries=100_000)
-    again = people.teach(LogisticRegression(), aggregator=more, number=paid.number, **options)
-    with pytest.raises(dp.InvalidInput, match="another aggregator"):
-        again.label(rng.normal(size=(20, 3)).astype("f4"))
+    with pytest.raises(dp.InvalidInput, match="other parameters than are given now: aggregator differ"):
+        people.teach(LogisticRegression(), aggregator=more, number=paid.number, **options)
+    same = SparseVotes(**terms, failures=1, queries=1)
+    again = people.teach(LogisticRegression(), aggregator=same, number=paid.number, **options)
+    assert again.label(rng.normal(size=(1, 3)).astype("f4"))
 
 
 def test_boosting_without_a_declared_size_and_components_that_are_not_there_are_refused_before_the_charge():

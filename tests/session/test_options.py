@@ -384,7 +384,8 @@ def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeyp
 def test_the_warning_of_a_changed_file_names_the_line_that_opens_it(tmp_path):
     """It named a line of this package."""
     (file := tmp_path / "people.csv").write_text("age\n4\n")
-    facts = {"schema": dp.Public(schema={"age": dp.Bounds(0, 9)}, table="people", unit=dp.rows())}
+    ages = {"age": dp.Bounds(0, 9)}
+    facts = {"schema": dp.Public(schema=ages, table="people", unit=dp.rows(), version="1")}
     dp.open(file, budget=dp.Budget(epsilon=1), **facts).sql(COUNT, epsilon=0.5)
     later = time.time() + 60
     os.utime(file, (later, later))

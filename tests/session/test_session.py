@@ -151,10 +151,11 @@ def test_files_databases_and_frames(tmp_path):
 def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
     path = tmp_path / "people.parquet"
     pq.write_table(pa.table(TABLE), path)
-    first = dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=1))
+    facts = {"unit": dp.rows(), "schema": SCHEMA, "version": "1"}
+    first = dp.open(path, budget=dp.Budget(epsilon=1), **facts)
     assert first.ledger.path == tmp_path / "people.parquet.ledger"
     value = first.sql(COUNT, epsilon=0.5)
-    again = dp.open(path, unit=dp.rows(), schema=SCHEMA)
+    again = dp.open(path, **facts)
     assert again.sql(COUNT, epsilon=0.5) == value
     assert again.spent == 0.5
     with pytest.raises(dp.LedgerError, match="was made with Budget"):

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_nodes_that_end_with_the_same_tick_have_noise_of_their_own() -> None:
 
 def test_a_stream_without_end_goes_on_in_doubled_blocks_for_one_price() -> None:
     mechanism = counter(PUBLIC, Count(), epsilon=2)
-    assert mechanism.event == dp.accounting.PureDP(epsilon=2)
+    assert mechanism.event == dp.accounting.PureDP(epsilon=Fraction(2))
     values = run(mechanism, [5] * 70)
     errors = [abs(v - 5 * (t + 1)) / mechanism.error(1 - 1e-9, t + 1) for t, v in enumerate(values)]
     assert max(errors) < 1

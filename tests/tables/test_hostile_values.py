@@ -337,22 +337,6 @@ def test_an_odd_line_end_in_a_csv_file_changes_no_other_line(end, tmp_path):
     assert duckdb.sql(f"SELECT a FROM {csv_reader(str(path), 't')}").fetchall() == [("1",), (None,), ("3",)]
 
 
-def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
-    frame, how = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), {"schema": {"x": Bounds(0, 10)}, "unit": dp.rows()}
-
-    def ask(data, **more):
-        session = dp.open(data, ledger=tmp_path / "t.ledger", **how, **more)
-        session.sql("SELECT SUM(x) AS s FROM data", epsilon=0.1)
-        return session.spent
-
-    assert ask(frame, budget=dp.Budget(epsilon=1)) == pytest.approx(0.1)
-    assert ask(frame.copy()) == pytest.approx(0.1)
-    assert ask(pa.table({"x": pa.chunked_array([[1.0], [2.0, 3.0]])})) == pytest.approx(0.1)
-    assert ask(pd.DataFrame({"x": [1.0, 2.0, 4.0]})) == pytest.approx(0.2)
-    assert ask(pd.DataFrame({"x": [1.0, 2.0]})) == pytest.approx(0.3)
-    assert ask(frame, version="2") == pytest.approx(0.4)
-
-
 def test_a_data_frame_that_is_changed_in_place_stays_what_was_opened():
     frame = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
     array = np.array([1.0, 2.0, 3.0])
@@ -364,12 +348,6 @@ def test_a_data_frame_that_is_changed_in_place_stays_what_was_opened():
     array[:] = 9.0
     for engine in engines:
         assert engine.answer("SELECT SUM(x) AS s FROM t").to_pylist() == [{"s": 6.0}]
-
-
-def test_a_fingerprint_of_data_is_keyed():
-    source = Memory({"x": [1.0]}, Public(schema={"x": Bounds(0, 10)}))
-    assert source._fingerprint(b"a" * 32) != source._fingerprint(b"b" * 32)
-    assert source._fingerprint(b"a" * 32) == Memory({"x": [1.0]}, source.public)._fingerprint(b"a" * 32)
 
 
 # One row that cannot be read sends a file through a copy (`columns.engine_types`): it must not decide what the

@@ -4,13 +4,14 @@ was not."""
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import discreet as dp
-from discreet._public import Bounds, Public, Related, Unit
+from discreet._public import UNVERSIONED, Bounds, Public, Related, Unit
 from discreet.tables import EngineError, connect
 
 SQL = "SELECT COUNT(*) AS n FROM t WHERE UPPER(txt) = 'Q'"
@@ -66,9 +67,8 @@ def test_a_file_that_is_only_read_stays_open(tmp_path):
     assert session.spent == 1
 
 
-def test_changed_files_get_no_old_answer(tmp_path):
-    """Neither where the file of a related table changed, nor where the time of the last write was put
-    back."""
+def test_changed_files_are_told_apart_by_their_declared_version_alone(tmp_path):
+    """A changed file, also that of a related table, was charged again: that told that somebody had come."""
     main, other = tmp_path / "t.parquet", tmp_path / "s.parquet"
     related = Related(name="s", schema={"y": Bounds(0, 9)}, private=True, unit="p")
     public = Public(table="t", schema={"x": Bounds(0, 9)}, unit=Unit("p", rows=1000), tables=(related,))
@@ -79,18 +79,18 @@ def test_changed_files_get_no_old_answer(tmp_path):
         for path in (main, other):
             os.utime(path, ns=(10**18, 10**18))
 
-    def asked() -> float:
-        engine = connect(main, public, related={"s": other})
+    def asked(version: str) -> float:
+        engine = connect(main, replace(public, version=version), related={"s": other})
         opened = {} if (tmp_path / "l.ledger").exists() else {"budget": dp.Budget(epsilon=10)}
         session = dp.open(engine, ledger=tmp_path / "l.ledger", **opened)
         session.sql("SELECT SUM(s.y) AS n FROM t JOIN s ON s.p = t.p", epsilon=1)
         return session.spent
 
     write(5, 1)
-    assert (asked(), asked()) == (1, 1)
-    write(5, 2)
-    assert asked() == 2
-    write(6, 2)
-    assert asked() == 3
-    write(5, 1)
-    assert asked() == 3
+    assert (asked("1"), asked("1")) == (1, 1)
+    for rows, value in ((5, 2), (6, 2)):
+        write(rows, value)
+        assert asked("1") == 1
+    assert (asked("2"), asked("2"), asked("1")) == (2, 2, 2)
+    # without a version, every opening pays
+    assert (asked(UNVERSIONED), asked(UNVERSIONED)) == (3, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import secrets
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +59,9 @@ class BudgetedDataset:
                 f"share one ledger; its name, its unit and its relation stay what they are."
             )
         self._entropy = Entropy()
-        # The keyed fingerprint of data in memory, once it was computed (`Curator._question`).
-        self._fingerprint: str | None = None
+        # Part of the keys of questions where no version of the table is declared (`Curator._question`): one
+        # per opening. A server sets its own, as its workers open a table many times.
+        self.opening = secrets.token_hex(16)
         # Set by a server: the releases that it does not serve yet.
         self.withheld: Withheld | None = None
         # Set by a server: for how many seconds a run with a secret number of steps writes nothing of its

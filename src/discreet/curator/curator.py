@@ -8,18 +8,18 @@ knows no SQL and no models: it runs any mechanism that has a price.
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
 from .. import _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
-from .._public import Public
+from .._public import UNVERSIONED, Public
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
 from . import books, limits, sealed_runs, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
+from .identities import parameters_of
 from .ledger import Entry, Writer
 from .live import InteractiveHandle
 from .policy import STEWARD
@@ -65,8 +65,8 @@ class Curator(BudgetedDataset):
         self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
-                # Refuses if the answer to the same question is still withheld (`withholding`). The key is
-                # computed without the fingerprint of the data, which charges do not hold.
+                # Refuses if the answer to the same question is still withheld (`withholding`), whichever
+                # opening asked it.
                 wanted = question_key(getattr(mechanism, "key", described))
                 self.withheld.check(writer, lambda charge: question_of(charge) == wanted)
             stored = None if key is None or fresh else writer.last("release", key)
@@ -92,6 +92,9 @@ class Curator(BudgetedDataset):
         described = description_of(interactive)
         limits.check(interactive, described)
         requested_price = requested_price_of(interactive)
+        if described is None:
+            # Raises, if at all, before the charge: the state is sealed with them.
+            parameters_of(interactive)
         # A mechanism with this attribute keeps blobs: refused before the charge if they cannot be stored.
         if getattr(interactive, "blob_size", None) is not None:
             self.vault.blobs.check()
@@ -167,13 +170,11 @@ class Curator(BudgetedDataset):
         _require.integer(number=number)
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
-        # A mechanism without a description can only be one that was charged as trusted code.
-        lacks_trust = described is None and not charge.body.get("trusted")
         other_periods = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
         same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
-        if not same or lacks_trust or other_periods:
+        if not same or other_periods:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism, with these parameters and "
                 f"for these periods. Nothing was charged."
@@ -183,7 +184,9 @@ class Curator(BudgetedDataset):
                 f"entry {number} of the ledger is no mechanism that {analyst} has started. Nothing was read "
                 f"or charged. Start one of your own."
             )
-        return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
+        handle = InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
+        handle.check_parameters()
+        return handle
 
     @_require.check_options
     def feed(
@@ -215,20 +218,14 @@ class Curator(BudgetedDataset):
 
     def _question(self, described: Any) -> str:
         """Return the key under which the release of a question is stored: a hash of `described`, the
-        mechanism's `key` or description, and where data are held in memory, of a keyed fingerprint of them.
+        mechanism's `key` or description, which holds the declared version of the table; where none is
+        declared, also of a random text of this opening.
 
-        So a data frame whose values changed gets no old answer, even if its declared version is the same. The
-        fingerprint is keyed, so that nobody without the ledger's key can test a guess of the data against it.
+        Nothing here depends on rows or files: whether a question is charged or served would otherwise tell
+        whether anybody has come since it was asked first.
         """
-        if getattr(self._full_source, "unversioned", False):
-            # No version of the table is declared, so it may have changed since: a random key finds no stored
-            # release.
-            return question_key([described, secrets.token_hex(16)])
-        ledger_key = self.ledger.key
-        outdated = self._fingerprint is None or getattr(self._full_source, "changes", False)
-        if outdated and ledger_key is not None and hasattr(self._full_source, "_fingerprint"):
-            self._fingerprint = self._full_source._fingerprint(ledger_key.fingerprints()).hex()
-        return question_key([described, self._fingerprint] if self._fingerprint else described)
+        is_declared = self._full_source.public.version != UNVERSIONED
+        return question_key(described if is_declared else [described, self.opening])
 
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None

@@ -1,5 +1,5 @@
 """Keeps the steward's secret: one 32-byte seed in a file of its own. From it the keys are derived that sign
-entries (Ed25519), seal (encrypt) secret state (AES-256-GCM), and fingerprint data.
+entries (Ed25519) and seal (encrypt) secret state (AES-256-GCM).
 
 Whoever has the seed can write entries that verify, and read the secret state of mechanisms. Whoever has only
 the ledger can check every entry against the public key, and change no entry unnoticed. That the newest
@@ -114,10 +114,6 @@ class Key:
             raise LedgerError(
                 "the stored state of a live mechanism does not decrypt: it was changed or moved."
             ) from None
-
-    def fingerprints(self) -> bytes:
-        """Return the secret key of the fingerprints of data (`Curator._question`)."""
-        return self._derive(b"fingerprint")
 
     def _signer(self) -> Ed25519PrivateKey:
         return _signer(self.seed)

@@ -26,6 +26,7 @@ from ..mechanisms.protocols import Interactive, Release, rehearse_parts
 from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
+from .identities import parameters_of
 from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
 from .questions import description_of
 from .tickets import STATE, Asker, Turn
@@ -82,6 +83,14 @@ class InteractiveHandle(_require.NearestNames):
     mechanism: Interactive
     number: int
     entropy: Entropy = field(repr=False)
+    # What the state is sealed with, and must be the same in every answer; None for a mechanism that has a
+    # description, which stands in its charge.
+    _parameters: dict[str, str] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        is_described = description_of(self.mechanism) is not None
+        parameters = None if is_described else parameters_of(self.mechanism)
+        object.__setattr__(self, "_parameters", parameters)
 
     @classmethod
     def begin(
@@ -278,10 +287,27 @@ class InteractiveHandle(_require.NearestNames):
         return tickets.turn(reader, self.number)
 
     def _open_state(self, now: Turn) -> Any:
-        """Return the newest secret state, decrypted."""
+        """Return the newest secret state, decrypted; refuse it to a mechanism with other parameters than it
+        was started with."""
         if self.ledger.key is None or now.state.sealed is None:
             raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
-        return json.loads(self.ledger.key.unseal(now.state.sealed, self._context(now.version)))
+        state = json.loads(self.ledger.key.unseal(now.state.sealed, self._context(now.version)))
+        if self._parameters is None:
+            return state
+        started, given = state["parameters"], self._parameters
+        names = sorted(n for n in started.keys() | given.keys() if started.get(n) != given.get(n))
+        if names:
+            raise InvalidInput(
+                f"entry {self.number} of the ledger was started with other parameters than are given now: "
+                f"{', '.join(names)} differ. Its noise would not be what was paid for. Nothing was charged "
+                f"or answered. Give those of the start, or start a new one."
+            )
+        return state["state"]
+
+    def check_parameters(self) -> None:
+        """Refuse a mechanism without a description whose parameters are not those of the start."""
+        if self._parameters is not None:
+            self._open_state(self.ledger.look(self._turn))
 
     def _check(self, now: Turn, question: Any) -> None:
         """Refuse a question that must be refused whatever the data are: because of its form, or of earlier
@@ -295,7 +321,7 @@ class InteractiveHandle(_require.NearestNames):
         if isinstance(question, Feed) and was_fed(self.ledger, self.number, question.version):
             raise InvalidInput(
                 f"the version {question.version!r} of the table was fed to this before: its rows "
-                f"would count twice. Nothing was read or released."
+                f"would count twice. Nothing was read or released. Open new rows with a version of their own."
             )
         rehearse_parts(question, self.source)
         self._dry_run(self._open_state(now), question)
@@ -381,6 +407,8 @@ class InteractiveHandle(_require.NearestNames):
         """Append the new state, sealed, with its public fields (`shown`), and the entries of its blobs."""
         # Only a ledger with its key gives a `writer`.
         assert self.ledger.key is not None
+        if self._parameters is not None:
+            state = {"parameters": self._parameters, "state": state}
         sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
         for blob in blobs:

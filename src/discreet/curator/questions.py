@@ -56,8 +56,7 @@ def question_key(described: Any) -> str:
 
 
 def question_of(charge: Entry) -> str | None:
-    """Return the key of the question that was charged, without a fingerprint of the data; None for trusted
-    code."""
+    """Return the key of the question that was charged, the same for all openings; None for trusted code."""
     described = charge.body.get("mechanism")
     if described is None:
         return None

@@ -121,7 +121,7 @@ def train(
             analyst,
             requested_price_of(mechanism),
             **facts,
-            identity=identity_of(mechanism),
+            identity=identity_of(mechanism, trusted=True),
         )
     work = ChargedRun(curator, mechanism, charge, path)
     with noting_interruption(work.how_to_resume):
@@ -156,7 +156,7 @@ def resume(
             f"the synthesis."
         )
     # Charges that older versions of discreet made have no identity (`identities`) to compare.
-    if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
+    if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism, trusted=True):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
             f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."

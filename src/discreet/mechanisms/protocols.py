@@ -416,19 +416,17 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or "
             f"open them with dp.open(data, ...) and ask there."
         )
-    # Facts are compared by their repr too: Bounds(0, 9) equals Bounds(0.0, 9.0), and yet SQL's // is another
-    # operation on the second, with another sensitivity.
-    own, priced = ((facts.schema, facts.tables) for facts in (source.public, public))
-    if source.public != public or repr(own) != repr(priced):
+    if source.public != public:
         differing = [
             option.name
             for option in fields(Public)
             if getattr(source.public, option.name) != getattr(public, option.name)
-        ] or ["the types of the declared bounds"]
+        ]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: "
-            f"{', '.join(differing)} differ. "
-            f"Nothing was read or released. Build the mechanism with the source's own `public`."
+            f"{', '.join(differing)} differ (also by the types of the declared bounds: Bounds(0, 9) is of "
+            f"whole numbers, Bounds(0.0, 9.0) is not). Nothing was read or released. Build the mechanism "
+            f"with the source's own `public`."
         )
     if examples or not hasattr(source, "take"):
         return

@@ -103,10 +103,8 @@ def plan(text: str, public: Public) -> Plan:
     # `parse` raises the error for an argument that is no text
     if not isinstance(text, str):
         parse(text)
-    # Bounds(0, 9) and Bounds(0.0, 9.0) are equal, and yet // is another operation on the second: their repr
-    # tells them apart in the cache
     try:
-        return _plan(text, public, repr(public))
+        return _plan(text, public)
     except QueryError as refusal:
         raise hinted(refusal, text, public) from None
 
@@ -114,11 +112,9 @@ def plan(text: str, public: Public) -> Plan:
 # Cached because a query is planned when it is built, and again when its description is read back before the
 # charge.
 @lru_cache(maxsize=64)
-def _plan(text: str, public: Public, spelling: str) -> Plan:
-    """Parse and plan a text. A syntax tree that no rule expects ends in a QueryError, never in another error.
-
-    `spelling`, the repr of `public`, is part of the cache's key and otherwise unused.
-    """
+def _plan(text: str, public: Public) -> Plan:
+    """Parse and plan a text. A syntax tree that no rule expects ends in a QueryError, never in another
+    error."""
     select = parse(text)
     try:
         return _Planner(select, public).plan()

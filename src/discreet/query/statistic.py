@@ -159,18 +159,10 @@ def where(predicate: str, public: Public) -> SqlStatistic:
     return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {quoted(public.table)} WHERE {predicate}")
 
 
-def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one bare COUNT or SUM; see `_cached_total`."""
-    return _cached_total(sql, public, rows, repr(public))
-
-
-# `spelling`, the repr of `public`, is part of the key of both caches: Bounds(0, 9) and Bounds(0.0, 9.0) are
-# equal, and yet // means another operation on the second (`domain.ValueDomain.integer`).
 @lru_cache(maxsize=1024)
-def _cached_total(
-    sql: str, public: Public, rows: int | None, spelling: str
-) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
+def _plan_total(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Plan a statement that must be one bare COUNT or SUM. Return the plan, its recipes, its one measure, and
+    the limits of what one unit contributes."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (
@@ -189,18 +181,12 @@ def _cached_total(
     return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
 
 
+@lru_cache(maxsize=1024)
 def _plan_grouped(
     sql: str, public: Public, rows: int | None, groups: int | None
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values; see `_cached_groups`."""
-    return _cached_groups(sql, public, rows, groups, repr(public))
-
-
-@lru_cache(maxsize=1024)
-def _cached_groups(
-    sql: str, public: Public, rows: int | None, groups: int | None, spelling: str
-) -> tuple[Plan, Recipes, Measure, Bounding]:
-    """Return the plan, its recipes, its one measure, and the limits of what one unit contributes."""
+    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values. Return the plan, its
+    recipes, its one measure, and the limits of what one unit contributes."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)

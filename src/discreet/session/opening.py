@@ -12,12 +12,11 @@ from typing import Any
 
 from .. import _require
 from .._errors import InvalidInput, LedgerError
-from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
+from .._public import ADD_REMOVE, UNVERSIONED, Neighbors, Public, Unit, as_neighbors
 from ..curator import Budget, Curator, Policy
 from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
 from ..tables import (
-    UNVERSIONED,
     Database,
     Source,
     connect,
@@ -28,7 +27,6 @@ from ..tables import (
     load,
     several,
     stand_in,
-    version_of,
 )
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from ..tables.files import refuse_empty
@@ -73,9 +71,9 @@ def open(
     nobody has two rows, or the column that tells people apart; it has no default. `neighbors`: by default
     add_remove. `size`: the number of rows, if it is public. `table`: the name that queries use. `version`:
     the name of the state of the data; answers are repeated from the ledger for the same version only. By
-    default it is the version of a schema file or `Public` ("1" if it has none); without these, for files, the
-    time at which they were last written. A PostgreSQL table without a version is never answered from the
-    ledger. What a complete schema declares is not overruled by these arguments: where the two differ, nothing
+    default it is the version of a schema file or `Public`. Where none is declared, answers are repeated
+    within this session only: nothing is read off rows or files to tell one state from another. What a
+    complete schema declares is not overruled by these arguments: where the two differ, nothing
     is opened. `related`: the data of other tables that the schema declares, by name; a schema file may name
     the files of these tables itself.
 
@@ -110,8 +108,7 @@ def open(
     if is_address(data):
         source: Any = _connect_postgres_table(data, public, table, related, limits)
     elif by_spark:
-        is_versioned = not is_frame(data) or version is not None or public.version != Public().version
-        source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=is_versioned)
+        source = _on_spark(data, public, related=related, seconds=seconds, key=key)
     else:
         source = _connect_source(data, public, schema, related, limits)
     return Session(_curator(data, source, public, budget, analysts, ledger, remote, large_delta))
@@ -276,7 +273,7 @@ def _public(
         raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
     if isinstance(schema, Public | str | Path):
         complete = schema if isinstance(schema, Public) else load(Path(schema))
-        return _with_version(data, _check_agreement(complete, {**facts, "table": table}), version)
+        return _with_version(_check_agreement(complete, {**facts, "table": table}), version)
     if schema is None:
         raise _no_schema(path)
     if unit is None:
@@ -291,7 +288,7 @@ def _public(
         neighbors=as_neighbors(ADD_REMOVE if neighbors is None else neighbors),
         size=size,
         table=table or _default_table_name(data, path),
-        version=version or (UNVERSIONED if is_address(data) else _version(data, path)),
+        version=version or UNVERSIONED,
     )
 
 
@@ -333,13 +330,10 @@ def _default_table_name(data: Any, path: Path | None) -> str:
     return (frame_name(data) or "data") if path is None else path.name.split(".")[0]
 
 
-def _with_version(data: Any, public: Public, version: str | None) -> Public:
-    """Return the facts of a complete schema with the version that was given beside it; without any, a table
-    of a database, which others may write to, is `UNVERSIONED`."""
-    if public.version != Public().version:
+def _with_version(public: Public, version: str | None) -> Public:
+    """Return the facts of a complete schema with the version that was given beside it."""
+    if public.version != UNVERSIONED:
         return _check_agreement(public, {"version": version})
-    if version is None and is_address(data):
-        version = UNVERSIONED
     return public if version is None else replace(public, version=version)
 
 
@@ -375,15 +369,6 @@ def _ledger_address(ledger: str | Path | None) -> str | None:
     two slashes of an address have become one."""
     text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
     return text if is_address(text) else None
-
-
-def _version(data: Any, path: Path | None) -> str:
-    """Return the version of the data, derived from its files (`tables.version_of`); "1" for data in
-    memory."""
-    files = None if is_frame(data) or is_address(data) else several(data)
-    if files is not None:
-        return files.version
-    return "1" if path is None else version_of(path)
 
 
 def _path(data: Any) -> Path | None:

@@ -1,9 +1,9 @@
 """Builds the mechanism of `Session.teach` (PATE), behind the `Labeller` that it returns: checks its options,
 and chooses the aggregator's noise, the columns that teachers read and the stored size of a teacher.
 
-A labeller is resumed by building its mechanism again from the same options. The size of a teacher and the
-aggregator's settings must be those that are stored (`PrivateTeachers._trained`): a labeller that was started
-with the defaults of this module cannot be resumed after they change.
+A labeller is resumed by building its mechanism again from the same options. All of its parameters must be
+those of its start (`curator.identities.parameters_of`): a labeller that was started with the defaults of this
+module cannot be resumed after they change.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def _header_lines(table: str, columns: Iterable[str], looked: bool) -> list[str]
             if looked
             else []
         ),
-        'version = "1"          # change it whenever the table changes',
+        'version = "1"          # another one for every new state of the table',
         'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is '
         "public and exact (then give size)",
         "# size =               # about how many people, if everybody may know: then averages can be "

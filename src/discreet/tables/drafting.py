@@ -71,8 +71,8 @@ def _columns_of_file(
 
 
 def version_of(file: str | Path) -> str:
-    """Return the public version of a file: the time when it was last written, never anything computed from
-    its contents.
+    """Return the time when a file was last written, for `dp.open(..., version=version_of(file))`: right where
+    that time is public, because the file is written on a schedule and not when somebody comes.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file: version_of(file.name)[:2]

@@ -14,7 +14,6 @@ import glob
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +42,6 @@ class Files:
     @property
     def kind(self) -> str:
         return kind_of_file(self.paths[0])
-
-    @property
-    def version(self) -> str:
-        """Return when the newest file was written, and how many there are: the table's public version.
-
-        It goes by times: a file that is replaced by one with an older time is noticed by the engine's
-        fingerprint, not here.
-        """
-        newest = max(path.stat().st_mtime for path in self.paths)
-        return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(self.paths)} files)"
 
     def complete(self) -> bool:
         """Return whether the folder or pattern still stands for these files and no others. A folder that is

@@ -32,7 +32,7 @@ from typing import Any
 
 from .. import _require
 from .._errors import DiscreetError, InvalidInput
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
+from .._public import UNVERSIONED, Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .engines.duckdb_reading import Database
 
 # The entries outside of all sections, and the names of the sections.
@@ -125,7 +125,8 @@ def was_looked(file: Path) -> bool:
 
 def dump(public: Public) -> str:
     """Return the schema file of these public facts."""
-    lines = [f"table = {toml_text(public.table)}", f"version = {toml_text(public.version)}"]
+    lines = [f"table = {toml_text(public.table)}"]
+    lines += [] if public.version == UNVERSIONED else [f"version = {toml_text(public.version)}"]
     lines.append(f"neighbors = {toml_text(str(public.neighbors))}")
     if public.size is not None:
         lines.append(f"size = {public.size}")

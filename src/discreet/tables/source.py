@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -116,13 +115,6 @@ class Memory:
 
         engine_of(self).ready()
 
-    def _fingerprint(self, key: bytes) -> bytes:
-        """Return a keyed hash of the declared columns and the unit's column; without the secret key it
-        reveals nothing about their values."""
-        unit = self._public.unit.column
-        names = [name for name, _ in self._public.schema]
-        return fingerprint(self._table.select([*names, *({unit} - {None, *names})]), key)
-
     def _check_size(self) -> None:
         """Check the declared size where it is public: mechanisms scale by it."""
         declared, by_rows = self._public.size, self._public.unit.column is None
@@ -152,18 +144,3 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
     if len(lengths) > 1:
         raise InvalidInput(f"all columns must have one length; {list(data)} do not.")
     return pa.table({name: to_arrow(name, column) for name, column in data.items()})
-
-
-def fingerprint(table: pa.Table, key: bytes) -> bytes:
-    """Return a keyed hash of a table: names, types, values and their order.
-
-    Without the key nobody can tell or check what was hashed.
-    """
-    digest = hashlib.blake2b(key=key, digest_size=32)
-    digest.update(table.schema.remove_metadata().to_string().encode())
-    for column in table.columns:
-        # In pieces of one size, so that the hash does not depend on the chunks of the table.
-        for start in range(0, len(column), 1 << 16):
-            part = column.slice(start, 1 << 16).combine_chunks()
-            digest.update(pa.record_batch([part], names=["c"]).serialize())
-    return digest.digest()

@@ -122,9 +122,8 @@ def test_a_labeller_is_found_again_after_a_restart(tmp_path: Path) -> None:
     assert report == again.report()
     assert report.agreement is not None
     for other in ({"queries": 61}, {"teachers": 21}, {"size": 4001}):
-        changed = opened(tmp_path).teach(LogisticRegression(), number=number, **{**terms, **other})
-        with pytest.raises(DiscreetError):
-            changed.label(ASKED[:1])
+        with pytest.raises(DiscreetError, match="other parameters"):
+            opened(tmp_path).teach(LogisticRegression(), number=number, **{**terms, **other})
     assert len(again.label(ASKED[:20])) == 20
 
 

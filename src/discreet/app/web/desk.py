@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import secrets
 import time
 from collections import Counter
 from pathlib import Path
@@ -112,6 +113,8 @@ class FrontDesk:
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
+        # `BudgetedDataset.opening` for as long as this server runs.
+        self._opening = secrets.token_hex(16)
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
         # One person has at most all but one of a lane's workers at a time, so that others are not held up.
         per_person = max(1, settings.previewers - 1)
@@ -318,6 +321,7 @@ class FrontDesk:
             "role": str(person.role),
             "dataset": None if dataset is None else dataset.to_json(),
             "options": options,
+            "opening": self._opening,
         }
 
     # jobs

@@ -94,6 +94,8 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             curator = desk.session(request["dataset"], analyst).curator
             # Others can read the ledger while a search runs: it writes at a public time only.
             curator.sealed_for = desk.seconds * SEARCHING
+            # One opening for all workers: how long a worker lives may depend on how long its questions take.
+            curator.opening = request.get("opening", curator.opening)
             curator.withheld = _parse_withheld(request.get("withheld"))
             charge_before = _last_charge(curator, analyst)
         result = verb.run(desk, request)

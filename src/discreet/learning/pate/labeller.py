@@ -8,7 +8,6 @@ encrypted: its history holds exact votes, as text whose length does not depend o
 from __future__ import annotations
 
 import base64
-import json
 import pickle
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ... import _registry, _require, sampling
-from ..._errors import DescriptionError, Halted, InvalidInput
+from ... import _require, sampling
+from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
 from ...accounting import Event, NoOp, compose
@@ -33,14 +32,6 @@ from .teachers import Array, Ints, Progress
 BLOB = "teachers"
 # The most bytes of one blob of the vault (`curator.vault.LARGEST`).
 _MAX_BLOB_BYTES = 1 << 30
-
-
-def _settings_text(component: Any) -> str:
-    """Return all settings of an aggregator, or of its sanitized cost, as one text that identifies them."""
-    try:
-        return json.dumps(_registry.to_json(component), sort_keys=True)
-    except DescriptionError:
-        return repr(component)
 
 
 @named("learning.Labels")
@@ -103,7 +94,9 @@ class PrivateTeachers:
     """
 
     public: Public
-    learner: Any
+    # Neither the learner nor the number of processes matters once the teachers are trained: a labeller may be
+    # resumed with others (`curator.identities.parameters_of`).
+    learner: Any = field(compare=False)
     aggregator: Aggregator
     teachers: int
     classes: int
@@ -113,7 +106,7 @@ class PrivateTeachers:
     sanitize: SanitizedCost | None = None
     delta: float = 1e-5
     asked: tuple[Any, float] | None = None
-    workers: int = 1
+    workers: int = field(default=1, compare=False)
     progress: Progress | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -184,15 +177,6 @@ class PrivateTeachers:
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))
 
-    @property
-    def _trained(self) -> list[Any]:
-        """Return what identifies a labeller when it is resumed: the numbers that are needed to read the blob
-        of teachers, and all settings of the aggregator, which its price alone does not determine. The state
-        that is saved holds this list: its order must not change.
-        """
-        numbers = [int(n) for n in (self.teachers, self.classes, self.size)]
-        return [*numbers, _settings_text(self.aggregator), _settings_text(self.sanitize)]
-
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples of the type of the private ones, and let it predict, before the
         charge: an error that is raised here does not depend on the private data."""
@@ -235,7 +219,6 @@ class PrivateTeachers:
             **self.aggregator.start(entropy),
             "history": [],
             "closed": False,
-            "trained": self._trained,
             "type": input_type(source, self.columns).str,
         }
         blob = ensemble.pack(models, self.size)
@@ -249,12 +232,6 @@ class PrivateTeachers:
     ) -> tuple[State, Release]:
         """Answer a batch of public inputs (`PublicInputs`), or with the sanitized cost (`CostQuestion`)."""
         check_source(self.public, source, examples=True)
-        if state["trained"] != self._trained:
-            raise InvalidInput(
-                "these teachers were trained with other numbers of teachers, classes or bytes, or for "
-                "another aggregator, than are given now. Nothing was drawn or released. Give those of the "
-                "start."
-            )
         if state["closed"]:
             raise Halted(
                 "the cost of this labeller was published, which ends it. Nothing was drawn or released."

@@ -9,7 +9,6 @@ defense: no text of an analyst reaches DuckDB, as every query is written anew fr
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,10 +22,10 @@ from ..._public import Bounds, Public
 from ..columns import converted_to, engine_types, id_kind_of, kind_of, without_codes
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
-from ..source import Memory, Source, fingerprint
+from ..source import Memory, Source
 from .duckdb_files import file_kind
 from .duckdb_reading import WIDE, TableReader, connection, lock
-from .file_stamps import content_mark, file_stamp
+from .file_stamps import file_stamp
 from .refusals import (
     check_columns,
     check_declared,
@@ -78,11 +77,6 @@ class DuckDB:
         """Raise `EngineError` if no query can be answered. It is called before a charge, so that nobody pays
         for a query that the engine cannot run."""
         self._opened.renew()
-
-    def _fingerprint(self, key: bytes) -> bytes:
-        """Return a hash that changes with the data. It is made with a secret `key`, so that nobody can test
-        guesses of the data against it."""
-        return self._opened.fingerprint(key)
 
     @property
     def public(self) -> Public:
@@ -261,9 +255,6 @@ class _Opened:
         self._limits, self._declared_columns = (threads, memory), declared
         self._renewing = threading.Lock()
         self._stamps = {name: file_stamp(data) for name, data in tables.items()}
-        self._marks = {
-            name: mark for name, data in tables.items() if (mark := content_mark(data)) is not None
-        }
         self._data, self._original_data = dict(tables), dict(tables)
         self._open()
         # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
@@ -372,19 +363,6 @@ class _Opened:
             return bool(self.con.cursor().execute("SELECT 1").fetchone() == (1,))
         except Exception:
             return False
-
-    def fingerprint(self, key: bytes) -> bytes:
-        """Return a keyed hash of the declared columns of tables in memory, and for tables in files of the
-        files' times of writing, lengths, first and last bytes (`file_stamps.content_mark`)."""
-        digest = hashlib.blake2b(key=key, digest_size=32)
-        for name, mark in self._marks.items():
-            digest.update(name.encode() + b"\0" + mark)
-        for name, table in self._reader.arrow.items():
-            columns = [
-                column for column in self._declared_columns.get(name, ()) if column in table.column_names
-            ]
-            digest.update(name.encode() + b"\0" + fingerprint(table.select(columns), key))
-        return digest.digest()
 
     def _describe(self, name: str) -> dict[str, str]:
         rows = self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()

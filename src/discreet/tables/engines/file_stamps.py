@@ -1,18 +1,19 @@
-"""Makes stamps (times and lengths) and hashes of a table's files, by which a file that changed after the
-table was opened is noticed."""
+"""Makes stamps (times and lengths) of a table's files, by which a file that changed after the table was
+opened is noticed.
+
+A stamp only ever refuses to read a file that is no longer the one that was checked. It decides neither what
+is served from the store nor what is charged. That a file was written while it is open does show:
+docs/sharp-edges.md says how to replace a table.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from ..files import Files
 from ..formats import Csv
 from .duckdb_reading import Database
-
-# How many bytes at the beginning and at the end of a file `content_mark` hashes; chosen by hand, not tuned.
-_END = 1 << 16
 
 
 def paths_of(data: Any) -> tuple[Path, ...]:
@@ -21,24 +22,6 @@ def paths_of(data: Any) -> tuple[Path, ...]:
         return data.paths
     path = data.path if isinstance(data, Database | Csv) else data
     return (Path(path),) if isinstance(path, str | Path) and Path(path).is_file() else ()
-
-
-def content_mark(data: Any) -> bytes | None:
-    """Return a hash of each file's time of writing, length, first and last bytes, one after the other; None
-    for a table in memory. It tells versions of a file apart without reading all of it.
-
-    The hash depends on private rows and is never shown: `DuckDB._fingerprint` hashes it under a secret key.
-    """
-    marks = []
-    for path in paths_of(data):
-        state = path.stat()
-        with path.open("rb") as file:
-            ends = file.read(_END)
-            # A Parquet file ends with its metadata: the positions of all columns, and their statistics.
-            file.seek(max(0, state.st_size - _END))
-            ends += file.read(_END)
-        marks.append(hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest())
-    return b"".join(marks) or None
 
 
 def file_stamp(data: Any) -> tuple[Any, ...] | None:

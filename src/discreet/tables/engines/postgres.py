@@ -14,7 +14,6 @@ Assumes:   the server is PostgreSQL 14 or later and keeps to its documented isol
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
 
 # The oldest server that is opened, as libpq numbers versions: PostgreSQL 14.
 OLDEST = 140000
-# The text of `Public.version` for a table of a database whose steward declared no version (`session.opening`
-# sets it).
-UNVERSIONED = "not declared"
 # SQLSTATE of a statement that was cancelled.
 _CANCELED = "57014"
 
@@ -96,18 +92,6 @@ class PostgreSQL:
 
         kinds = self._kinds.values()
         return dialect(frozenset(c for columns in kinds for c, kind in columns.items() if kind == "boolean"))
-
-    @property
-    def changes(self) -> bool:
-        """Whether no version of the table is declared. Rows may then have changed since an answer was stored,
-        so that the curator, which reads this attribute, serves no stored answer again."""
-        return self._public.version == UNVERSIONED
-
-    def _fingerprint(self, key: bytes) -> bytes:
-        """Return bytes that tell states of the table apart beside its declared version. No row is read, so
-        that `key` is not needed. A declared version is enough by itself; where none is declared, the bytes
-        are random, so that no two states count as the same."""
-        return os.urandom(32) if self.changes else b""
 
     def ready(self) -> None:
         """Raise `EngineError` if no query can be answered: the server is gone, or the columns of a table have

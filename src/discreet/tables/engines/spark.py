@@ -14,7 +14,6 @@ is cancelled when the limit of time has passed.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,14 +105,10 @@ class Spark:
         spark: Any = None,
         seconds: float | None = None,
         key: str | None = None,
-        versioned: bool = True,
     ) -> None:
         if seconds is not None:
             _require.positive(seconds=seconds)
         self._public, self._seconds, self._key = public, seconds, key
-        # Where no version of the table is declared, the curator, which reads this attribute, serves no stored
-        # answer again, as rows may have changed.
-        self.unversioned = not versioned
         self._session = _own_session(spark if spark is not None else _host_of(tables))
         self._context = self._session.sparkContext
         self._running: set[str] = set()
@@ -175,16 +170,6 @@ class Spark:
     def current(self) -> None:
         """Raise `EngineError` if the files of the table have changed since it was opened."""
         self.ready()
-
-    def _fingerprint(self, key: bytes) -> bytes:
-        """Return a hash, made with a secret `key`, of the names, lengths and times of writing of the table's
-        files. For tables that are not in files of this machine, only the declared version tells states
-        apart."""
-        digest = hashlib.blake2b(key=key, digest_size=32)
-        for name, stamp in self._stamps.items():
-            files = [(path, modified, size) for path, _, modified, _, size in stamp or ()]
-            digest.update(repr((name, files)).encode())
-        return digest.digest()
 
     def answer(self, sql: str) -> pa.Table:
         """Return the result of one aggregate query that `discreet.query` has built.
@@ -354,15 +339,13 @@ def connect(
     spark: Any = None,
     seconds: float | None = None,
     key: str | None = None,
-    versioned: bool = True,
 ) -> Spark:
     """Return an engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder
     of these or a pattern ("visits/*.parquet").
 
     `related` maps the names of the tables that `public.tables` declares to DataFrames or paths. `spark`: the
     session whose cluster reads paths; by default the active one, or a new one on this machine. `seconds`: a
-    query that takes longer is cancelled, and fails with `TimeLimit`. `key`: see `Spark`. `versioned`: whether
-    somebody declared `public.version` who changes it whenever the table changes.
+    query that takes longer is cancelled, and fails with `TimeLimit`. `key`: see `Spark`.
     """
     tables = {public.table: data, **(related or {})}
-    return Spark(tables, public, spark=spark, seconds=seconds, key=key, versioned=versioned)
+    return Spark(tables, public, spark=spark, seconds=seconds, key=key)
