@@ -94,3 +94,10 @@ def test_each_of_two_tables_gets_its_own_noise_whichever_was_first():
         made = counter(bounds)
         # a row is in one node of each of the four levels of a tree with eight leaves
         assert made.noise(8).sensitivity == 4 * made.statistic.sensitivity(made.public).linf
+
+
+def test_a_budget_of_1_and_one_of_1_0_are_the_same() -> None:
+    """A ledger made on the shell, `--epsilon 1`, is opened again in Python with Budget(epsilon=1)."""
+    assert dp.Budget(epsilon=1.0, delta=0) == dp.Budget(epsilon=1)
+    assert dp.Budget(rho=2.0) == dp.Budget(rho=2)
+    assert dp.Budget(epsilon=1.5) != dp.Budget(epsilon=1)

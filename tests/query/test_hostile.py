@@ -160,7 +160,9 @@ def test_no_pattern_takes_hours_on_a_text_with_a_collation(tmp_path):
     tables = [{"t": ["a" * 250]}, Database(tmp_path / "p.duckdb", "p")]
 
     def match(number):
-        assert exact("SELECT COUNT(*) FROM p WHERE t LIKE '%a%a%a%a%b'", {"t": Text()}, tables[number]) == [[0]]
+        assert exact("SELECT COUNT(*) FROM p WHERE t LIKE '%a%a%a%a%b'", {"t": Text()}, tables[number]) == [
+            [0]
+        ]
 
     assert growth(match, 0, 1) < 30
 

@@ -48,6 +48,12 @@ class Budget:
             )
         if self.per is not None and not isinstance(self.per, Period):
             raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
+        # 1 and 1.0 are one budget: opened again with the other, a ledger must not be refused.
+        for name in ("epsilon", "rho"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value.is_integer() and value < 2**53:
+                object.__setattr__(self, name, int(value))
+        object.__setattr__(self, "delta", float(self.delta))
 
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
         """Return the privacy filter of this budget: it admits or refuses each question so that the budget
@@ -65,8 +71,8 @@ class Budget:
 
 
 # Cached, because a filter chooses its Rényi orders from the budget, which takes milliseconds, and every
-# question needs it. `typed`, because a budget of 1 and one of 1.0 are printed differently.
-@functools.lru_cache(maxsize=64, typed=True)
+# question needs it.
+@functools.lru_cache(maxsize=64)
 def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Neighbors) -> BudgetFilter:
     if rho is not None:
         return ZCDPFilter(rho=rho, delta=delta, neighbors=neighbors)
