@@ -113,32 +113,33 @@ def open_session(
 
 
 def create_session(
-    data: str,
+    data: Any,
     *,
     schema: Path,
     ledger: Path,
     budget: Budget,
+    related: Mapping[str, Any] | None = None,
     analysts: Mapping[str, Budget | None] | None = None,
     seconds: float | None = None,
     books: str | None = None,
 ) -> sessions.Session:
-    """Open a data file with a new ledger.
+    """Open data, as `session.open` takes it, with a new ledger.
 
     `books` is the PostgreSQL database that stores the ledger's entries, "postgresql://user@host/books::name";
     the file at `ledger` then holds this address only. If the database has that ledger already, made by
     another machine, it is opened with the key file beside `ledger`; its budgets stay, and `budget` and
     `analysts` are not used.
     """
-    options: dict[str, Any] = {"schema": schema, "seconds": seconds}
+    options: dict[str, Any] = {"schema": schema, "related": related, "seconds": seconds}
     if books is None:
-        return sessions.open(data_of(data), ledger=ledger, budget=budget, analysts=analysts, **options)
+        return sessions.open(data, ledger=ledger, budget=budget, analysts=analysts, **options)
     # `attach` returns False if the database does not have that ledger yet.
     if not postgres_store.attach(ledger, books):
         # opens and checks the table; its ledger is temporary and never charged
-        trial = sessions.open(data_of(data), ledger=sessions.TRIAL, budget=budget, **options)
+        trial = sessions.open(data, ledger=sessions.TRIAL, budget=budget, **options)
         policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
         Curator.create(ledger, trial.curator.source, policy, remote=books)
-    return sessions.open(data_of(data), ledger=ledger, **options)
+    return sessions.open(data, ledger=ledger, **options)
 
 
 def ledger_name(dataset: str) -> str:

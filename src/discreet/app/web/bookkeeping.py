@@ -305,7 +305,7 @@ def note(desk: Desk, request: Request) -> Result:
 
 def draft(desk: Desk, request: Request) -> Result:
     """Draft the schema of a file from names and types, never from values."""
-    data = requests.data_of(request["options"]["data"])
+    data = requests.data_of(desk.folders.data(request["options"]["data"]))
     if isinstance(data, tables.Database):
         return {"schema": tables.draft(data.path, table=data.table)}
     return {"schema": tables.draft(data)}
@@ -325,9 +325,7 @@ def create(desk: Desk, request: Request) -> Result:
             n: None if b is None else Budget(**numbers(b)) for n, b in options.get("analysts", {}).items()
         }
         session = requests.create_session(
-            dataset["data"],
-            schema=Path(dataset["schema"]),
-            ledger=Path(dataset["ledger"]),
+            **desk.folders.dataset(dataset),
             budget=Budget(**numbers(options["budget"])),
             analysts=analysts,
             seconds=desk.seconds,

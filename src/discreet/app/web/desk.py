@@ -113,20 +113,21 @@ class FrontDesk:
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
+        folders = settings.folders
         # One person has at most all but one of a lane's workers at a time, so that others are not held up.
         per_person = max(1, settings.previewers - 1)
         self.previews = Lane(
             reads=False, count=settings.previewers, seconds=seconds, rows=rows, per_person=per_person,
-            warm=self._datasets_to_open,
+            folders=folders, warm=self._datasets_to_open,
         )  # fmt: skip
         self.data = Lane(
             reads=True, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            warm=self._datasets_to_open,
+            folders=folders, warm=self._datasets_to_open,
         )  # fmt: skip
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.slow_free = Lane(
             reads=False, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            copy_rows=settings.copy_rows,
+            folders=folders, copy_rows=settings.copy_rows,
         )  # fmt: skip
         # By person, requests whose answers are still held, and requests that a worker still works on. They
         # differ where a client hangs up: its request is no longer held, but the work goes on.
@@ -135,6 +136,8 @@ class FrontDesk:
         self._jobs: dict[str, asyncio.Task[None]] = {}
         # The requests whose public time is not over yet.
         self._public_times: dict[object, _PublicTime] = {}
+        # Datasets are added one after the other (`steward_api.create_dataset`).
+        self.adding = asyncio.Lock()
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
@@ -355,7 +358,7 @@ class FrontDesk:
                 dataset = request["dataset"]
                 lane = Lane(
                     reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
-                    warm=lambda: [dataset], verb=request["verb"],
+                    folders=self.settings.folders, warm=lambda: [dataset], verb=request["verb"],
                 )  # fmt: skip
                 lane.start()
                 await lane.ready()
