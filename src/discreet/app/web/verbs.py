@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -84,6 +85,19 @@ VERBS: dict[str, Verb] = {
 }
 
 
+def reply_to(desk: Desk, message: bytes) -> bytes:
+    """Return the reply to a request, both as JSON.
+
+    A worker never dies of a request: an error that `handle` did not turn into a reply is one here. Only its
+    class is told, as if data had been touched.
+    """
+    try:
+        return json.dumps(handle(desk, json.loads(message))).encode()
+    # A panic of an extension that is written in Rust is no Exception.
+    except BaseException as error:
+        return json.dumps({"error": _foreign_error(error), "touched": True}).encode()
+
+
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
     """Run a request, and return its reply: "result" or "error", and under "touched" whether data may have
     been read."""
@@ -149,6 +163,11 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
         }
     if isinstance(error, DiscreetError):
         return {"kind": type(error).__name__, "message": str(error)}
+    return _foreign_error(error)
+
+
+def _foreign_error(error: BaseException) -> dict[str, Any]:
+    """Return the JSON of an error that is not the library's own."""
     return {
         "kind": "InvalidInput",
         "message": f"this could not be computed ({type(error).__name__}). Nothing was released; what "

@@ -82,7 +82,7 @@ def serve_requests(
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
-    from .verbs import VERBS, handle
+    from .verbs import VERBS, handle, reply_to
 
     desk = Desk(reads, seconds, folders, rows, copy_rows)
     if verb is not None:
@@ -94,12 +94,11 @@ def serve_requests(
     pipe.send_bytes(b"ready")
     while True:
         try:
-            request = json.loads(pipe.recv_bytes())
+            message = pipe.recv_bytes()
         except EOFError:
             return
-        result = json.dumps(handle(desk, request)).encode()
         try:
-            pipe.send_bytes(result)
+            pipe.send_bytes(reply_to(desk, message))
         except BrokenPipeError:
             # The front process was killed: nobody waits for this answer or the next.
             return
