@@ -152,7 +152,7 @@ def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tm
     file."""
     stop = threading.Event()
     path = curator.ledger.path
-    curator.change_policy(Policy(budget=Budget(epsilon=100)))
+    curator.change_policy(Policy(budget=Budget(epsilon=100)), large_epsilon=True)
 
     def disturb() -> None:
         while not stop.is_set():

@@ -264,7 +264,9 @@ def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path) -> Non
     x[:, 1] = 987_654
     data = Examples(x, torch.zeros(SIZE, dtype=torch.long), PUBLIC)
     made = trainer(model=nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(4, 2)), batch=SIZE)
-    session = dp.open(data, budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger")
+    session = dp.open(
+        data, budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger", large_epsilon=True
+    )
     with pytest.raises(ReleaseFailed) as caught:
         session.train(made, checkpoint=tmp_path / "run", every=EVERY)
     assert "987654" not in str(caught.value)
@@ -498,6 +500,7 @@ def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> N
         schema=facts,
         size=60,
         budget=budget,
+        large_epsilon=True,
         analysts={"ann": None, "bob": None},
         ledger=tmp_path / "books",
     )

@@ -135,3 +135,13 @@ def test_no_mechanism_that_can_be_sent_names_its_own_price():
 def _is(cls: type, kind: type) -> bool:
     method = {"Mechanism": "__call__", "Interactive": "answer", "Stepped": "restore"}[kind.__name__]
     return hasattr(cls, "event") and any(method in base.__dict__ for base in cls.__mro__[:-1])
+
+
+def test_a_large_epsilon_over_http_is_insisted_on(server: Server):
+    with server.client("steward") as steward:
+        body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'", "epsilon": 20.5}
+        refused = steward.post("/datasets/health/query", json=body)
+        assert refused.status_code == 400
+        assert "above 20" in refused.json()["error"]["message"]
+        assert steward.post("/datasets/health/preview", json=body).status_code == 200
+        assert steward.post("/datasets/health/query", json=body | {"large_epsilon": True}).status_code == 200

@@ -29,7 +29,14 @@ def asked(tmp_path):
     data.write_text("a\n" + "1\n2\n3\n" * 20)
     schema.write_text(SCHEMA)
     analysts = {who: dp.Budget(epsilon=20) for who in ("ann", "bob")}
-    dp.open(data, schema=schema, ledger=ledger, budget=dp.Budget(epsilon=50), analysts=analysts)
+    dp.open(
+        data,
+        schema=schema,
+        ledger=ledger,
+        budget=dp.Budget(epsilon=50),
+        analysts=analysts,
+        large_epsilon=True,
+    )
     desk = Desk(True, 5.0, Folders((tmp_path,), tmp_path / "state"))
     facts = {"name": "t", "data": str(data), "schema": str(schema), "ledger": str(ledger)}
 

@@ -122,6 +122,7 @@ def create_session(
     analysts: Mapping[str, Budget | None] | None = None,
     seconds: float | None = None,
     books: str | None = None,
+    large_epsilon: bool = False,
 ) -> sessions.Session:
     """Open data, as `session.open` takes it, with a new ledger.
 
@@ -132,13 +133,17 @@ def create_session(
     """
     options: dict[str, Any] = {"schema": schema, "related": related, "seconds": seconds}
     if books is None:
-        return sessions.open(data, ledger=ledger, budget=budget, analysts=analysts, **options)
+        return sessions.open(
+            data, ledger=ledger, budget=budget, analysts=analysts, large_epsilon=large_epsilon, **options
+        )
     # `attach` returns False if the database does not have that ledger yet.
     if not postgres_store.attach(ledger, books):
         # opens and checks the table; its ledger is temporary and never charged
-        trial = sessions.open(data, ledger=sessions.TRIAL, budget=budget, **options)
+        trial = sessions.open(
+            data, ledger=sessions.TRIAL, budget=budget, large_epsilon=large_epsilon, **options
+        )
         policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-        Curator.create(ledger, trial.curator.source, policy, remote=books)
+        Curator.create(ledger, trial.curator.source, policy, remote=books, large_epsilon=large_epsilon)
     return sessions.open(data, ledger=ledger, **options)
 
 

@@ -262,8 +262,8 @@ def policy(desk: Desk, request: Request) -> Result:
             )
         changed = _changed_policy(options["policy"], in_force)
         if changed != in_force:
-            large_delta = bool(options.get("large_delta", False))
-            curator.change_policy(changed, large_delta=large_delta, replacing=in_force)
+            large = {name: bool(options.get(name, False)) for name in ("large_delta", "large_epsilon")}
+            curator.change_policy(changed, replacing=in_force, **large)
     return requests.policy_json(curator.policy)
 
 
@@ -330,6 +330,7 @@ def create(desk: Desk, request: Request) -> Result:
             analysts=analysts,
             seconds=desk.seconds,
             books=options.get("books"),
+            large_epsilon=bool(options.get("large_epsilon", False)),
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}

@@ -127,7 +127,7 @@ async def _create_dataset(request: Request, person: Person, body: bodies.Dataset
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
-    budget_options = {"budget": options["budget"], "analysts": options["analysts"]}
+    budget_options = {name: options[name] for name in ("budget", "analysts", "large_epsilon")}
     facts = await desk.steward(
         "create", person, dataset, books=desk.settings.books(body.name), **budget_options
     )
@@ -172,10 +172,8 @@ async def set_policy(
     """
     dataset = granted(request, name, person)
     facts = body.model_dump()
-    large = facts.pop("large_delta")
-    changed = await desk_of(request).change(
-        "policy", person, dataset, policy=facts, large_delta=large, was=was
-    )
+    large = {name: facts.pop(name) for name in ("large_delta", "large_epsilon")}
+    changed = await desk_of(request).change("policy", person, dataset, policy=facts, was=was, **large)
     store_of(request).set_grants(name, list(changed["analysts"]))
     await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed

@@ -13,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ... import _registry
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
+from ...curator.policy import check_epsilon
 from ...curator.withholding import Withheld
 from .numbering import Numbers, names_entry
 from .sessions import Desk, Request, Result
@@ -110,7 +112,7 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             curator.sealed_for = desk.seconds * SEARCHING
             curator.withheld = _parse_withheld(request.get("withheld"))
             charge_before = _last_charge(curator, analyst)
-        result = verb.run(desk, request)
+        result = verb.run(desk, _checked_price(request, verb.data))
         # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
         touched = verb.data and (verb.live or _last_charge(curator, analyst) != charge_before)
         return {"result": result, "touched": touched}
@@ -120,6 +122,20 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         )
         reply = _without_paths(error_json(error, analyst), request)
         return {"error": _renumber_entries(desk, request, reply), "touched": touched}
+
+
+def _checked_price(request: Request, is_paid: bool) -> Request:
+    """Return a request without its option "large_epsilon"; an epsilon above 20 is not paid without it. It is
+    checked here, where people type it: in Python who writes code means it."""
+    options = dict(request["options"])
+    prices = [_registry.from_json(options.get(name)) for name in ("epsilon", "rho")]
+    if prices == [None, None]:
+        # such as a budget, for which the option is its own verb's
+        return request
+    large = bool(options.pop("large_epsilon", False))
+    if is_paid and not large:
+        check_epsilon(*prices)
+    return request | {"options": options}
 
 
 def _parse_withheld(facts: Any) -> Withheld | None:
