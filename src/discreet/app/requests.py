@@ -189,6 +189,8 @@ def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
     """Return the preview of a query as JSON, with what it would do to the budget.
 
     "admitted" says whether the budget pays for it, "fits" how many times in a row; null means without limit.
+    "buys" says the same in words; "answered" when the caller was given the answer, which is free since, or
+    null.
     """
     # Without the event, which `asdict` would take apart: its own JSON is added below.
     body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
@@ -196,6 +198,8 @@ def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
         "event": query_preview.query.event.to_json(),
         "admitted": query_preview.admitted,
         "fits": query_preview.fits,
+        "buys": query_preview.buys,
+        "answered": query_preview.answered,
         "budget": cost_json(query_preview.budget),
     }
 

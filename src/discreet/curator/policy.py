@@ -181,11 +181,11 @@ def check_epsilon(
     # rho. Floats end near e^709.
     size = 700.0 if amount > 700 else float(amount)
     bets = 1 + math.exp(size) if rho is None else 2 / math.erfc(math.sqrt(size) / 2)
-    in_words = f"{math.ceil(bets):,}" if bets < 1e15 else f"{bets:.0e}"
+    in_words = f"{math.ceil(bets):,}" if bets < 1e15 else "more than a million billion"
     raise InvalidInput(
         f"{'epsilon' if rho is None else 'rho'} = {amount} is above {LARGEST_EPSILON}: somebody who would "
         f"have bet 50:50 on whether one person is in the data could be right in all but one of {in_words} "
-        f"bets. Nothing was opened, changed or charged. Take less, 1 is a usual price; or insist: "
+        f"bets. Nothing was charged, opened or changed. Take less, 1 is a usual price; or insist: "
         f"large_epsilon=True."
     )
 

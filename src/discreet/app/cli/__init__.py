@@ -186,7 +186,8 @@ def load(name: str) -> Any:
 
 def _improve_option_errors(command: Any) -> None:
     """Change the errors of the parser: a value that is no number is shown as typed (with a decimal comma, the
-    point is proposed), and for an unknown option only similar names are proposed."""
+    point is proposed), a negative number is no unknown option, and for one of these only similar names are
+    proposed."""
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
@@ -205,6 +206,13 @@ def _improve_option_errors(command: Any) -> None:
                 error.message = f"{visible(values[-1])!r} is no number{advice}."
             raise
         except Exception as error:
+            negative = [word for word in arguments if re.fullmatch(r"-\d+\.?\d*(e[-+]?\d+)?", word)]
+            if negative and str(getattr(error, "option_name", "")) == negative[0][:2]:
+                # The parser took it for an option.
+                raise InvalidInput(
+                    f"{negative[0]!r} is below 0, and nothing here is: a price is zero or above, such as "
+                    f"1.0. Nothing was charged or run."
+                ) from None
             if candidates := getattr(error, "possibilities", None):
                 error.possibilities = get_close_matches(  # type: ignore[attr-defined]
                     str(getattr(error, "option_name", "")), candidates, cutoff=0.75

@@ -182,6 +182,8 @@ class FrontDesk:
 
         What may take long goes to workers of its own, where it holds up nobody's preview.
         """
+        if verb == "preview":
+            options["horizon"] = self.horizon(person, dataset)
         if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)
         return await self._call_previews(verb, person, dataset, options)
