@@ -77,7 +77,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "who spent it.",
     ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
-    "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
+    # by the module that adds its last command
+    "ledger": ("carry", "ledger", "Show, verify, export, anchor or carry over the ledger of a dataset."),
     "explain": (
         "explain",
         "explain",
@@ -211,7 +212,7 @@ def _improve_option_errors(command: Any) -> None:
                 # The parser took it for an option.
                 raise InvalidInput(
                     f"{negative[0]!r} is below 0, and nothing here is: a price is zero or above, such as "
-                    f"1.0. Nothing was charged or run."
+                    f"1.0. Nothing was charged or run. See --help."
                 ) from None
             if candidates := getattr(error, "possibilities", None):
                 error.possibilities = get_close_matches(  # type: ignore[attr-defined]

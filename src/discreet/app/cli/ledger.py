@@ -35,7 +35,9 @@ from . import outputs
 from .forms import described, exact
 
 ledger = typer.Typer(
-    help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True, add_completion=False
+    help="Show, verify, export, anchor or carry over the ledger of a dataset.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
