@@ -115,7 +115,7 @@ def open(
         source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=is_versioned)
     else:
         source = _connect_source(data, public, schema, related, limits)
-    large = {"large_delta": large_delta, "large_epsilon": large_epsilon}
+    large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}
     return Session(_curator(data, source, public, budget, analysts, ledger, remote, large))
 
 
@@ -148,7 +148,7 @@ def _curator(
     analysts: Mapping[str, Budget | None] | None,
     ledger: str | Path | None,
     remote: str | None,
-    large: dict[str, bool],
+    large: dict[str, Any],
 ) -> Curator:
     """Open the ledger of a source if it exists, else create it with the budget; `large` are the options of
     `Policy.check`."""
@@ -183,7 +183,7 @@ def _trial(
     source: Any,
     budget: Budget | None,
     analysts: Mapping[str, Budget | None] | None,
-    large: dict[str, bool],
+    large: dict[str, Any],
 ) -> Curator:
     """Create a ledger in a private folder, which is removed when the ledger object is no longer used, or at
     once if creating the ledger fails."""

@@ -36,7 +36,7 @@ def carry(
     if as_json:
         print(json.dumps({"carried": number, "used": curator.used, "left": curator.remaining}))
         return
-    unseen = [] if anchor is not None else ["whether later charges are missing (--anchor)"]
+    unseen: list[str] = [] if anchor is not None else ["whether later charges are missing (--anchor)"]
     unseen += [] if key is not None else ["who signed it (--key)"]
     shown = f" Not checked: {' and '.join(unseen)}." if unseen else ""
     Console().print(
