@@ -64,7 +64,7 @@ def test_what_touched_data_never_leaves_before_the_limit_and_what_is_public_does
         again, stored = taken(ann, path, one)
         assert stored.json()["rows"] == first.json()["rows"]
         assert again < LIMIT, "a stored release is exempt"
-        refused, reply = taken(ann, path, one | {"epsilon": 1e6})
+        refused, reply = taken(ann, path, one | {"epsilon": 1e6, "large_epsilon": True})
         assert reply.status_code == 402
         assert refused < LIMIT, "a public refusal is exempt"
         previewed, _ = taken(ann, "/datasets/health/preview", {"sql": COUNT, "epsilon": 0.1})

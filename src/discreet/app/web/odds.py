@@ -61,7 +61,7 @@ def _bet(risk: Risk) -> str | None:
     from ...explaining.words import out_of
 
     count, _, per = out_of(risk.after(0.5)).replace(",", "").partition(" in ")
-    if per not in ("100", "1000") or not count.isdigit():
+    if per not in ("100", "1000") or not count.isdigit() or count == per:
         return None
     share = int(count) * 100 / int(per)
     return f"{share:g}:{100 - share:.4g}"
