@@ -175,7 +175,11 @@ def test_as_a_library_it_takes_private_boards_only_and_survives_a_restart(tmp_pa
     public = Public(schema={"y": __import__("discreet").Boolean()}, neighbors="replace", size=4)
     source = Memory({"id": [1, 2, 3, 4], "y": [True, False, True, True]}, public)
     curator = Curator.create(
-        tmp_path / "l.ledger", source, Policy(budget=Budget(epsilon=300, delta=0.1)), large_delta=True
+        tmp_path / "l.ledger",
+        source,
+        Policy(budget=Budget(epsilon=300, delta=0.1)),
+        large_delta=True,
+        large_epsilon=True,
     )
     terms: dict[str, Any] = {"public": public, "target": "y", "id": "id"}
     with pytest.raises(InvalidInput, match="ShakyLadder or a SparseVectorBoard"):

@@ -212,7 +212,9 @@ def test_the_parameter_free_ladder_takes_its_step_from_the_difference() -> None:
 
 @pytest.mark.parametrize("kind", REFERENCES)
 def test_boards_without_a_guarantee_are_refused_on_protected_data(kind: Any, tmp_path: Any) -> None:
-    curator = Curator.create(tmp_path / "board.ledger", TEST, Policy(budget=Budget(epsilon=100)))
+    curator = Curator.create(
+        tmp_path / "board.ledger", TEST, Policy(budget=Budget(epsilon=100)), large_epsilon=True
+    )
     with pytest.raises(NotPrivate, match="no privacy guarantee"):
         curator.start(kind(**BOARD))
     assert curator.used == 0

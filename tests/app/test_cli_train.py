@@ -184,7 +184,7 @@ def test_refusals_cost_nothing(data: str) -> None:
         (InvalidInput, "no file", ["--target", "ill", "--public", "none.parquet"]),
         (InvalidInput, "needs --checkpoint", ["--target", "ill", "--resume"]),
         (InvalidInput, "hidden", ["--target", "ill", "--hidden", "0"]),
-        (BudgetExceeded, "above the limit", ["--target", "ill", "--epsilon", "50"]),
+        (BudgetExceeded, "above the limit", ["--target", "ill", "--epsilon", "50", "--large-epsilon"]),
     ]:
         with pytest.raises(error, match=match):
             run("train", data, *QUICK, *more)

@@ -136,7 +136,11 @@ def test_what_the_file_says_is_read_as_it_is_meant(here):
     assert not re.search(r"P\d|1[5-9]\d,\d|unbekannt", draft), "no value of the data"
     schema.write_text(answered(draft), "utf-8")
     people = dp.open(
-        "patients.csv", schema=schema, budget=dp.Budget(epsilon=10_000, delta=1e-6), large_delta=False
+        "patients.csv",
+        schema=schema,
+        budget=dp.Budget(epsilon=10_000, delta=1e-6),
+        large_delta=False,
+        large_epsilon=True,
     )
     how = {"epsilon": 1000, "rows": 3, "groups": 3}
     height = people.sql('SELECT AVG("Größe (cm)") AS h FROM patients', **how).rows[0][0]

@@ -261,6 +261,7 @@ def asking(values, sql, sessions=6):
             unit=dp.rows(),
             budget=dp.Budget(epsilon=1000),
             ledger=":memory:",
+            large_epsilon=True,
         )
         for _ in range(sessions)
     ]

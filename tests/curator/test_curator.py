@@ -217,7 +217,7 @@ def test_a_policy_replaces_the_one_it_was_made_for_and_no_other(curator):
     first = Policy(budget=Budget(epsilon=2.5))
     curator.change_policy(first, replacing=seen)
     with pytest.raises(InvalidInput, match="changed by somebody else"):
-        curator.change_policy(Policy(budget=Budget(epsilon=100)), replacing=seen)
+        curator.change_policy(Policy(budget=Budget(epsilon=100)), replacing=seen, large_epsilon=True)
     assert curator.policy == first
 
 
@@ -287,7 +287,7 @@ def _releases(path, people):
 
 
 def _killed_at_random_points(people, path, times):
-    Curator.create(path, people, Policy(budget=Budget(epsilon=1000)))
+    Curator.create(path, people, Policy(budget=Budget(epsilon=1000)), large_epsilon=True)
     shown = 0
     for turn in range(times):
         victim = Victim(_releases(path, people))
@@ -375,7 +375,11 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
     public = Public(schema={"x": Bounds(0, 1000), "c": Categories(["a", "b"])})
     source = Memory({"x": np.arange(2000) % 1000, "c": ["a", "b"] * 1000}, public)
     keeper = Curator.create(
-        tmp_path / "x.ledger", source, Policy(budget=Budget(epsilon=200, delta=0.1)), large_delta=True
+        tmp_path / "x.ledger",
+        source,
+        Policy(budget=Budget(epsilon=200, delta=0.1)),
+        large_delta=True,
+        large_epsilon=True,
     )
     parts = tuple((c, noisy_count(part_public(public, "c", c), epsilon=1)) for c in ("a", "b"))
     mean = Mean(public=public, column="x", epsilon=1, step=1)

@@ -156,7 +156,7 @@ def test_copies_in_the_process_and_readers_of_others_during_transactions_lose_no
     not for the lock of our own."""
     stop = threading.Event()
     path = curator.ledger.path
-    curator.change_policy(Policy(budget=Budget(epsilon=100)))
+    curator.change_policy(Policy(budget=Budget(epsilon=100)), large_epsilon=True)
 
     def disturb() -> None:
         while not stop.is_set():

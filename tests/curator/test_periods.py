@@ -261,12 +261,18 @@ def test_a_cap_for_one_period_does_not_hold_for_a_table_that_is_cut_in_another_w
         return Budget(epsilon=20, delta=1e-6, per=per)
 
     visits = dp.open(
-        DATA, schema=SCHEMA, unit="who", budget=budget("month"), ledger=tmp_path / "v.ledger", table="visits"
+        DATA,
+        schema=SCHEMA,
+        unit="who",
+        budget=budget("month"),
+        ledger=tmp_path / "v.ledger",
+        table="visits",
+        large_epsilon=True,
     )
     terms = {"epsilon": 1, "delta": 1e-7, "rows": 2, "noise": "gaussian"}
     visits.during("2026-01").sql(COUNT, **terms)
     assert visits.during("2026-01").spent == 1
-    visits.curator.change_policy(Policy(budget=budget("quarter")))
+    visits.curator.change_policy(Policy(budget=budget("quarter")), large_epsilon=True)
     charge = next(e for e in visits.ledger.entries(kind="charge"))
     pair = acc.Group(event=acc.events.from_json(charge.body["event"]), size=2)
     assert visits.spent >= acc.epsilon(pair, delta=1e-6) > 1
@@ -331,7 +337,9 @@ def test_labels_and_whole_numbers_are_periods_too(tmp_path):
     data = {"year": [2025, 2025, 2026], "wave": ["one", "two", "o'ne"]}
     for column, name, count in (("year", "2025", 2), ("year", 2026, 1), ("wave", "two", 1)):
         budget = Budget(epsilon=60, per=Period(column=column))
-        part = dp.open(data, unit=dp.rows(), schema=schema, budget=budget, ledger=":memory:").during(name)
+        part = dp.open(
+            data, unit=dp.rows(), schema=schema, budget=budget, ledger=":memory:", large_epsilon=True
+        ).during(name)
         assert part.sql("SELECT COUNT(*) AS n FROM data", epsilon=50).value == count
         with pytest.raises(dp.InvalidInput):
             part.curator.during("three")

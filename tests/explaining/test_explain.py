@@ -13,7 +13,7 @@ import pytest
 
 import discreet as dp
 from discreet import accounting as acc
-from discreet.app.web.odds import _bet
+from discreet.app.web.odds import _bet, odds
 from discreet.explaining import (
     AUDIENCES,
     DEPLOYMENTS,
@@ -293,11 +293,47 @@ def test_the_two_factors_of_one_price_are_told_apart():
     assert "larger bound" not in " ".join(str(dp.explain(1.0)).split())
 
 
-def test_a_sum_at_the_delta_of_the_budget_says_so():
-    facts = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
-    people = dp.open({"x": [1, 0]}, budget=dp.Budget(epsilon=2, delta=1e-6), **facts)
-    people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5)
-    assert "is that of the whole budget and is taken as spent" in " ".join(str(dp.explain(people)).split())
+TABLE = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
+
+
+def test_one_answer_without_a_delta_has_the_same_odds_on_every_page():
+    """The ledger's page took the whole budget's delta as spent: 52.5:47.5 on one page, 55 in 100 on another."""
+    people = dp.open({"x": [1, 0]}, budget=dp.Budget(epsilon=2, delta=1e-6), **TABLE)
+    answer = people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.1)
+    ledger = dp.explain(people)
+    assert (ledger.risk.delta, ledger.risk.after(0.5)) == (0.0, dp.explain(answer).risk.after(0.5))
+    for page in (str(ledger), ledger.label(), str(dp.explain(answer))):
+        assert "53 in 100" in page
+        assert "55 in 100" not in page
+    assert "bet at most 53:47" in odds(answer.event, float(answer.delta or 0.0))
+
+
+def test_many_answers_have_the_lesser_of_both_bounds():
+    people = dp.open({"x": [1, 0]}, budget=dp.Budget(epsilon=2, delta=1e-6), **TABLE)
+    for i in range(100):
+        people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.02, fresh=i > 0)
+    risk = dp.explain(people).risk
+    assert people.spent < 1.9, "the filter's total is below the sum"
+    assert (risk.delta, risk.epsilon) == (1e-6, pytest.approx(people.spent))
+    assert "more than the charges' own deltas" in " ".join(str(dp.explain(people)).split())
+    # One charge with a delta of its own: the sum has that delta.
+    spent = Spending("x", "epsilon", 0.5, 2.0, 1e-6, pure=0.5, own_delta=1e-9)
+    assert spent.risk().delta == 1e-9
+
+
+def test_the_account_with_the_largest_risk_is_shown_and_a_limit_may_be_infinite():
+    """That with the largest part of its limit was shown: 0.9 of 1, and not 50 of 100."""
+    small = Spending("small", "epsilon", 0.9, 1.0, 0.0)
+    large = Spending("large", "epsilon", 5.0, 100.0, 0.0)
+    endless = Spending("endless", "epsilon", 7.0, math.inf, 0.0, (("a", 3.0), ("b", 7.0)))
+    assert explain_spending([small, large], title="t").risk.epsilon == 5.0
+    explanation = explain_spending([small, endless, large], title="t")
+    assert explanation.risk.epsilon == 7.0
+    assert "there is no limit" in str(explanation)
+    assert explanation.label()
+    assert explanation.to_html()
+    rho = Spending("rho", "rho", 0.5, math.inf, 0.0)
+    assert math.isfinite(explain_spending([rho], title="t").risk.epsilon)
 
 
 def test_beliefs_over_several_periods_count_every_period():

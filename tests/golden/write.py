@@ -136,7 +136,9 @@ def changed_policy(path: Path) -> None:
 
 def entered(path: Path) -> None:
     """Charges of every event that adds up, as another system would have priced them."""
-    curator = Curator.create(path, source(), Policy(budget=dp.Budget(epsilon=30, delta=1e-3)))
+    curator = Curator.create(
+        path, source(), Policy(budget=dp.Budget(epsilon=30, delta=1e-3)), large_epsilon=True
+    )
     gaussian = accounting.Gaussian(noise_multiplier=4)
     prices = (
         accounting.PureDP(epsilon=0.5),

@@ -63,7 +63,7 @@ def test_any_source_with_the_protocol_trains_the_same_model():
 
 def test_a_session_over_such_a_source_trains_and_keeps_the_books():
     budget = dp.Budget(epsilon=50, delta=1e-5)
-    session = dp.open(Computed(), budget=budget, ledger=":memory:", large_delta=True)
+    session = dp.open(Computed(), budget=budget, ledger=":memory:", large_delta=True, large_epsilon=True)
     assert session.public == PUBLIC
     assert isinstance(session.train(trainer()).value, nn.Linear)
     assert session.spent > 0

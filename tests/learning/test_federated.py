@@ -198,7 +198,9 @@ def test_correlated_noise_and_exact_noise_work_on_updates() -> None:
 
 def test_a_federated_run_is_charged_once_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     data = examples()[0]
-    curator = Curator.create(tmp_path / "l", data, Policy(budget=Budget(epsilon=50, delta=1e-5)))
+    curator = Curator.create(
+        tmp_path / "l", data, Policy(budget=Budget(epsilon=50, delta=1e-5)), large_epsilon=True
+    )
     mechanism = trainer(model(), noise_multiplier=1.5, rate=0.5, batch=None, n=4, steps=6)
     stop = RuntimeError("stopped")
 

@@ -19,7 +19,9 @@ def test_what_progress_raises_reaches_the_caller_and_the_run_goes_on_from_its_ch
 ) -> None:
     public = dp.Public(table="people", size=40)
     data = Examples(torch.rand(40, 4), torch.randint(0, 2, (40,)), public)
-    people = dp.open(data, budget=dp.Budget(epsilon=50, delta=1e-5), ledger=tmp_path / "ledger")
+    people = dp.open(
+        data, budget=dp.Budget(epsilon=50, delta=1e-5), ledger=tmp_path / "ledger", large_epsilon=True
+    )
     made = Trainer(nn.Linear(4, 2), "cross_entropy", public=public, noise_multiplier=1.0, batch=10, steps=6)
     with pytest.raises(InvalidInput, match="progress must be a function"):
         people.train(made, progress=3)  # type: ignore[arg-type]

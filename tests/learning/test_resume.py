@@ -262,7 +262,9 @@ def test_a_checkpoint_holds_no_seed_and_noise_is_fresh(tmp_path: Path) -> None:
 def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path, monkeypatch: Any) -> None:
     """A failure of our own: an example on which the model fails counts as zero."""
     made = trainer()
-    session = dp.open(examples(), budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger")
+    session = dp.open(
+        examples(), budget=dp.Budget(epsilon=60, delta=1e-5), ledger=tmp_path / "ledger", large_epsilon=True
+    )
 
     def failing(*args: Any) -> None:
         raise ValueError("987654")
@@ -502,6 +504,7 @@ def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> N
         schema=facts,
         size=60,
         budget=budget,
+        large_epsilon=True,
         analysts={"ann": None, "bob": None},
         ledger=tmp_path / "books",
     )

@@ -134,7 +134,7 @@ def test_gaussian_candidates_get_more_than_half_of_epsilon() -> None:
 def test_a_search_over_trainers_picks_what_learns(tmp_path: Path) -> None:
     people = dp.open(
         table(500), schema=SCHEMA, unit=dp.rows(), size=500, budget=Budget(epsilon=40, delta=1e-5),
-        ledger=tmp_path / "people.ledger",
+        ledger=tmp_path / "people.ledger", large_epsilon=True,
     )  # fmt: skip
     base = DPClassifier(batch=100, epochs=3)
     # With a geometric number of trials of mean 40, and half of the candidates good, none is tried with

@@ -26,7 +26,12 @@ def visits():
     people = {"id": [str(i) for i in range(400)], "sex": ["f", "m"] * 200, "x": [1] * 400}
     rows = {"id": [str(i // 2) for i in range(400)], "x": [2] * 400, "code": ["a"] * 400}
     return dp.open(
-        rows, schema=PUBLIC, related={"people": people}, budget=dp.Budget(epsilon=2000), ledger=":memory:"
+        rows,
+        schema=PUBLIC,
+        related={"people": people},
+        budget=dp.Budget(epsilon=2000),
+        ledger=":memory:",
+        large_epsilon=True,
     )
 
 
@@ -91,6 +96,7 @@ def test_a_list_of_rows_is_a_table():
     rows = [{"age": 34, "ward": "A"}, {"age": 51}] * 200
     facts = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["A"])}
     how = {"unit": dp.rows(), "table": "people", "budget": dp.Budget(epsilon=200), "ledger": ":memory:"}
+    how["large_epsilon"] = True
     people = dp.open(rows, schema=facts, **how)
     assert people.sql("SELECT COUNT(*) AS n FROM people WHERE ward = 'A'", epsilon=100).rows == ((200,),)
     for bad in ([], [1, 2]):

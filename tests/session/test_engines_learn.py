@@ -63,7 +63,7 @@ def session(place):
     data, options = place(people())
     return dp.open(
         data, schema=SCHEMA, unit=dp.rows(), size=SIZE, version="1", ledger=":memory:",
-        budget=dp.Budget(epsilon=200, delta=1e-5), **options,
+        budget=dp.Budget(epsilon=200, delta=1e-5), **options, large_epsilon=True,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ def opened(**options):
         "schema": SCHEMA,
         "table": "people",
         "budget": dp.Budget(epsilon=200),
+        "large_epsilon": True,
         "analysts": {"ann": dp.Budget(epsilon=1), "bob": None},
         "ledger": ":memory:",
     }

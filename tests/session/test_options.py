@@ -178,7 +178,7 @@ def test_what_is_fitted_in_one_step_has_nothing_to_save_on_the_way(tmp_path):
 
 
 def test_a_priced_question_tells_whom_a_limit_cuts_off():
-    people = opened(unit=dp.Unit("id", rows=2), budget=dp.Budget(epsilon=1000))
+    people = opened(unit=dp.Unit("id", rows=2), budget=dp.Budget(epsilon=1000), large_epsilon=True)
     found = people.cut_off(rows=2, epsilon=100)
     assert found["units"] == pytest.approx([100], abs=2)
     assert found["above"] == pytest.approx([100], abs=2)

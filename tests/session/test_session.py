@@ -159,7 +159,7 @@ def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
     assert again.sql(COUNT, epsilon=0.5) == value
     assert again.spent == 0.5
     with pytest.raises(dp.LedgerError, match="was made with Budget"):
-        dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=100))
+        dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=100), large_epsilon=True)
 
 
 @for_each(

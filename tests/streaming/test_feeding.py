@@ -39,7 +39,7 @@ def csv(path: Path, rows: list[tuple[str, Any]]) -> Path:
 
 def opened(data: Any, ledger: Path, unit: Any, **options: Any) -> dp.Session:
     budget = {} if ledger.exists() else {"budget": dp.Budget(epsilon=5000)}
-    return dp.open(data, ledger=ledger, unit=unit, **FACTS, **budget, **options)
+    return dp.open(data, ledger=ledger, unit=unit, large_epsilon=True, **FACTS, **budget, **options)
 
 
 def crowd(day: int, n: int, first: int = 0) -> list[tuple[str, Any]]:
@@ -143,7 +143,8 @@ def test_a_postgresql_table_that_grows_is_streamed(tmp_path: Path) -> None:
             server.run(f"INSERT INTO {relation} VALUES ('{day}', {who})")
         budget = {} if stream else {"budget": dp.Budget(epsilon=5000)}
         people = dp.open(
-            server.address("reader"), unit=dp.rows(), ledger=tmp_path / "l", version=f"v{t}", **budget,
+            server.address("reader"), unit=dp.rows(), ledger=tmp_path / "l", version=f"v{t}", large_epsilon=True,
+            **budget,
             **(FACTS | {"table": relation}),
         )  # fmt: skip
         stream = people.stream(TEXT, epsilon=4000, number=None if stream is None else stream.number)
@@ -245,7 +246,7 @@ def test_a_copied_back_ledger_is_seen_against_an_anchor_and_draws_no_old_noise(t
 def test_sums_of_missing_and_infinite_values_are_within_their_bounds(tmp_path: Path) -> None:
     people = dp.open(
         {"x": [1.0]}, table="t", schema={"x": dp.Bounds(0, 10)}, unit=dp.rows(), budget=dp.Budget(epsilon=5000),
-        ledger=tmp_path / "l",
+        ledger=tmp_path / "l", large_epsilon=True,
     )  # fmt: skip
     stream = people.stream("SELECT SUM(x) AS s FROM t", epsilon=4000, horizon=3)
     stream.feed({"x": [float("nan"), float("inf"), float("-inf"), None, 1e308, -1e308, 4.0]})

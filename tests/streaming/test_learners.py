@@ -285,7 +285,7 @@ def test_at_user_level_a_person_counts_in_as_many_rounds_as_was_paid_for(tmp_pat
         people.online(loss, **terms)
     generous = dp.open(
         {"a": [0.1], "who": [1]}, table="t", unit="who", schema={"a": dp.Bounds(-1, 1)},
-        budget=dp.Budget(rho=2e6), ledger=tmp_path / "m",
+        budget=dp.Budget(rho=2e6), ledger=tmp_path / "m", large_epsilon=True,
     )  # fmt: skip
     live = generous.online(loss, **terms, participations=1)
     loud = {"a": [-1.0] * 1000, "who": [7] * 1000}

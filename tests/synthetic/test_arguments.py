@@ -157,7 +157,7 @@ def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
     data = {"age": list(range(20)), "sex": ["f", "m"] * 10}
     session = dp.open(
         data, table="p", schema={"age": dp.Bounds(0, 90), "sex": dp.Categories(["f", "m"])}, unit=dp.rows(),
-        budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:",
+        budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:", large_epsilon=True,
     )  # fmt: skip
     for method in ("aim", "mst", "privbayes", "independent"):
         for option in (
@@ -201,6 +201,7 @@ def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
         budget=dp.Budget(epsilon=10**6, delta=1e-3),
         ledger=":memory:",
         unit=dp.rows(),
+        large_epsilon=True,
     )
     valid: dict[str, Any] = {
         "rows": 5,

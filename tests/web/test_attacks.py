@@ -16,6 +16,7 @@ from discreet.app.web import Settings, verbs
 from discreet.app.web.api import job_json
 from discreet.app.web.auth import cookie_name
 from discreet.app.web.desk import FrontDesk, takes_long
+from discreet.app.web.folders import Folders
 from discreet.app.web.store import ServerStore
 from discreet.app.web.workers import Lane, Worker, serve_requests
 
@@ -156,7 +157,7 @@ def test_a_clock_that_was_set_back_shows_no_negative_time():
     assert job_json(job | {"created": time.time() - 3600})["elapsed"] == 60
 
 
-def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatch):
+def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatch, tmp_path):
     class Pipe:
         """Takes the first message and hands over a request; then the other end is gone."""
 
@@ -173,13 +174,14 @@ def test_a_worker_whose_front_process_was_killed_ends_without_a_trace(monkeypatc
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(verbs, "handle", lambda desk, request: {})
     pipe = Pipe()
-    serve_requests(pipe, False, 1.0, 10, 10, "[]", None)
+    serve_requests(pipe, False, 1.0, 10, 10, Folders((), tmp_path), "[]", None)
     assert pipe.sent == 2
 
 
-def test_a_lane_that_was_ended_starts_no_process_in_place_of_a_dead_one():
-    lane = Lane(False, 1, 1.0, 10, 1)
-    worker = Worker(False, 1.0, 10, 10, [])
+def test_a_lane_that_was_ended_starts_no_process_in_place_of_a_dead_one(tmp_path):
+    folders = Folders((), tmp_path)
+    lane = Lane(False, 1, 1.0, 10, 1, folders)
+    worker = Worker(False, 1.0, 10, 10, folders, [])
     lane.workers.add(worker)
     lane.end()
     lane._add()

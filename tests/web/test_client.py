@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from fractions import Fraction
@@ -114,6 +115,22 @@ def test_errors_are_those_of_a_local_session(people, server):
 def test_a_token_never_travels_without_tls():
     with pytest.raises(dp.InvalidInput, match="without TLS"):
         dp.connect("http://data.example.org", "dsc_x")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
+def test_a_token_for_this_machine_goes_through_no_proxy(monkeypatch, host):
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(0.05)
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        for scheme in ("http", "https"):
+            with pytest.raises(ServerError, match="no connection"):
+                dp.connect(f"{scheme}://{host}:{free_port()}", token="dsc_x", timeout=1.0)
+        # Nobody has connected to the proxy.
+        with pytest.raises(TimeoutError):
+            proxy.accept()
 
 
 def test_a_public_fact_that_differs_is_refused(people):

@@ -116,7 +116,13 @@ def test_what_others_wrote_is_shown_and_never_run(page, server):
     schema = 'table = "evil"\nversion = "1"\nunit = "row"\n[columns.kind]\ntype = "categories"\n'
     schema += f"values = ['{ATTACK}', 'a']\n"
     with server.client("steward") as steward:
-        body = {"name": "evil", "path": "evil.csv", "schema_text": schema, "budget": {"epsilon": 50}}
+        body = {
+            "name": "evil",
+            "path": "evil.csv",
+            "schema_text": schema,
+            "budget": {"epsilon": 50},
+            "large_epsilon": True,
+        }
         assert steward.post("/datasets", json=body).status_code == 201
     log_in(page, server, "steward")
     page.goto(f"{server.url}/data/evil")

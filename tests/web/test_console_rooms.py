@@ -147,6 +147,7 @@ def test_names_of_columns_and_copies_are_shown_and_never_run(page, server):
             "path": "evil2.csv",
             "schema_text": schema,
             "budget": {"epsilon": 50, "delta": 1e-6},
+            "large_epsilon": True,
         }
         made = steward.post("/datasets", json=body)
         assert made.status_code == 201, made.text

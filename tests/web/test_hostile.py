@@ -12,10 +12,12 @@ import discreet.learning.tabular
 import discreet.mechanisms
 import discreet.query  # noqa: F401
 from discreet import _registry
+from discreet.app.web import verbs
 from discreet.mechanisms.protocols import Interactive, Mechanism, Stepped
 
 from .running import COUNT, Server
 
+DIGITS = "1" * 4301
 DEEP = "[" * 50_000 + "]" * 50_000
 
 
@@ -45,6 +47,9 @@ DEEP = "[" * 50_000 + "]" * 50_000
         json.dumps({"sql": COUNT, "epsilon": 0.1, "weights": {"\ud800": 1}}).encode(),
         json.dumps({"sql": "SELECT * FROM read_csv('/etc/passwd')", "epsilon": 1}).encode(),
         json.dumps({"sql": "ATTACH 'x.db'; SELECT 1", "epsilon": 1}).encode(),
+        # Python reads no integer of more than 4,300 digits.
+        json.dumps({"sql": f"SELECT COUNT(*) AS n FROM health WHERE age > {DIGITS}", "epsilon": 1}).encode(),
+        json.dumps({"sql": f'SELECT COUNT(*) AS n FROM "number={DIGITS}"', "epsilon": 1}).encode(),
     ],
 )
 def test_hostile_questions_are_refused_without_a_fault_or_a_charge(server: Server, body):
@@ -57,7 +62,34 @@ def test_hostile_questions_are_refused_without_a_fault_or_a_charge(server: Serve
             assert 400 <= reply.status_code < 500, (path, reply.status_code, reply.text[:200])
             assert set(reply.json()["error"]) == {"kind", "message", "code"}
             assert str(server.folder) not in reply.text
+            assert "has ended" not in reply.text, "a worker died of it"
         assert ann.get("/datasets/health/budget").json()["used"] == before
+
+
+class Panic(BaseException):
+    """Like a panic of an extension in Rust, which is no Exception."""
+
+
+def test_a_worker_has_a_reply_whatever_a_request_does(monkeypatch):
+    for message in (
+        b"",
+        b"\xff",
+        DEEP.encode(),
+        DIGITS.encode(),
+        b"[]",
+        b'{"verb": "none", "analyst": "ann"}',
+    ):
+        reply = json.loads(verbs.reply_to(None, message))
+        assert (reply["touched"], reply["error"]["kind"]) == (True, "InvalidInput"), message[:20]
+
+    def panic(*_: object) -> None:
+        raise Panic("a value of the data")
+
+    for handle in (panic, lambda *_: {"result": 10**5000}, lambda *_: {"result": {1, 2}}):
+        monkeypatch.setattr(verbs, "handle", handle)
+        reply = verbs.reply_to(None, b"{}").decode()
+        assert "could not be computed" in reply
+        assert "a value" not in reply
 
 
 @pytest.mark.parametrize(
@@ -71,6 +103,7 @@ def test_hostile_questions_are_refused_without_a_fault_or_a_charge(server: Serve
         {"type": "query.Query", "text": "x"},
         {"type": "os.system", "command": "true"},
         {"type": "accounting.NonPrivate"},
+        {"type": f"entry {DIGITS} of the ledger"},
     ],
 )
 def test_hostile_descriptions_are_refused_without_a_fault_or_a_charge(server: Server, described):
@@ -83,6 +116,7 @@ def test_hostile_descriptions_are_refused_without_a_fault_or_a_charge(server: Se
                 headers={"Content-Type": "application/json"},
             )
             assert 400 <= reply.status_code < 500, (path, reply.status_code, reply.text[:200])
+            assert "has ended" not in reply.text, "a worker died of it"
         assert ann.get("/datasets/health/budget").json()["used"] == before
 
 
@@ -101,3 +135,14 @@ def test_no_mechanism_that_can_be_sent_names_its_own_price():
 def _is(cls: type, kind: type) -> bool:
     method = {"Mechanism": "__call__", "Interactive": "answer", "Stepped": "restore"}[kind.__name__]
     return hasattr(cls, "event") and any(method in base.__dict__ for base in cls.__mro__[:-1])
+
+
+def test_a_large_epsilon_over_http_is_insisted_on(server: Server):
+    with server.client("steward") as steward:
+        body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'", "epsilon": 200}
+        refused = steward.post("/datasets/health/query", json=body)
+        assert refused.status_code == 400
+        assert "above 20" in refused.json()["error"]["message"]
+        assert steward.post("/datasets/health/preview", json=body).status_code == 200
+        # Meant, it is only refused by the budget of 100.
+        assert steward.post("/datasets/health/query", json=body | {"large_epsilon": True}).status_code == 402

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs
 
@@ -13,6 +14,7 @@ import discreet as dp
 from discreet.app import remote_reading
 from discreet.app.client import ServerError
 from discreet.app.web import copies
+from discreet.app.web.folders import Folders
 from discreet.app.web.numbering import Numbers
 from discreet.app.web.sessions import Desk
 from discreet.app.web.verbs import handle
@@ -27,8 +29,15 @@ def asked(tmp_path):
     data.write_text("a\n" + "1\n2\n3\n" * 20)
     schema.write_text(SCHEMA)
     analysts = {who: dp.Budget(epsilon=20) for who in ("ann", "bob")}
-    dp.open(data, schema=schema, ledger=ledger, budget=dp.Budget(epsilon=50), analysts=analysts)
-    desk = Desk(True, 5.0)
+    dp.open(
+        data,
+        schema=schema,
+        ledger=ledger,
+        budget=dp.Budget(epsilon=50),
+        analysts=analysts,
+        large_epsilon=True,
+    )
+    desk = Desk(True, 5.0, Folders((tmp_path,), tmp_path / "state"))
     facts = {"name": "t", "data": str(data), "schema": str(schema), "ledger": str(ledger)}
 
     def ask(who: str, verb: str, **options):
@@ -140,7 +149,10 @@ def test_two_analysts_with_one_number_have_each_their_own_copy(monkeypatch):
     monkeypatch.setattr(copies, "visible_releases", lambda _, r: [(1, entries[r["analyst"]], charge)])
     monkeypatch.setattr(copies.values, "decode", lambda value: value)
     monkeypatch.setattr(copies, "SyntheticCopy", SimpleNamespace(of=drawn))
-    desk, request = Desk(False, 5.0), {"dataset": {"ledger": "books"}, "options": {"number": 1}}
+    desk, request = (
+        Desk(False, 5.0, Folders((), Path())),
+        {"dataset": {"ledger": "books"}, "options": {"number": 1}},
+    )
     held = [copies._copy_of(desk, request | {"analyst": who}) for who in ("ann", "bob", "ann")]
     assert [copy.whose for copy in held] == ["ann", "bob", "ann"]
     assert held[2] is held[0], "what was drawn before is at hand"

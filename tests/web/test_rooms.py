@@ -171,6 +171,7 @@ def wards(server: Server) -> str:
     (server.folder / "data" / "days.csv").write_text("day,ward\n" + rows)
     with server.client("steward") as steward:
         body = {"name": "days", "path": "days.csv", "schema_text": DAYS, "budget": {"epsilon": 200},
+                "large_epsilon": True,
                 "analysts": {"ann": None, "bob": None}}  # fmt: skip
         assert steward.post("/datasets", json=body).status_code == 201
     return "days"
@@ -309,7 +310,7 @@ def test_descriptions_of_rooms_that_a_worker_has_not_loaded_are_read(server):
     schema = 'table = "held"\nversion = "1"\nunit = "row"\nsize = 600\n[columns.right]\ntype = "number"\n'
     with server.client("steward") as steward:
         body = {"name": "held", "path": "held.csv", "schema_text": schema + "lower = 0\nupper = 1\n",
-                "budget": {"epsilon": 50}}  # fmt: skip
+                "budget": {"epsilon": 50}, "large_epsilon": True}  # fmt: skip
         assert steward.post("/datasets", json=body).status_code == 201
     held = dp.connect(server.url, server.tokens["steward"], dataset="held")
     holdout = adaptive.Thresholdout(public=held.public, threshold=0.1, sigma=0.01, budget=1)

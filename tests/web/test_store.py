@@ -1,6 +1,7 @@
 """The server's own store: what a revoked token and a removed person leave behind."""
 
 import asyncio
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from discreet.app.web.server import build
 from discreet.app.web.settings import Settings
 from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
+from .running import Server
+
 
 def run_apart(coroutine: Any) -> Any:
     """Run a coroutine in a thread of its own: the browser of other tests has a loop in this one."""
@@ -30,11 +33,52 @@ def test_a_revoked_token_leaves_no_password_behind(tmp_path):
     store = ServerStore(tmp_path)
     store.add_person("ann", Role.ANALYST)
     _, public = store.issue_token("ann", 1)
-    store.set_password("ann", "a password of a thief")
+    ann = Person("ann", Role.ANALYST, credential=public)
+    store.set_password(ann, "a password of a thief", "")
     assert store.by_password("ann", "a password of a thief") is not None
     assert store.revoke_token(public) == "ann"
     assert store.by_password("ann", "a password of a thief") is None
     store.close()
+
+
+def test_nobody_stays_longer_than_their_token(tmp_path, monkeypatch):
+    """The holder of a token that was about to end set a password, and stayed for ever."""
+    store = ServerStore(tmp_path)
+    store.add_person("ann", Role.ANALYST)
+    short, long = (store.by_token(store.issue_token("ann", days)[0]) for days in (1, 30))
+    first, second, third = "the first password", "the second password", "the third password"
+    store.set_password(short, first, "")
+    with pytest.raises(InvalidInput, match="old password"):
+        store.set_password(long, second, "a guess at it")
+    by_name = store.by_password("ann", first)
+    cookies = [store.open_session(person, 100.0) for person in (short, by_name)]
+    # A password that is set in such a session ends with the same token.
+    store.set_password(store.by_cookie(cookies[1]), second, first)
+    assert store.by_password("ann", first) is None
+    assert all(store.by_cookie(cookie) for cookie in cookies)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * 86400)
+    assert store.by_password("ann", second) is None
+    assert not any(store.by_cookie(cookie) for cookie in cookies)
+    # With another token the owner sets one again, for which the old one, which has ended, is not needed.
+    store.set_password(long, third, "")
+    assert store.by_password("ann", third) is not None
+    store.close()
+
+
+def test_a_password_in_force_is_not_replaced_without_it(server: Server):
+    with httpx.Client(base_url=server.url, headers={"Origin": server.url}) as browser:
+        browser.post("/login", data={"token": server.tokens["bob"]})
+        csrf = re.search(r'name="csrf" value="([^"]+)"', browser.get("/account").text)[1]
+
+        def set_password(password: str, old: str) -> int:
+            form = {"csrf": csrf, "password": password, "again": password, "old": old}
+            return browser.post("/account", data=form).status_code
+
+        assert set_password("the first password", "") == 200
+        assert "Old password" in browser.get("/account").text
+        assert set_password("the second password", "") == 400
+        assert set_password("the second password", "the first password") == 200
 
 
 def test_a_log_in_takes_as_long_for_a_name_that_does_not_exist(tmp_path, monkeypatch):
@@ -55,7 +99,8 @@ def test_a_log_in_takes_as_long_for_a_name_that_does_not_exist(tmp_path, monkeyp
     store = ServerStore(tmp_path)
     for name in ("ann", "bob"):
         store.add_person(name, Role.ANALYST)
-    store.set_password("ann", "a long password")
+    ann = Person("ann", Role.ANALYST, credential=store.issue_token("ann", 1)[1])
+    store.set_password(ann, "a long password", "")
     store.by_password("first", "guess")
     done = {}
     for name in ("ann", "bob", "nobody"):

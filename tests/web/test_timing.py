@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from discreet.app.web import workers
 from discreet.app.web.desk import FrontDesk, leaves_at
 from discreet.app.web.errors import HTTPError
+from discreet.app.web.folders import Folders
 from discreet.app.web.settings import Settings
 from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
@@ -63,7 +65,7 @@ def test_what_touched_data_never_leaves_before_the_limit_and_what_is_public_does
         again, stored = taken(ann, path, one)
         assert stored.json()["rows"] == first.json()["rows"]
         assert again < LIMIT, "a stored release is exempt"
-        refused, reply = taken(ann, path, one | {"epsilon": 1e6})
+        refused, reply = taken(ann, path, one | {"epsilon": 1e6, "large_epsilon": True})
         assert reply.status_code == 402
         assert refused < LIMIT, "a public refusal is exempt"
         previewed, _ = taken(ann, "/datasets/health/preview", {"sql": COUNT, "epsilon": 0.1})
@@ -440,7 +442,9 @@ def test_a_lane_gives_up_processes_that_die_at_their_start_until_the_next_reques
     """They were started again for ever, and whoever waited for one waited for ever."""
 
     async def run() -> None:
-        lane = workers.Lane(reads=True, count=2, seconds=1.0, rows=1, per_person=2)
+        lane = workers.Lane(
+            reads=True, count=2, seconds=1.0, rows=1, per_person=2, folders=Folders((), Path())
+        )
         lane.start()
         with pytest.raises(workers.WorkersFailed, match="Nothing was charged"):
             await asyncio.wait_for(lane.ready(), 5)

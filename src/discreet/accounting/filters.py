@@ -44,7 +44,7 @@ class FilterPreview:
 
     `before`, `after` and `limit` are in the filter's own unit (epsilon, rho, ...). `delta_left` is what
     remains for the own deltas of later events if this one is admitted. `fits` is how many such events in a
-    row would be admitted; None means any number.
+    row would be admitted; None means any number. `unit` is the filter's.
     """
 
     admitted: bool
@@ -53,6 +53,7 @@ class FilterPreview:
     limit: float
     delta_left: float
     fits: int | None
+    unit: str = "epsilon"
 
 
 class BudgetFilter:
@@ -146,6 +147,7 @@ class BudgetFilter:
             if math.isfinite(after.delta)
             else 0.0,
             fits=self._fits(before, price, event),
+            unit=self.unit,
         )
 
     def report(self, spent: Spent | Iterable[Item]) -> list[tuple[str, float, float]]:

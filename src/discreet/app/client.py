@@ -42,7 +42,8 @@ def connect(url: str, token: str, *, dataset: str | None = None, timeout: float 
     """Connect to a server, and return the session of `dataset`; without `dataset` that of the only dataset
     granted to the token, or the `Server` if there are several.
 
-    The token travels with every request. So an address without TLS is refused, unless it is this machine's.
+    The token travels with every request. So an address without TLS is refused, unless it is this machine's,
+    to which no request goes through a proxy; requests to others heed HTTPS_PROXY, inside of TLS.
     `timeout` is in seconds, for each request.
     """
     server = Server(url, token, timeout)
@@ -75,6 +76,8 @@ class Server:
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=timeout,
                 follow_redirects=False,
+                # Without TLS a proxy of the environment would read the token, and this machine needs none.
+                mounts={f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")},
             )
         except (httpx.InvalidURL, ValueError):
             raise _not_an_address(url) from None

@@ -70,6 +70,8 @@ def what(entry: Entry) -> str:
             else "a release made elsewhere"
         )
         return f"charged for {body.get('text') or name}{_during(body)}"
+    if entry.kind == books.SERVED and body.get("carried"):
+        return f"{body['text']} (served there)"
     if entry.kind == books.SERVED:
         return f"served release {body['release']} from the store"
     if entry.kind == "account":

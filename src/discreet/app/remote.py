@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ..planning import BudgetPlan
     from ..synthetic import SyntheticCopy
 
+# Sent with every price: the server asks whether an epsilon above 20 is meant, a session in Python does not.
+MEANT = {"large_epsilon": True}
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -104,7 +106,9 @@ class RemoteSession(RemoteReader):
             "delta": delta,
         }
         terms |= {"noise": noise, "rows": rows, "groups": groups, "weights": dict(weights) or None}
-        return answer_of(self.call("POST", "/query", sql=text, **sent(terms), other=other, fresh=fresh))
+        return answer_of(
+            self.call("POST", "/query", sql=text, **sent(terms), other=other, fresh=fresh, **MEANT)
+        )
 
     @_require.check_options
     def workload(
@@ -120,7 +124,7 @@ class RemoteSession(RemoteReader):
         """Answer several counting questions together, for one price; options as in `Session.workload`."""
         queries = _require.listed(queries=queries)
         terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
-        facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
+        facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms, **MEANT)
         return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
 
     @_require.check_options
@@ -236,7 +240,7 @@ class RemoteSession(RemoteReader):
             "gap": gap,
         }
         terms |= {"questions": questions, "sensitivity": sensitivity, "monotone": monotone, "split": split}
-        facts = self.call("POST", "/watches", threshold=threshold, **sent(terms))
+        facts = self.call("POST", "/watches", threshold=threshold, **sent(terms), **MEANT)
         return RemoteWatch(RemoteHandle(self, facts["number"], from_description(facts["mechanism"])))
 
     @_require.check_options
@@ -271,7 +275,7 @@ class RemoteSession(RemoteReader):
                 "participations": participations, "separation": separation, "clock": clock, "window": window,
                 "decay": decay, "restart": restart, "capacity": capacity, "rows": rows, "groups": groups,
             }  # fmt: skip
-            number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms))["number"]))
+            number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms), **MEANT)["number"]))
         return RemoteStream(self, number)
 
     @_require.check_options
@@ -353,6 +357,7 @@ class RemoteSession(RemoteReader):
             )
         body = {
             **sent({"epsilon": epsilon, "delta": delta, "rows_per_unit": rows_per_unit}),
+            **MEANT,
             "method": method,
             "columns": None if columns is None else list(columns),
             "bins": {name: listed_edges(value) for name, value in (bins or {}).items()} or None,

@@ -55,14 +55,15 @@ def preview_of(facts: dict[str, Any]) -> QueryPreview:
     from ..query import WorkloadPreview
 
     cost = Cost(**facts.pop("budget"))
-    for computed in ("admitted", "fits"):
+    answered = facts.pop("answered")
+    for computed in ("admitted", "fits", "buys"):
         facts.pop(computed)
     facts.pop("odds", None)
     event = _registry.from_json(facts.pop("event"))
     # only the preview of one question has the field "keys"
     preview_class: Any = QuestionPreview if "keys" in facts else WorkloadPreview
     fields = {name: _tuples(value) for name, value in facts.items()}
-    return QueryPreview(preview_class(event=event, **fields), cost)
+    return QueryPreview(preview_class(event=event, **fields), cost, answered)
 
 
 def _tuples(value: Any) -> Any:

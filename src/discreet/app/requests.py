@@ -113,32 +113,38 @@ def open_session(
 
 
 def create_session(
-    data: str,
+    data: Any,
     *,
     schema: Path,
     ledger: Path,
     budget: Budget,
+    related: Mapping[str, Any] | None = None,
     analysts: Mapping[str, Budget | None] | None = None,
     seconds: float | None = None,
     books: str | None = None,
+    large_epsilon: bool = False,
 ) -> sessions.Session:
-    """Open a data file with a new ledger.
+    """Open data, as `session.open` takes it, with a new ledger.
 
     `books` is the PostgreSQL database that stores the ledger's entries, "postgresql://user@host/books::name";
     the file at `ledger` then holds this address only. If the database has that ledger already, made by
     another machine, it is opened with the key file beside `ledger`; its budgets stay, and `budget` and
     `analysts` are not used.
     """
-    options: dict[str, Any] = {"schema": schema, "seconds": seconds}
+    options: dict[str, Any] = {"schema": schema, "related": related, "seconds": seconds}
     if books is None:
-        return sessions.open(data_of(data), ledger=ledger, budget=budget, analysts=analysts, **options)
+        return sessions.open(
+            data, ledger=ledger, budget=budget, analysts=analysts, large_epsilon=large_epsilon, **options
+        )
     # `attach` returns False if the database does not have that ledger yet.
     if not postgres_store.attach(ledger, books):
         # opens and checks the table; its ledger is temporary and never charged
-        trial = sessions.open(data_of(data), ledger=sessions.TRIAL, budget=budget, **options)
+        trial = sessions.open(
+            data, ledger=sessions.TRIAL, budget=budget, large_epsilon=large_epsilon, **options
+        )
         policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-        Curator.create(ledger, trial.curator.source, policy, remote=books)
-    return sessions.open(data_of(data), ledger=ledger, **options)
+        Curator.create(ledger, trial.curator.source, policy, remote=books, large_epsilon=large_epsilon)
+    return sessions.open(data, ledger=ledger, **options)
 
 
 def ledger_name(dataset: str) -> str:
@@ -183,6 +189,8 @@ def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
     """Return the preview of a query as JSON, with what it would do to the budget.
 
     "admitted" says whether the budget pays for it, "fits" how many times in a row; null means without limit.
+    "buys" says the same in words; "answered" when the caller was given the answer, which is free since, or
+    null.
     """
     # Without the event, which `asdict` would take apart: its own JSON is added below.
     body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
@@ -190,6 +198,8 @@ def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
         "event": query_preview.query.event.to_json(),
         "admitted": query_preview.admitted,
         "fits": query_preview.fits,
+        "buys": query_preview.buys,
+        "answered": query_preview.answered,
         "budget": cost_json(query_preview.budget),
     }
 

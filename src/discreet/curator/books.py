@@ -170,7 +170,10 @@ def _references(ledger: Ledger) -> list[str]:
     for entry in ledger.entries():
         field, wanted = _POINTS.get(entry.kind, ("", ()))
         number = entry.body.get(field) if field else None
-        if field and (not isinstance(number, int) or kinds.get(number) not in wanted):
+        if entry.kind == SERVED and number == 0 and entry.body.get("carried"):
+            # a charge of another ledger (`carrying`), whose releases do not move
+            pass
+        elif field and (not isinstance(number, int) or kinds.get(number) not in wanted):
             problems.append(f"entry {entry.seq} ({entry.kind}) points to no {' or '.join(wanted)} before it")
         elif entry.kind == "release" and number is not None:
             if number in released:

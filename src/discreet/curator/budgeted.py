@@ -78,6 +78,7 @@ class BudgetedDataset:
         policy: Policy,
         *,
         large_delta: bool = False,
+        large_epsilon: bool = False,
         durable: bool = True,
         remote: str | None = None,
     ) -> Self:
@@ -85,14 +86,15 @@ class BudgetedDataset:
 
         `durable=False` is for a ledger that is thrown away with its session: nothing waits for the disk.
         `remote` is a PostgreSQL database that keeps the entries, "postgresql://user@host/books::name"; the
-        file at `path` then only points to it. `large_delta` is explained in `Policy.check`.
+        file at `path` then only points to it. `large_delta` and `large_epsilon` are explained in
+        `Policy.check`.
         """
         path = Path(path)
         if path.exists() or path.is_symlink():
             raise LedgerError(
                 f"{path} exists already, or is a link. A ledger is never overwritten: nothing was changed."
             )
-        policy.check(source.public, large_delta=large_delta)
+        policy.check(source.public, large_delta=large_delta, large_epsilon=large_epsilon)
         key = Key.create(key_path(path), durable=durable)
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
@@ -235,13 +237,18 @@ class BudgetedDataset:
             return writer.append(kind, body)
 
     def change_policy(
-        self, policy: Policy, *, large_delta: bool = False, replacing: Policy | None = None
+        self,
+        policy: Policy,
+        *,
+        large_delta: bool = False,
+        large_epsilon: bool = False,
+        replacing: Policy | None = None,
     ) -> None:
         """Change the budgets from now on.
 
         Everything spent so far is counted again under the new budgets, and must be within them. With
         `replacing`, the policy that the caller has seen, nothing is changed if another one is in force by
-        then. `large_delta` is explained in `Policy.check`.
+        then. `large_delta` and `large_epsilon` are explained in `Policy.check`.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was
         released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
@@ -249,7 +256,7 @@ class BudgetedDataset:
         if not isinstance(policy, Policy):
             raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
         public = self._full_source.public
-        policy.check(public, large_delta=large_delta)
+        policy.check(public, large_delta=large_delta, large_epsilon=large_epsilon, before=self.policy)
         with self.ledger.writing() as writer:
             if replacing is not None and self._in_force(writer) != replacing:
                 raise InvalidInput(

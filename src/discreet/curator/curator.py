@@ -227,6 +227,26 @@ class Curator(BudgetedDataset):
         is_declared = self._full_source.public.version != UNVERSIONED
         return question_key(described if is_declared else [described, self.opening])
 
+    def given_before(self, mechanism: Mechanism, analyst: str = STEWARD) -> str | None:
+        """Return when an analyst was charged for, or given, the stored release of a mechanism, which is free
+        for them since; None where there is none, or it is others' alone. The steward has whatever is stored.
+        Reads no data.
+        """
+        described = description_of(mechanism)
+        if described is None:
+            return None
+        stored = self.ledger.last("release", self._question(getattr(mechanism, "key", described)))
+        if stored is None:
+            return None
+        if analyst in (STEWARD, stored.body["analyst"]):
+            return self.ledger.entry(stored.body["charge"]).time
+        served = (
+            entry.time
+            for entry in self.ledger.entries(kind=books.SERVED, after=stored.seq)
+            if entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
+        )
+        return next(served, None)
+
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
     ) -> Release:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -105,14 +106,16 @@ class Policy:
             raise _require.fail("analysts", self.analysts, "pairs of a name and a Budget (or None)")
         object.__setattr__(self, "analysts", tuple((str(name), budget) for name, budget in pairs))
         names = [name for name, _ in self.analysts]
-        if (
-            len(set(names)) < len(names)
-            or STEWARD in names
-            or not all(n.isprintable() and n.strip() == n != "" for n in names)
-        ):
+        if len(set(names)) < len(names) or STEWARD in names:
             raise InvalidInput(
                 f"analysts need printable names that differ from each other and from {STEWARD!r}, "
                 f"got {names}."
+            )
+        if bad := [n for n in names if not n.isprintable() or n.strip() != n or not n or set(n) & set(":,=")]:
+            raise InvalidInput(
+                f"{bad[0]!r} is no name of an analyst: they need printable names, with no ':', ',' or '=' in "
+                f"them, and no blanks at their ends. Nothing was opened or changed. Give a budget beside the "
+                f"name: analysts={{'ann': dp.Budget(epsilon=1)}}, in the shell --analyst ann=1."
             )
         for name, budget in self.analysts:
             if budget is not None and not isinstance(budget, Budget):
@@ -130,21 +133,33 @@ class Policy:
         """How the dataset's budget cuts the table into periods; None if it is not per period."""
         return None if self.budget.per is None else self.budget.per.cut
 
-    def check(self, public: Public, *, large_delta: bool = False) -> None:
-        """Refuse budgets whose delta is too large to promise anything for such a table, and those that its
-        neighbor relation does not allow.
+    def check(
+        self,
+        public: Public,
+        *,
+        large_delta: bool = False,
+        large_epsilon: bool = False,
+        before: Policy | None = None,
+    ) -> None:
+        """Refuse budgets whose delta is too large to promise anything for such a table, those that its
+        neighbor relation does not allow, and, without `large_epsilon`, those that `check_epsilon` refuses;
+        not again a budget of `before`, the policy in force.
 
         Of n people, a delta of 1/n allows publishing the rows of one of them, chosen at random, so that delta
         must be smaller. Where n is not declared, a delta above `LARGEST_DELTA` needs `large_delta=True`.
         """
-        for _, budget in (("", self.budget), *self.analysts):
-            if budget is None:
-                continue
-            _check_budget(budget, public, large_delta)
+        for budget in self._budgets:
+            insisted = large_epsilon or (before is not None and budget in before._budgets)
+            _check_budget(budget, public, large_delta, insisted)
             if budget.per is not None:
                 budget.per.check(public)
                 if budget.per.limit is not None:
-                    _check_budget(budget.per.limit, public, large_delta)
+                    _check_budget(budget.per.limit, public, large_delta, insisted)
+
+    @property
+    def _budgets(self) -> list[Budget]:
+        """The budgets of the dataset and of its analysts."""
+        return [self.budget, *(budget for _, budget in self.analysts if budget is not None)]
 
     def of(self, analyst: str) -> Budget | None:
         """Return the analyst's own budget, or None if only the dataset's limits them, as it does the steward.
@@ -160,9 +175,31 @@ class Policy:
         )
 
 
-def _check_budget(budget: Budget, public: Public, large_delta: bool) -> None:
-    """Refuse a delta that is not below 1/n for n people, or is large where n is not declared; and a budget
-    that has no filter for the table's neighbor relation."""
+def check_epsilon(
+    epsilon: Real | None = None, rho: Real | None = None, *, large_epsilon: bool = False
+) -> None:
+    """Refuse an epsilon, or a rho, above `LARGEST_EPSILON` unless it is insisted on: it protects next to
+    nothing, and is more often a slip. The message has the odds that it allows."""
+    amount = epsilon if rho is None else rho
+    if amount is None or large_epsilon or not amount > LARGEST_EPSILON:
+        return
+    # Right in all but one of so many bets: after pure noise at this epsilon, or after Gaussian noise at this
+    # rho. Floats end near e^709.
+    size = 700.0 if amount > 700 else float(amount)
+    bets = 1 + math.exp(size) if rho is None else 2 / math.erfc(math.sqrt(size) / 2)
+    in_words = f"{math.ceil(bets):,}" if bets < 1e15 else "more than a million billion"
+    raise InvalidInput(
+        f"{'epsilon' if rho is None else 'rho'} = {amount} is above {LARGEST_EPSILON}: somebody who would "
+        f"have bet 50:50 on whether one person is in the data could be right in all but one of {in_words} "
+        f"bets. Nothing was charged, opened or changed. Take less, 1 is a usual price; or insist: "
+        f"large_epsilon=True."
+    )
+
+
+def _check_budget(budget: Budget, public: Public, large_delta: bool, large_epsilon: bool) -> None:
+    """Refuse a delta that is not below 1/n for n people, or is large where n is not declared; an epsilon that
+    `check_epsilon` refuses; and a budget that has no filter for the table's neighbor relation."""
+    check_epsilon(budget.epsilon, rho=budget.rho, large_epsilon=large_epsilon)
     # Called to raise where there is no such filter.
     budget.filter(public.neighbors)
     if public.size is not None and budget.delta >= 1 / public.size:
@@ -186,3 +223,6 @@ STEWARD = "steward"
 # A larger delta is refused where no size of the table is declared. Of a thousand people, it would allow
 # publishing one.
 LARGEST_DELTA = 1e-3
+# A larger epsilon or rho has to be insisted on. At an epsilon of 20 a bet at 50:50 can be won in all but one
+# of 485 million cases. A convention.
+LARGEST_EPSILON = 20

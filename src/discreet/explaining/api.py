@@ -30,7 +30,9 @@ class Spending:
 
     `of` names the account. `used` and `limit` are in `unit`, "epsilon" or "rho"; the limit is infinite where
     there is none. `delta` is that of the account's budget. `steps` has a pair (label, running total after it)
-    for each charge, and is empty where charges are not listed.
+    for each charge, and is empty where charges are not listed. `pure` is the sum of the charges' own
+    epsilons, which with `own_delta`, the sum of their own deltas, is a guarantee of its own; infinite where
+    some charge has none.
     """
 
     of: str
@@ -40,8 +42,33 @@ class Spending:
     delta: float
     steps: tuple[tuple[str, float], ...] = ()
     neighbors: Neighbors = ADD_REMOVE
+    pure: float = math.inf
+    own_delta: float = 0.0
 
-    def event(self, amount: float) -> Event:
+    def risk(self, delta: float | None = None) -> Risk:
+        """Return the risk of what was spent, at `delta` or at the delta that was spent.
+
+        Both the sum of the charges and the total of the budget's filter bound it: the one with the lesser
+        odds is taken. So the delta of the budget counts only where it buys a smaller epsilon: a single answer
+        without a delta has the odds of that answer.
+        """
+        filtered = Risk(self._event(self.used), self._delta(delta))
+        if not math.isfinite(self.pure):
+            return filtered
+        summed = _stated_guarantee(self.pure, self.own_delta, self.neighbors)
+        plain = Risk(summed, self.own_delta if delta is None else delta)
+        return plain if plain.odds_factor <= filtered.odds_factor else filtered
+
+    def final_risk(self, delta: float | None = None) -> Risk | None:
+        """Return the risk once all of the limit is spent; None where there is no limit."""
+        return Risk(self._event(self.limit), self._delta(delta)) if math.isfinite(self.limit) else None
+
+    def _delta(self, delta: float | None) -> float:
+        if delta is not None:
+            return delta
+        return USUAL_DELTA if self.unit == "rho" and not self.delta else self.delta
+
+    def _event(self, amount: float) -> Event:
         """Return the event of having spent `amount` of this budget."""
         if self.unit == "rho":
             return ZCDP(rho=amount, neighbors=self.neighbors)
@@ -137,18 +164,16 @@ def explain_spending(
     `overall` is the account of everything that was released about one unit. It must be given where several
     accounts together are about one unit: a person with rows in several periods has a charge in each, and
     the risk of one period would be too small. Where it is not given, each unit must belong to one account
-    alone, and the risk shown is that of the account that has spent the largest part of its limit.
+    alone, and the risk shown is the largest of all accounts.
     """
     _require.non_empty(accounts=accounts)
-    shown = overall or max(accounts, key=lambda account: account.used / account.limit if account.limit else 0)
-    shown_delta = (
-        delta if delta is not None else shown.delta if shown.delta or shown.unit != "rho" else USUAL_DELTA
-    )
-    more = [_adds_up(shown, audience), _limits(accounts, shown_delta)]
+    shown = overall or max(accounts, key=lambda account: account.risk(delta).odds_factor)
+    risk = shown.risk(delta)
+    more = [_adds_up(shown, risk, audience), _limits(accounts, delta)]
     spent = ("Spent so far", _used_of_limit(shown))
     return explain_event(
-        shown.event(shown.used),
-        delta=shown_delta,
+        risk.event,
+        delta=risk.delta,
         audience=audience,
         title=title,
         facts=(*facts, spent),
@@ -339,8 +364,8 @@ def _beside(risk: Risk) -> Section:
     )
 
 
-def _adds_up(account: Spending, audience: str) -> Section:
-    """Return the section that shows how the charges of an account add up."""
+def _adds_up(account: Spending, risk: Risk, audience: str) -> Section:
+    """Return the section that shows how the charges of an account add up to the `risk` of the page."""
     heading = "How it adds up"
     if not account.steps:
         spent = f"The charges so far ({account.of}) add up to {_used_of_limit(account)}."
@@ -350,10 +375,10 @@ def _adds_up(account: Spending, audience: str) -> Section:
         f"Charges so far: {len(steps):,}. They add up to {_used_of_limit(account)}. Each answer has its "
         f"price, which is charged before anything is answered, and at the limit the answers stop."
     ]
-    if account.delta:
+    if risk.delta > account.own_delta:
         lines.append(
-            f"The delta, {account.delta:g}, is that of the whole budget and is taken as spent: where every "
-            f"charge had a delta of 0, the bounds above are larger than they need to be."
+            f"The delta above, {risk.delta:g}, is more than the charges' own deltas, which add up to "
+            f"{account.own_delta:g}: with it, many charges add up to less epsilon."
         )
     if audience == "engineer":
         lines.append(
@@ -366,7 +391,11 @@ def _adds_up(account: Spending, audience: str) -> Section:
         y_label=account.unit,
         series=(
             Series("spent", tuple(range(len(steps) + 1)), (0.0, *(total for _, total in steps))),
-            Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
+            *(
+                [Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True)]
+                if math.isfinite(account.limit)
+                else []
+            ),
         ),
     )
     # The table has the last ten charges, with labels that fit a line; the picture has all.
@@ -377,14 +406,16 @@ def _adds_up(account: Spending, audience: str) -> Section:
     )
 
 
-def _limits(accounts: Sequence[Spending], delta: float) -> Section:
+def _limits(accounts: Sequence[Spending], delta: float | None) -> Section:
     """Return the section that shows, for each account, what a belief of 50% can become: by what is spent
-    today, and once all is spent; at one delta."""
+    today, and once all is spent."""
     rows = []
     for account in accounts:
-        now, full = Risk(account.event(account.used), delta), Risk(account.event(account.limit), delta)
-        beliefs = (words.out_of(now.after(0.5)), words.out_of(full.after(0.5)))
-        rows.append((account.of, f"{account.used:.4g} of {account.limit:.4g} {account.unit}", *beliefs))
+        now, final = account.risk(delta), account.final_risk(delta)
+        limit = "" if final is None else f"of {account.limit:.4g} "
+        at_the_end = "there is no limit" if final is None else words.out_of(final.after(0.5))
+        spent = f"{account.used:.4g} {limit}{account.unit}"
+        rows.append((account.of, spent, words.out_of(now.after(0.5)), at_the_end))
     columns = ("account", "spent", "50 in 100 becomes, today", "and when all is spent")
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
 

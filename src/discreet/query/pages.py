@@ -40,19 +40,15 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
     return _table(answer.columns, rows, numeric) + _lines(foot)
 
 
-def preview_html(preview: Preview, before: float, after: float, limit: float, fits: int | None) -> str:
+def preview_html(preview: Preview, before: float, after: float, limit: float, state: str) -> str:
     """Return price, errors and plan of a query, and what it would leave of the budget.
 
     `before` and `after`: what is spent of the budget without and with this query, in the unit of `limit`.
-    `fits`: how many such queries the remaining budget pays for; None for any number.
+    `state`: the same in words, and how many such queries the remaining budget pays for.
     """
     price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
-    more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
-    head = (
-        f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, what is "
-        f"left buys {more}"
-    )
+    head = f"<b>price: {escape(price)}{escape(delta)}</b>; {escape(state)}"
     return (
         head
         + bar(before, limit, after)

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import _require
+from .. import _require, _round
 from .._errors import InvalidInput, UnknownOption
 from .._text import visible
 from ..curator import STEWARD, charges
@@ -59,6 +59,8 @@ def _over_all_periods(session: Questions, accounts: list[Spending]) -> Spending 
         used=sum(account.used for account in charged),
         limit=math.inf,
         delta=min(1.0, sum(account.delta for account in charged)),
+        pure=sum(account.pure for account in charged),
+        own_delta=min(1.0, sum(account.own_delta for account in charged)),
         steps=(),
     )
 
@@ -153,6 +155,8 @@ def _spending(session: Questions, account: Account) -> Spending:
         delta=float(getattr(rule, "delta", 0.0)),
         steps=tuple(steps),
         neighbors=session.public.neighbors,
+        pure=_round.up(account.spent.sums[0]) if rule.lanes[0] == "pure" else math.inf,
+        own_delta=min(1.0, _round.up(account.spent.delta)),
     )
 
 

@@ -55,6 +55,7 @@ def open(
     seconds: float | None = None,
     memory: str | None = None,
     large_delta: bool = False,
+    large_epsilon: bool = False,
     engine: str | None = None,
     key: str | None = None,
     remote: str | None = None,
@@ -83,7 +84,7 @@ def open(
     entries in a PostgreSQL database; the file name.ledger, which points there, and its key are created in the
     current folder. `remote`: the same address, where `ledger` is the file that points there. `analysts`:
     names with budgets of their own, or None. `large_delta`: accept a delta above 1e-3 where no size is
-    declared.
+    declared. `large_epsilon`: accept budgets above 20, which protect next to nothing.
 
     Engine. `seconds`: a public limit for each of the engine's queries; a query that takes longer is stopped,
     and stays charged. `memory` ("4GB"): the memory that the engine may use before it writes to disk.
@@ -111,7 +112,8 @@ def open(
         source = _on_spark(data, public, related=related, seconds=seconds, key=key)
     else:
         source = _connect_source(data, public, schema, related, limits)
-    return Session(_curator(data, source, public, budget, analysts, ledger, remote, large_delta))
+    large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}
+    return Session(_curator(data, source, public, budget, analysts, ledger, remote, large))
 
 
 def _connect_source(
@@ -143,15 +145,16 @@ def _curator(
     analysts: Mapping[str, Budget | None] | None,
     ledger: str | Path | None,
     remote: str | None,
-    large_delta: bool,
+    large: dict[str, Any],
 ) -> Curator:
-    """Open the ledger of a source if it exists, else create it with the budget."""
+    """Open the ledger of a source if it exists, else create it with the budget; `large` are the options of
+    `Policy.check`."""
     if ledger == TRIAL:
         if remote is not None:
             raise InvalidInput(
                 "ledger=':memory:' is deleted with the session, and is in no database. Leave remote out."
             )
-        return _trial(source, budget, analysts, large_delta)
+        return _trial(source, budget, analysts, large)
     address = remote or _ledger_address(ledger)
     path = _ledger_path(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
     # `attach` returns whether the database has this ledger; it then creates the local file that points there.
@@ -161,7 +164,7 @@ def _curator(
         warn_of_changes(_path(data), public, curator.ledger)
         return curator
     policy = _policy(budget, analysts, f"at {path}")
-    return Curator.create(path, source, policy, large_delta=large_delta, remote=address)
+    return Curator.create(path, source, policy, remote=address, **large)
 
 
 def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None, where: str) -> Policy:
@@ -174,16 +177,17 @@ def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None,
 
 
 def _trial(
-    source: Any, budget: Budget | None, analysts: Mapping[str, Budget | None] | None, large_delta: bool
+    source: Any,
+    budget: Budget | None,
+    analysts: Mapping[str, Budget | None] | None,
+    large: dict[str, Any],
 ) -> Curator:
     """Create a ledger in a private folder, which is removed when the ledger object is no longer used, or at
     once if creating the ledger fails."""
     policy = _policy(budget, analysts, "in memory")
     folder = PrivateFolder(TRIAL_PREFIX)
     try:
-        curator = Curator.create(
-            folder.path / "trial.ledger", source, policy, large_delta=large_delta, durable=False
-        )
+        curator = Curator.create(folder.path / "trial.ledger", source, policy, durable=False, **large)
     except BaseException:
         folder.remove()
         raise

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..query import WorkloadPreview
 
 
+# The words for a question whose answer the caller has been given before.
+ANSWERED = "already answered: free (fresh=True pays for new noise); "
+
+
 class BudgetPreview:
     """Says whether and how often a previewed charge fits the budget; `budget` is set by the subclass."""
 
@@ -31,6 +35,26 @@ class BudgetPreview:
         return self.budget.fits
 
     @property
+    def buys(self) -> str:
+        """How many such charges the remaining budget pays for, in words; with the reason, where it is more
+        than their prices seem to allow."""
+        if self.fits is None:
+            return "any number of these"
+        budget, price = self.budget, self._price
+        left = max(0.0, budget.limit - budget.before)
+        if budget.unit != "epsilon" or not price or self.fits <= left / price + 1:
+            return f"{self.fits:,} of these"
+        return (
+            f"{self.fits:,} of these, more than {left:.4g} / {price:.4g}: with the budget's delta, many "
+            f"small prices add up to less than their sum (docs/filters.md)"
+        )
+
+    @property
+    def _price(self) -> float | None:
+        """The epsilon of one such charge, if it has one."""
+        return None
+
+    @property
     def admitted(self) -> bool:
         """Whether the remaining budget pays for one such charge."""
         return self.budget.admitted
@@ -40,24 +64,38 @@ class BudgetPreview:
 class QueryPreview(BudgetPreview, NearestNames):
     """Previews what a question would cost and how good its answer would be.
 
-    `query`: its price, error and plan. `budget`: the spending before and after it, and the limit.
+    `query`: its price, error and plan. `budget`: the spending before and after it, and the limit. `answered`:
+    when the caller was given the stored answer to the same question; None if it would be paid for.
     """
 
     query: Preview | WorkloadPreview
     budget: FilterPreview
+    answered: str | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether the question costs nothing, because the caller was given its answer before."""
+        return self.answered is not None
+
+    @property
+    def _price(self) -> float | None:
+        epsilon = getattr(self.query, "epsilon", None)
+        return None if epsilon is None else float(epsilon)
+
+    @property
+    def _state(self) -> str:
+        used = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}"
+        return f"{ANSWERED if self.free else ''}{used}; what is left buys {self.buys}."
 
     def __str__(self) -> str:
-        number = "any number of these" if self.fits is None else f"{self.fits:,} of these"
-        used = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}"
-        state = f"{used}; what is left buys {number}."
-        return f"{self.query}\n{state}"
+        return f"{self.query}\n{self._state}"
 
     def _repr_html_(self) -> str:
         from ..query.pages import preview_html
 
         if not isinstance(self.query, Preview):
             return f"<pre>{html.escape(str(self))}</pre>"
-        return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self.fits)
+        return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self._state)
 
 
 @dataclass(frozen=True, slots=True)

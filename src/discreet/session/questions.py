@@ -104,7 +104,8 @@ class Questions(SessionBase):
         """Preview price, error and plan of a question, and how many such questions the budget pays for.
 
         Options as in `sql`. A list of questions is previewed as one `workload`, with the options of
-        `workload` and `confidence`. Free: no data is read.
+        `workload` and `confidence`. Free: no data is read. It says so where the question is answered already,
+        and would be free.
         """
         query: Any
         require_sql(text)
@@ -118,7 +119,8 @@ class Questions(SessionBase):
             cost = self.curator.preview(
                 query.event, analyst=self.analyst, requested_price=requested_price_of(query)
             )
-            return QueryPreview(query.preview(confidence), cost)
+            answered = self.curator.given_before(query, self.analyst)
+            return QueryPreview(query.preview(confidence), cost, answered)
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         query = self._query(text, terms)
         cost = self.curator.preview(
@@ -127,7 +129,7 @@ class Questions(SessionBase):
         query_preview = (
             query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
         )
-        return QueryPreview(query_preview, cost)
+        return QueryPreview(query_preview, cost, self.curator.given_before(query, self.analyst))
 
     @_require.check_options
     def cut_off(

@@ -223,13 +223,17 @@ class TeachingPreview(BudgetPreview):
     lead: int
     budget: FilterPreview
 
+    @property
+    def _price(self) -> float:
+        return self.epsilon
+
     def __str__(self) -> str:
-        mechanism, buys = self.mechanism, "any number" if self.fits is None else f"{self.fits:,}"
+        mechanism = self.mechanism
         return (
             f"{mechanism.teachers} teachers, {mechanism.aggregator.queries:,} questions for epsilon "
             f"{self.epsilon:.4g} at delta {mechanism.delta:g} (data-independent); a lead of {self.lead} "
             f"votes is answered rightly in 95 of 100\nused so far: {self.budget.before:.4g} of "
-            f"{self.budget.limit:.4g}; what is left buys {buys} of these."
+            f"{self.budget.limit:.4g}; what is left buys {self.buys}."
         )
 
 

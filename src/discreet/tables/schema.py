@@ -53,7 +53,8 @@ def load(text: str | Path) -> Public:
         text = _read(text)
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    # Not only TOMLDecodeError: Python refuses to read an integer of more than 4,300 digits.
+    except ValueError as error:
         raise InvalidInput(
             f"the schema is not valid TOML: {error}.{_place(text, str(error))} Nothing was opened."
         ) from None

@@ -36,6 +36,7 @@ def opened(path: Path, x: Any = X, y: Any = Y, epsilon: float = 8) -> dp.Session
         learning.Examples(x, y, public),
         budget=dp.Budget(epsilon=epsilon, delta=1e-5),
         ledger=path / "l.ledger",
+        large_epsilon=True,
     )
 
 

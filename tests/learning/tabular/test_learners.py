@@ -168,7 +168,7 @@ def session(**how: Any) -> Any:
 
 
 def test_a_session_fits_all_of_them_within_their_prices(tmp_path: Path) -> None:
-    people = session(budget=Budget(epsilon=40, delta=1e-4))
+    people = session(budget=Budget(epsilon=40, delta=1e-4), large_epsilon=True)
     new = {"size": [10.0, 30.0], "texture": [10, 30], "big": [False, True], "shape": ["even", "odd"]}
     spent = 0.0
     for estimator in (

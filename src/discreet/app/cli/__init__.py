@@ -77,7 +77,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "who spent it.",
     ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
-    "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
+    # by the module that adds its last command
+    "ledger": ("carry", "ledger", "Show, verify, export, anchor or carry over the ledger of a dataset."),
     "explain": (
         "explain",
         "explain",
@@ -181,7 +182,8 @@ def load(name: str) -> Any:
 
 def _improve_option_errors(command: Any) -> None:
     """Change the errors of the parser: a value that is no number is shown as typed (with a decimal comma, the
-    point is proposed), and for an unknown option only similar names are proposed."""
+    point is proposed), a negative number is no unknown option, and for one of these only similar names are
+    proposed."""
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
@@ -200,6 +202,13 @@ def _improve_option_errors(command: Any) -> None:
                 error.message = f"{visible(values[-1])!r} is no number{advice}."
             raise
         except Exception as error:
+            negative = [word for word in arguments if re.fullmatch(r"-\d+\.?\d*(e[-+]?\d+)?", word)]
+            if negative and str(getattr(error, "option_name", "")) == negative[0][:2]:
+                # The parser took it for an option.
+                raise InvalidInput(
+                    f"{negative[0]!r} is below 0, and nothing here is: a price is zero or above, such as "
+                    f"1.0. Nothing was charged or run. See --help."
+                ) from None
             if candidates := getattr(error, "possibilities", None):
                 error.possibilities = get_close_matches(  # type: ignore[attr-defined]
                     str(getattr(error, "option_name", "")), candidates, cutoff=0.75

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from ... import accounting as acc
-from ..._errors import InvalidInput
+from ..._errors import DiscreetError, InvalidInput
 from ..._public import as_neighbors
 
 # The longest number that is read, in characters, and its largest power of ten. Floats end at 1e-308 and
@@ -197,6 +197,6 @@ def described(source: str) -> acc.Event:
     except OSError as error:
         raise InvalidInput(f"cannot read {source!r}: {error.strerror}.") from None
     except ValueError as error:
-        if isinstance(error, json.JSONDecodeError):
-            raise InvalidInput(f"{source!r} is not JSON: {error}.") from None
-        raise
+        if isinstance(error, DiscreetError):
+            raise
+        raise InvalidInput(f"{source!r} is not JSON: {error}.") from None

@@ -15,7 +15,7 @@ from ...curator import Budget
 from .. import requests
 from ..requests import beside
 from . import outputs
-from .query import DATA, ENGINE, JSON, LEDGER, SCHEMA, print_note
+from .query import DATA, ENGINE, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
 
 RHO = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon.")
 EPSILON = typer.Option(
@@ -65,6 +65,7 @@ def init(
     look: bool = LOOK,
     interactive: bool = INTERACTIVE,
     large_delta: bool = LARGE_DELTA,
+    large_epsilon: bool = LARGE_EPSILON,
     ledger: Path = LEDGER,
     engine: str = ENGINE,
     as_json: bool = JSON,
@@ -94,7 +95,8 @@ def init(
     session = sessions.open(
         requests.data_of(data), schema=path, ledger=ledger or beside(data, ".ledger"),
         budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
-        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta, engine=engine,
+        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta,
+        large_epsilon=large_epsilon, engine=engine,
     )  # fmt: skip
     if tables.was_looked(path):
         session.curator.note(

@@ -18,9 +18,10 @@ from ... import session as sessions
 from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Public
 from ..._text import visible
+from ...curator.policy import check_epsilon
 from ..requests import open_session
 from .forms import exact
-from .query import DATA, JSON, LEDGER, SCHEMA, print_note
+from .query import DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, print_note
 
 leaderboard = typer.Typer(
     help="A leaderboard that cannot be climbed by luck, on labels that stay private.",
@@ -51,6 +52,7 @@ def init(
     submissions: int = typer.Option(
         None, "--submissions", help="The largest number of submissions; with it, every score has its error."
     ),
+    large_epsilon: bool = LARGE_EPSILON,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
 ) -> None:
@@ -59,6 +61,7 @@ def init(
     from ...adaptive import ShakyLadder, SparseVectorBoard
     from ...leaderboard import Leaderboard
 
+    check_epsilon(_number(epsilon, "--epsilon"), large_epsilon=large_epsilon)
     session = _open(data, schema, ledger)
     if session.public.size is None:
         raise InvalidInput(

@@ -36,7 +36,7 @@ from . import outputs
 from .forms import described, exact
 
 ledger = typer.Typer(
-    help="Show, verify, back up, export or anchor the ledger of a dataset.",
+    help="Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -69,7 +69,7 @@ def _read_plan(file: Path) -> dict[str, Any]:
         raise InvalidInput(
             f"the plan {str(file)!r} cannot be read: {error.strerror}. Nothing was charged."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
     if unknown := sorted(set(settings) - _PLAN_KEYS):
         raise InvalidInput(

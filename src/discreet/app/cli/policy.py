@@ -16,6 +16,7 @@ from ...curator import Budget, Policy
 from ...curator.closed import without_data
 from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
+from .query import LARGE_EPSILON
 
 WARNING = (
     "warning: decide about budgets without looking at answers. A budget that was chosen because of "
@@ -39,6 +40,7 @@ def policy(
     large_delta: bool = typer.Option(
         False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
     ),
+    large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
 ) -> None:
     """Show the budgets, add analysts, or change what may be spent."""
@@ -58,7 +60,7 @@ def policy(
     after = Policy(budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()))
     if after != before:
         Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
-        curator.change_policy(after, large_delta=large_delta)
+        curator.change_policy(after, large_delta=large_delta, large_epsilon=large_epsilon)
     if as_json:
         print(json.dumps(policy_json(after) | {"changed": after != before}))
         return

@@ -16,6 +16,7 @@ import typer
 from ..._errors import MissingExtra
 from ..._text import visible
 from ...curator import STEWARD
+from ...curator.policy import check_epsilon
 from ...query import Answer
 from .. import requests
 from . import outputs
@@ -47,6 +48,9 @@ SECONDS = typer.Option(
 ENGINE = typer.Option(
     None, "--engine", help="spark: have Spark read a Parquet file, a folder or a pattern of these."
 )
+LARGE_EPSILON = typer.Option(
+    False, "--large-epsilon", help="Insist on an epsilon or rho above 20, which protects next to nothing."
+)
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
@@ -66,6 +70,7 @@ def query(
     period: list[str] = PERIOD,
     seconds: float = SECONDS,
     engine: str = ENGINE,
+    large_epsilon: bool = LARGE_EPSILON,
     fresh: bool = typer.Option(
         False, "--fresh", help="Pay for new noise even if the answer is in the ledger."
     ),
@@ -74,6 +79,7 @@ def query(
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
+    check_epsilon(epsilon, large_epsilon=large_epsilon)
     if plot is not None:
         _require_matplotlib()
     plot = outputs.picture(plot)  # type: ignore[assignment]

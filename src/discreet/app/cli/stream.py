@@ -11,6 +11,7 @@ import typer
 
 from ... import _require
 from ..._errors import InvalidInput
+from ...curator.policy import check_epsilon
 from ..requests import open_session
 from .query import (
     ANALYST,
@@ -19,6 +20,7 @@ from .query import (
     DELTA,
     GROUPS,
     JSON,
+    LARGE_EPSILON,
     LEDGER,
     ROWS,
     SCHEMA,
@@ -81,6 +83,7 @@ def start(
     rows: int = ROWS,
     groups: int = GROUPS,
     preview: bool = PREVIEW,
+    large_epsilon: bool = LARGE_EPSILON,
     analyst: str = ANALYST,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
@@ -89,6 +92,7 @@ def start(
     """Start a stream on a table whose ledger is open (discreet init), and charge its whole epsilon."""
     from ...session.streams import Stream, stream_counter
 
+    check_epsilon(epsilon, large_epsilon=large_epsilon)
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     counter = stream_counter(
         session, sql_text(sql),
@@ -138,6 +142,7 @@ def learn(
     preview: bool = typer.Option(
         False, "--preview", help="Print the regret bound without starting; nothing is charged."
     ),
+    large_epsilon: bool = LARGE_EPSILON,
     analyst: str = ANALYST,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
@@ -147,6 +152,7 @@ def learn(
     decisions."""
     from ...session.streams import OnlineStream, online_learner
 
+    check_epsilon(epsilon, large_epsilon=large_epsilon)
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     online = online_learner(
         session, _loss(loss, features, target), epsilon=epsilon, delta=delta, learner=learner, clip=clip,

@@ -11,9 +11,10 @@ from typing import Any
 import typer
 
 from ..._errors import InvalidInput
+from ...curator.policy import check_epsilon
 from .. import requests
 from . import outputs
-from .query import ANALYST, DATA, JSON, LEDGER, SCHEMA, explaining_interruption
+from .query import ANALYST, DATA, JSON, LARGE_EPSILON, LEDGER, SCHEMA, explaining_interruption
 
 OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
 EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of the copy.", show_default=False)
@@ -53,10 +54,12 @@ def synth(
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
+    large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = JSON,
 ) -> None:
     """Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it are
     free."""
+    check_epsilon(epsilon, large_epsilon=large_epsilon)
     _check_output(out, child, data, force)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     edges = dict(_bins(text) for text in bins)

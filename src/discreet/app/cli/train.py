@@ -18,11 +18,22 @@ from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..._round import UpperAmount
+from ...curator.policy import check_epsilon
 from ..requests import beside, open_session
 from ..training_page import Page, Point, TrainingCurve
 from . import outputs
 from . import train_options as options
-from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, explaining_interruption, print_note
+from .query import (
+    ANALYST,
+    DATA,
+    JSON,
+    LARGE_EPSILON,
+    LEDGER,
+    PERIOD,
+    SCHEMA,
+    explaining_interruption,
+    print_note,
+)
 from .train_tabular import card_path, tabular_estimator, train_tabular
 
 if TYPE_CHECKING:
@@ -56,11 +67,13 @@ def train(
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
+    large_epsilon: bool = LARGE_EPSILON,
     force: bool = outputs.FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read;
     every step is paid for once."""
+    check_epsilon(epsilon, large_epsilon=large_epsilon)
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         # the numbers are the defaults of the options in `train_options`

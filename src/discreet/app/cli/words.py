@@ -12,7 +12,7 @@ import re
 
 # keyword arguments that are options of the command line too
 _OPTIONS = (
-    "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|checkpoint|every|"
+    "epsilon|rho|within|delta|confidence|rows|groups|noise|seconds|fresh|other|large_delta|large_epsilon|checkpoint|every|"
     "features|total|by|where|target|batch|epochs|clip|n"
 )
 # (regular expression, replacement), applied in this order before `_OPTIONS`

@@ -85,7 +85,10 @@ def _crash(stage: Stage, data: Digits) -> None:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "run.ckpt"
         people = sessions.open(
-            data.examples, budget=Budget(epsilon=100, delta=DELTA), ledger=Path(folder) / "ledger"
+            data.examples,
+            budget=Budget(epsilon=100, delta=DELTA),
+            ledger=Path(folder) / "ledger",
+            large_epsilon=True,
         )
         with suppress(KeyboardInterrupt):
             people.train(trainer, checkpoint=checkpoint, every=every, progress=stop)

@@ -7,6 +7,8 @@ sessions that the worker has open.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from ... import _registry
@@ -66,6 +68,8 @@ def preview(desk: Desk, request: Request) -> Result:
     """Return the price and expected error of a question, or of several answered together, or the price of a
     described mechanism."""
     session, options = session_of(desk, request)
+    # Only the routes set it; without it nothing is said to be answered.
+    horizon = datetime.fromtimestamp(options.pop("horizon", 0.0), UTC)
     description = options.pop("mechanism", None)
     if description is not None:
         mechanism = mechanism_of(description, session.public, (Mechanism, Interactive))
@@ -77,6 +81,11 @@ def preview(desk: Desk, request: Request) -> Result:
     text = options.pop("sql", None)
     questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
     query_preview = session.preview(text if questions is None else questions, **numbers(options))
+    answered = query_preview.answered
+    if answered is not None:
+        # As in `bookkeeping.visible_releases`: that it is stored would tell how long the work took.
+        is_shown = datetime.fromisoformat(answered) <= horizon
+        query_preview = replace(query_preview, answered=f"{answered[:16]}Z" if is_shown else None)
     facts = requests.preview_json(query_preview)
     if in_odds:
         # Only for the console (the pages in the browser): where noise is Gaussian, an accountant computes the

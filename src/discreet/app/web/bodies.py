@@ -34,6 +34,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class PaidBody(Body):
+    """What is to be paid for: without `large_epsilon` an epsilon above 20 is refused (`verbs.handle`)."""
+
+    large_epsilon: bool = False
+
+
 class TermsBody(Body):
     """The price or the accuracy of a question, as in `Session.sql`."""
 
@@ -56,7 +62,7 @@ class PreviewBody(TermsBody):
     sql: SQL
 
 
-class QueryBody(PreviewBody):
+class QueryBody(PreviewBody, PaidBody):
     """A question in SQL, to be paid for."""
 
     fresh: bool = False
@@ -79,7 +85,7 @@ class WorkloadPreviewBody(WorkloadTermsBody):
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 
-class WorkloadBody(WorkloadTermsBody):
+class WorkloadBody(WorkloadTermsBody, PaidBody):
     """Several counting questions, to be paid for."""
 
     fresh: bool = False
@@ -98,7 +104,7 @@ class AskBody(MechanismBody):
     fresh: bool = False
 
 
-class WatchBody(Body):
+class WatchBody(PaidBody):
     """A watch on counts, as in `Session.watch`."""
 
     threshold: Annotated[int, Field(ge=-(10**15), le=10**15)]
@@ -184,7 +190,7 @@ Edge = Finite | Annotated[str, Field(max_length=64)]
 Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_length=10_000)]
 
 
-class SynthesizeBody(Body):
+class SynthesizeBody(PaidBody):
     """A synthetic copy, as in `Session.synthesize`."""
 
     epsilon: Number
@@ -208,7 +214,7 @@ class CopyQueryBody(Body):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class StreamBody(Body):
+class StreamBody(PaidBody):
     """A stream, as in `Session.stream`."""
 
     sql: SQL
@@ -279,11 +285,13 @@ class BudgetBody(Body):
 
 class PolicyBody(Body):
     """The dataset's budget, and the analysts' own by name; an analyst with null is limited by the dataset's
-    budget only. `large_delta`: accept a delta that is not far below 1 / (number of people)."""
+    budget only. `large_delta`: accept a delta that is not far below 1 / (number of people). `large_epsilon`:
+    accept budgets above 20."""
 
     budget: BudgetBody
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)]
     large_delta: bool = False
+    large_epsilon: bool = False
 
 
 class PersonBody(Body):
@@ -317,3 +325,4 @@ class DatasetBody(Body):
     schema_text: Annotated[str, Field(max_length=200_000)] | None = None
     budget: BudgetBody | None = None
     analysts: Annotated[dict[Name, BudgetBody | None], Field(max_length=10_000)] = {}
+    large_epsilon: bool = False

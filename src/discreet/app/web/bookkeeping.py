@@ -262,8 +262,8 @@ def policy(desk: Desk, request: Request) -> Result:
             )
         changed = _changed_policy(options["policy"], in_force)
         if changed != in_force:
-            large_delta = bool(options.get("large_delta", False))
-            curator.change_policy(changed, large_delta=large_delta, replacing=in_force)
+            large = {name: bool(options.get(name, False)) for name in ("large_delta", "large_epsilon")}
+            curator.change_policy(changed, replacing=in_force, **large)
     return requests.policy_json(curator.policy)
 
 
@@ -305,7 +305,7 @@ def note(desk: Desk, request: Request) -> Result:
 
 def draft(desk: Desk, request: Request) -> Result:
     """Draft the schema of a file from names and types, never from values."""
-    data = requests.data_of(request["options"]["data"])
+    data = requests.data_of(desk.folders.data(request["options"]["data"]))
     if isinstance(data, tables.Database):
         return {"schema": tables.draft(data.path, table=data.table)}
     return {"schema": tables.draft(data)}
@@ -325,13 +325,12 @@ def create(desk: Desk, request: Request) -> Result:
             n: None if b is None else Budget(**numbers(b)) for n, b in options.get("analysts", {}).items()
         }
         session = requests.create_session(
-            dataset["data"],
-            schema=Path(dataset["schema"]),
-            ledger=Path(dataset["ledger"]),
+            **desk.folders.dataset(dataset),
             budget=Budget(**numbers(options["budget"])),
             analysts=analysts,
             seconds=desk.seconds,
             books=options.get("books"),
+            large_epsilon=bool(options.get("large_epsilon", False)),
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}

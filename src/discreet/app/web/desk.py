@@ -116,20 +116,21 @@ class FrontDesk:
         # `BudgetedDataset.opening` for as long as this server runs.
         self._opening = secrets.token_hex(16)
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
+        folders = settings.folders
         # One person has at most all but one of a lane's workers at a time, so that others are not held up.
         per_person = max(1, settings.previewers - 1)
         self.previews = Lane(
             reads=False, count=settings.previewers, seconds=seconds, rows=rows, per_person=per_person,
-            warm=self._datasets_to_open,
+            folders=folders, warm=self._datasets_to_open,
         )  # fmt: skip
         self.data = Lane(
             reads=True, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            warm=self._datasets_to_open,
+            folders=folders, warm=self._datasets_to_open,
         )  # fmt: skip
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.slow_free = Lane(
             reads=False, count=count, seconds=seconds, rows=rows, per_person=max(1, count - 1),
-            copy_rows=settings.copy_rows,
+            folders=folders, copy_rows=settings.copy_rows,
         )  # fmt: skip
         # By person, requests whose answers are still held, and requests that a worker still works on. They
         # differ where a client hangs up: its request is no longer held, but the work goes on.
@@ -138,6 +139,8 @@ class FrontDesk:
         self._jobs: dict[str, asyncio.Task[None]] = {}
         # The requests whose public time is not over yet.
         self._public_times: dict[object, _PublicTime] = {}
+        # Datasets are added one after the other (`steward_api.create_dataset`).
+        self.adding = asyncio.Lock()
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
@@ -182,6 +185,8 @@ class FrontDesk:
 
         What may take long goes to workers of its own, where it holds up nobody's preview.
         """
+        if verb == "preview":
+            options["horizon"] = self.horizon(person, dataset)
         if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)
         return await self._call_previews(verb, person, dataset, options)
@@ -359,7 +364,7 @@ class FrontDesk:
                 dataset = request["dataset"]
                 lane = Lane(
                     reads=True, count=1, seconds=seconds, rows=self.settings.answer_rows, per_person=1,
-                    warm=lambda: [dataset], verb=request["verb"],
+                    folders=self.settings.folders, warm=lambda: [dataset], verb=request["verb"],
                 )  # fmt: skip
                 lane.start()
                 await lane.ready()

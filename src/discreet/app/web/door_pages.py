@@ -16,8 +16,8 @@ from .tokens import same
 router = APIRouter()
 WRONG_TOKEN = "This token is not valid: it is unknown, revoked or has expired. Ask the steward for a new one."
 WRONG_NAME = (
-    "This name and password are not valid together. Try again, or log in with your token; a password is void "
-    "when a token of yours was revoked."
+    "This name and password are not valid together. Try again, or log in with your token; a password ends "
+    "with the token it was set with, and when a token of yours is revoked."
 )
 
 
@@ -40,9 +40,7 @@ async def login(request: Request) -> Response:
     """Open a browser session."""
     check_origin(request)
     settings, store = request.app.state.settings, store_of(request)
-    address = request.client.host if request.client else "?"
-    if not request.app.state.gate.logins.take(address):
-        raise HTTPError("TooManyRequests", "too many log-ins. Wait a minute.", {"Retry-After": "60"})
+    _count_guess(request)
     form = await form_of(request)
     name = form.get("name", "").strip()
     if form.get("token") or not name:
@@ -67,6 +65,13 @@ async def login(request: Request) -> Response:
     return response
 
 
+def _count_guess(request: Request) -> None:
+    """Refuse an address that sends too many passwords or tokens per minute."""
+    address = request.client.host if request.client else "?"
+    if not request.app.state.gate.logins.take(address):
+        raise HTTPError("TooManyRequests", "too many log-ins. Wait a minute.", {"Retry-After": "60"})
+
+
 @router.post("/logout")
 async def logout(request: Request, person: Anybody) -> Response:
     """Close the browser session."""
@@ -80,15 +85,17 @@ async def logout(request: Request, person: Anybody) -> Response:
 @router.get("/account")
 async def account_page(request: Request, person: Anybody) -> HTMLResponse:
     """Show the person's name and role, and the form that sets a password."""
-    return render(request, "account.html", person=person)
+    has_password = store_of(request).has_password(person.name)
+    return render(request, "account.html", person=person, has_password=has_password)
 
 
 @router.post("/account")
 async def set_password(request: Request, person: Anybody) -> HTMLResponse:
-    """Set the person's password, with which they can log in without a token."""
+    """Set the person's password, with which they can log in without a token for as long as that lasts."""
+    _count_guess(request)
     form = await form_of(request)
     first, second = form.get("password", ""), form.get("again", "")
     if not same(first.encode(), second.encode()):
         raise InvalidInput("the two passwords differ. Nothing was changed.")
-    await asyncio.to_thread(store_of(request).set_password, person.name, first)
-    return render(request, "account.html", person=person, done=True)
+    await asyncio.to_thread(store_of(request).set_password, person, first, form.get("old", ""))
+    return render(request, "account.html", person=person, has_password=True, done=True)

@@ -94,7 +94,9 @@ class Numbers:
             return message
 
         def replacement(match: re.Match[str]) -> str:
-            own_number = self.shown(int(match[1] or match[2])) or "..."
+            digits = match[1] or match[2]
+            # The analyst may have written it: no entry has such a number, and Python reads no longer ones.
+            own_number = (self.shown(int(digits)) if len(digits) < 20 else 0) or "..."
             return f"number={own_number}" if match[2] else f"entry {own_number} of your ledger"
 
         return _NAMED.sub(replacement, message)

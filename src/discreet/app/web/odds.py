@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,9 +56,12 @@ def _except(risk: Risk) -> str:
 
 
 def _bet(risk: Risk) -> str | None:
-    """Return the highest probability that a belief of 50% can reach, rounded up, as a bet such as "55:45";
-    None above 99.9%."""
-    # In tenths of a percent. The subtraction keeps float noise from adding a tenth; it lowers the bound by at
-    # most 1e-12.
-    tenths = math.ceil(1000 * risk.after(0.5) - 1e-9)
-    return f"{tenths / 10:g}:{(1000 - tenths) / 10:g}" if tenths < 1000 else None
+    """Return the highest probability that a belief of 50% can reach, rounded up as explanations round it, as
+    a bet such as "55:45"; None above 99.9%."""
+    from ...explaining.words import out_of
+
+    count, _, per = out_of(risk.after(0.5)).replace(",", "").partition(" in ")
+    if per not in ("100", "1000") or not count.isdigit() or count == per:
+        return None
+    share = int(count) * 100 / int(per)
+    return f"{share:g}:{100 - share:.4g}"

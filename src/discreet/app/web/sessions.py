@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ... import _registry, tables
@@ -20,7 +19,7 @@ from ...curator.closed import Books
 from ...curator.curator import key_path
 from ...session import Session
 from ...session import open as open_session
-from .. import requests
+from .folders import Folders
 from .numbering import Numbers, OwnNumbers
 
 # A request has the keys "verb", "analyst" (the name in the ledger), "by" (the person), "role", "dataset"
@@ -53,6 +52,8 @@ class Desk:
 
     reads: bool
     seconds: float
+    # the folders from which files may be opened
+    folders: Folders
     # the most groups that an answer may have
     rows: int = 10_000
     # the most rows that are drawn from a synthetic copy
@@ -77,16 +78,11 @@ class Desk:
 
     def _open(self, dataset: dict[str, str]) -> Session:
         """Open a dataset as the steward; without its table if this worker may not read."""
+        files = self.folders.dataset(dataset)
         if self.reads:
-            return open_session(
-                requests.data_of(dataset["data"]),
-                schema=Path(dataset["schema"]),
-                ledger=Path(dataset["ledger"]),
-                seconds=self.seconds,
-            )
+            return open_session(**files, seconds=self.seconds)
         # `Books` is a curator without a table.
-        path = Path(dataset["ledger"])
-        public = tables.load(Path(dataset["schema"]))
+        path, public = files["ledger"], tables.load(files["schema"])
         return Session(Books(PublicFacts(public), Ledger(path, Key.load(key_path(path)))))
 
 

@@ -4,13 +4,13 @@ leave."""
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._errors import InvalidInput
 from ...tables import is_address
 from ..requests import ledger_name
+from .folders import Folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,28 +117,10 @@ class Settings:
         """The interval at which answers leave, in seconds."""
         return self.seconds if self.tick is None else self.tick
 
-    def under_root(self, path: str | Path) -> Path:
-        """Return the real path of a file inside a configured root; refused otherwise.
-
-        Links are followed before the comparison, so that none leads out. A relative path is looked for in
-        each root. The folder of the server's state is never data. A file that does not exist and one outside
-        give the same error.
-        """
-        text = str(path)
-        if "\0" not in text and "://" not in text:
-            for root in self.roots:
-                real_root = os.path.realpath(root)
-                real = os.path.realpath(os.path.join(real_root, text))
-                is_in_root = os.path.commonpath([real, real_root]) == real_root
-                is_state = os.path.commonpath([real, os.path.realpath(self.state)]) == os.path.realpath(
-                    self.state
-                )
-                if is_in_root and not is_state and os.path.isfile(real):
-                    return Path(real)
-        raise InvalidInput(
-            f"{text!r} is no file in a folder that this server may read. Nothing was opened. "
-            f"Folders are given at its start: discreet serve --root FOLDER."
-        )
+    @property
+    def folders(self) -> Folders:
+        """The folders from which files may be opened."""
+        return Folders(self.roots, self.state)
 
 
 def _is_integer(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path as File
 from typing import Annotated, Any
@@ -17,8 +18,6 @@ from .errors import DOCUMENTED, HTTPError
 from .store import Dataset, Person, Role
 
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
-# Endings of database files, which hold several tables.
-DATABASES = (".duckdb", ".db", ".ddb")
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
 PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$")]
@@ -92,27 +91,13 @@ async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> di
 async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any]:
     """Return the schema that lies beside a data file, or else a draft, and whether a ledger lies there."""
     desk = desk_of(request)
-    data = located(request, path)
+    folders = desk.settings.folders
+    data = folders.data(path)
     existing = requests.beside(data, ".schema.toml")
-    text = existing.read_text("utf-8") if existing.exists() else None
+    text = folders.file(existing).read_text("utf-8") if existing.exists() else None
     if text is None:
         text = (await desk.steward("draft", person, None, data=data))["schema"]
     return {"path": path, "schema": text, "ledger": requests.beside(data, ".ledger").exists()}
-
-
-def located(request: Request, path: str) -> str:
-    """Return FILE or FILE::TABLE with the real path of the file, which must be inside a configured root."""
-    file, separator, table = path.partition("::")
-    real = str(desk_of(request).settings.under_root(file))
-    if real.endswith((".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm")):
-        raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
-    # The names of the schema and ledger files are made from the table's name.
-    leads_elsewhere = bool(set(table) & set("/\\\0")) or ".." in table
-    if separator and (not real.endswith(DATABASES) or not table or leads_elsewhere):
-        raise InvalidInput(
-            f"{path!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
-        )
-    return real + separator + table
 
 
 @router.post("/datasets", status_code=201)
@@ -122,17 +107,27 @@ async def add_dataset(request: Request, body: bodies.DatasetBody, person: Stewar
 
 
 async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
-    """Create the dataset's ledger and register the dataset."""
+    """Create the dataset's ledger and register the dataset; one after the other, whether or not the client
+    waits, so that no request changes a schema after its paths were checked for another."""
+
+    async def create() -> dict[str, Any]:
+        async with desk_of(request).adding:
+            return await _create_dataset(request, person, body)
+
+    return await asyncio.shield(asyncio.ensure_future(create()))
+
+
+async def _create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
     store, desk = store_of(request), desk_of(request)
     if any(body.name == existing.name for existing in store.datasets(person)):
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
-    data = located(request, body.path)
+    data = desk.settings.folders.data(body.path)
     schema, ledger = requests.beside(data, ".schema.toml"), requests.beside(data, ".ledger")
     if body.schema_text is not None:
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
-    budget_options = {"budget": options["budget"], "analysts": options["analysts"]}
+    budget_options = {name: options[name] for name in ("budget", "analysts", "large_epsilon")}
     facts = await desk.steward(
         "create", person, dataset, books=desk.settings.books(body.name), **budget_options
     )
@@ -177,10 +172,8 @@ async def set_policy(
     """
     dataset = granted(request, name, person)
     facts = body.model_dump()
-    large = facts.pop("large_delta")
-    changed = await desk_of(request).change(
-        "policy", person, dataset, policy=facts, large_delta=large, was=was
-    )
+    large = {name: facts.pop(name) for name in ("large_delta", "large_epsilon")}
+    changed = await desk_of(request).change("policy", person, dataset, policy=facts, was=was, **large)
     store_of(request).set_grants(name, list(changed["analysts"]))
     await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed

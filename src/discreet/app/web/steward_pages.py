@@ -267,7 +267,7 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
         raise InvalidInput(
             "this server has no folder for data. Nothing was kept. Start it with --root FOLDER."
         )
-    folder = settings.roots[0] / "uploads"
+    folder = settings.folders.inside(settings.roots[0] / "uploads")
     folder.mkdir(exist_ok=True, mode=0o700)
     uploaded = await _keep(folder / name, file)
     try:

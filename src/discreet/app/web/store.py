@@ -49,7 +49,8 @@ class Person:
     # The CSRF token that the forms of a browser session must send back; None if the person was found by a
     # token or a password, and not by the cookie of a session.
     csrf: str | None = None
-    # The public id of the token by which the person was found; "browser" for a cookie, "" for a password.
+    # The public id of the token by which the person was found, itself, or by a cookie or a password that end
+    # with it.
     credential: str = ""
 
     @property
@@ -72,12 +73,14 @@ class Dataset:
         return {"name": self.name, "data": self.data, "schema": self.schema, "ledger": self.ledger}
 
 
-# `former` holds the names of people who were removed: they are not given again. `sessions.token` is the
-# public id of the token that opened the session, "" if a password did. `jobs.created` is when the job was
+# `former` holds the names of people who were removed: they are not given again. `people.password_token` is
+# the public id of the token with whose session the password was set, `sessions.token` that of the token that
+# opened the session, itself or by such a password: both end with it. `jobs.created` is when the job was
 # added, and once it runs, when it began; `jobs.seconds` is how long after that its result is shown. Times are
 # seconds since 1970.
 _TABLES = """
-CREATE TABLE IF NOT EXISTS people (name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT);
+CREATE TABLE IF NOT EXISTS people (
+  name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT, password_token TEXT);
 CREATE TABLE IF NOT EXISTS tokens (
   id TEXT PRIMARY KEY, digest BLOB NOT NULL, person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
   created REAL NOT NULL, expires REAL NOT NULL, revoked INTEGER NOT NULL DEFAULT 0);
@@ -97,6 +100,12 @@ CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, ac
 """
 # The characters that the name of a person may have.
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
+# A person with a password in force. Parameters: the time, and the name of the person.
+_PASSWORD = (
+    "SELECT p.name, p.role, p.password, t.id FROM people p JOIN tokens t "
+    "ON t.id = p.password_token AND NOT t.revoked AND t.expires > ? "
+    "WHERE p.name = ? AND p.password IS NOT NULL"
+)
 # Datasets that a person may see. Parameters: the name of the person, and whether they see all.
 _VISIBLE = (
     "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
@@ -206,15 +215,31 @@ class ServerStore:
         rows = self._rows("SELECT role FROM people WHERE name = ?", name)
         return Role(rows[0][0]) if rows else None
 
-    def set_password(self, name: str, password: str) -> None:
-        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed."""
+    def set_password(self, person: Person, password: str, old: str) -> None:
+        """Store the argon2id hash of a password; the hash is slow because passwords can be guessed.
+
+        The password ends with the token by which the person was found, and one that is in force is replaced
+        only by who knows it: nobody stays longer than their tokens.
+        """
         from argon2 import PasswordHasher
 
         if not 12 <= len(password) <= 1024:
             raise InvalidInput("a password has 12 to 1024 characters. Nothing was changed.")
+        if self.has_password(person.name) and self.by_password(person.name, old) is None:
+            raise InvalidInput(
+                "the old password is not this one. Nothing was changed. If it is lost, ask the steward to "
+                "revoke your token, which ends the password, too, and for a new one."
+            )
         hashed = PasswordHasher().hash(password)
         with self._write() as db:
-            db.execute("UPDATE people SET password = ? WHERE name = ?", (hashed, name))
+            db.execute(
+                "UPDATE people SET password = ?, password_token = ? WHERE name = ?",
+                (hashed, person.credential, person.name),
+            )
+
+    def has_password(self, name: str) -> bool:
+        """Return whether a person has a password that is in force."""
+        return bool(self._rows(_PASSWORD, time.time(), name))
 
     def by_password(self, name: str, password: str) -> Person | None:
         """Return the person with this name and password, or None; unknown names take equally long."""
@@ -223,15 +248,14 @@ class ServerStore:
 
         # Made at the first log-in of anybody: made for unknown names only, it would double their time.
         self._nobodys_password = self._nobodys_password or PasswordHasher().hash(secrets.token_hex())
-        rows = self._rows("SELECT name, role, password FROM people WHERE name = ?", name)
-        has_password = rows and rows[0][2]
-        hashed = rows[0][2] if has_password else self._nobodys_password
+        rows = self._rows(_PASSWORD, time.time(), name)
+        hashed = rows[0][2] if rows else self._nobodys_password
         try:
             # No password is longer (`set_password`); the cut limits the work for a text that is.
             PasswordHasher().verify(hashed, password[:1024])
         except (Argon2Error, InvalidHashError):
             return None
-        return Person(rows[0][0], Role(rows[0][1])) if has_password else None
+        return Person(rows[0][0], Role(rows[0][1]), credential=rows[0][3]) if rows else None
 
     # tokens and browser sessions
 
@@ -249,11 +273,8 @@ class ServerStore:
         return token, public
 
     def revoke_token(self, public: str) -> str | None:
-        """Revoke a token, and delete its owner's browser sessions and password; return the owner, or None.
-
-        Whoever had stolen the token could have set a password with it. With a new token the owner can set one
-        again.
-        """
+        """Revoke a token, and delete its owner's browser sessions and password, whichever token they came
+        from; return the owner, or None. With a new token the owner can set a password again."""
         with self._write() as db:
             row = db.execute("SELECT person FROM tokens WHERE id = ?", (public,)).fetchone()
             db.execute("UPDATE tokens SET revoked = 1 WHERE id = ?", (public,))
@@ -301,15 +322,12 @@ class ServerStore:
     def by_cookie(self, cookie: str) -> Person | None:
         """Return the person of a cookie, or None; a session ends with the token that opened it."""
         rows = self._rows(
-            "SELECT p.name, p.role, s.csrf, t.expires, t.revoked FROM sessions s JOIN people p ON "
-            "p.name = s.person "
-            "LEFT JOIN tokens t ON t.id = s.token WHERE s.digest = ? AND s.expires > ?",
-            tokens.digest(self._key, cookie), time.time(),
+            "SELECT p.name, p.role, s.csrf, s.token FROM sessions s JOIN people p ON p.name = s.person "
+            "JOIN tokens t ON t.id = s.token AND NOT t.revoked AND t.expires > ? "
+            "WHERE s.digest = ? AND s.expires > ?",
+            time.time(), tokens.digest(self._key, cookie), time.time(),
         )  # fmt: skip
-        # The columns 3 and 4 are the token's `expires` and `revoked`; None if a password opened the session.
-        if not rows or (rows[0][3] is not None and (rows[0][4] or rows[0][3] < time.time())):
-            return None
-        return Person(rows[0][0], Role(rows[0][1]), csrf=rows[0][2], credential="browser")
+        return Person(rows[0][0], Role(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
 
     def close_session(self, cookie: str) -> None:
         with self._write() as db:

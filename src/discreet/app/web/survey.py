@@ -109,7 +109,7 @@ def load_survey(path: Path) -> Survey:
             f"the survey {str(path)!r} cannot be read: {(error.strerror or type(error).__name__).lower()}. "
             f"Nothing was served. docs/server.md shows how one is written."
         ) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise InvalidInput(
             f"{str(path)!r} cannot be read as a survey: {error}. Nothing was served."
         ) from None

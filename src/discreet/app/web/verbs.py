@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ... import _registry
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
+from ...curator.policy import check_epsilon
 from ...curator.withholding import Withheld
 from .numbering import Numbers, names_entry
 from .sessions import Desk, Request, Result
@@ -84,6 +87,19 @@ VERBS: dict[str, Verb] = {
 }
 
 
+def reply_to(desk: Desk, message: bytes) -> bytes:
+    """Return the reply to a request, both as JSON.
+
+    A worker never dies of a request: an error that `handle` did not turn into a reply is one here. Only its
+    class is told, as if data had been touched.
+    """
+    try:
+        return json.dumps(handle(desk, json.loads(message))).encode()
+    # A panic of an extension that is written in Rust is no Exception.
+    except BaseException as error:
+        return json.dumps({"error": _foreign_error(error), "touched": True}).encode()
+
+
 def handle(desk: Desk, request: Request) -> dict[str, Any]:
     """Run a request, and return its reply: "result" or "error", and under "touched" whether data may have
     been read."""
@@ -98,7 +114,7 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             curator.opening = request.get("opening", curator.opening)
             curator.withheld = _parse_withheld(request.get("withheld"))
             charge_before = _last_charge(curator, analyst)
-        result = verb.run(desk, request)
+        result = verb.run(desk, _checked_price(request, verb.data))
         # Without a new charge nothing was read: the answer came from the store. Live verbs read without one.
         touched = verb.data and (verb.live or _last_charge(curator, analyst) != charge_before)
         return {"result": result, "touched": touched}
@@ -108,6 +124,20 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         )
         reply = _without_paths(error_json(error, analyst), request)
         return {"error": _renumber_entries(desk, request, reply), "touched": touched}
+
+
+def _checked_price(request: Request, is_paid: bool) -> Request:
+    """Return a request without its option "large_epsilon"; an epsilon above 20 is not paid without it. It is
+    checked here, where people type it: in Python who writes code means it."""
+    options = dict(request["options"])
+    prices = [_registry.from_json(options.get(name)) for name in ("epsilon", "rho")]
+    if prices == [None, None]:
+        # such as a budget, for which the option is its own verb's
+        return request
+    large = bool(options.pop("large_epsilon", False))
+    if is_paid and not large:
+        check_epsilon(*prices)
+    return request | {"options": options}
 
 
 def _parse_withheld(facts: Any) -> Withheld | None:
@@ -151,6 +181,11 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
         }
     if isinstance(error, DiscreetError):
         return {"kind": type(error).__name__, "message": str(error)}
+    return _foreign_error(error)
+
+
+def _foreign_error(error: BaseException) -> dict[str, Any]:
+    """Return the JSON of an error that is not the library's own."""
     return {
         "kind": "InvalidInput",
         "message": f"this could not be computed ({type(error).__name__}). Nothing was released; what "

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..._errors import DiscreetError
+from .folders import Folders
 
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
 # its verbs.
@@ -63,19 +64,27 @@ class WorkersFailed(DiscreetError):
 
 
 def serve_requests(
-    pipe: Connection, reads: bool, seconds: float, rows: int, copy_rows: int, warm: str, verb: str | None
+    pipe: Connection,
+    reads: bool,
+    seconds: float,
+    rows: int,
+    copy_rows: int,
+    folders: Folders,
+    warm: str,
+    verb: str | None,
 ) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
     Packages are loaded and tables opened before the first request, because that takes longer than most
-    answers. `reads`, `seconds`, `rows` and `copy_rows` are those of `Lane`. `warm`: the datasets to be
-    opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough then.
+    answers. `reads`, `seconds`, `rows`, `copy_rows` and `folders` are those of `Lane`. `warm`: the datasets
+    to be opened, as JSON. `verb`: the only verb of all requests, if that is known; its packages are enough
+    then.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
-    from .verbs import VERBS, handle
+    from .verbs import VERBS, handle, reply_to
 
-    desk = Desk(reads, seconds, rows, copy_rows)
+    desk = Desk(reads, seconds, folders, rows, copy_rows)
     if verb is not None:
         VERBS[verb].load()
     elif reads:
@@ -85,12 +94,11 @@ def serve_requests(
     pipe.send_bytes(b"ready")
     while True:
         try:
-            request = json.loads(pipe.recv_bytes())
+            message = pipe.recv_bytes()
         except EOFError:
             return
-        result = json.dumps(handle(desk, request)).encode()
         try:
-            pipe.send_bytes(result)
+            pipe.send_bytes(reply_to(desk, message))
         except BrokenPipeError:
             # The front process was killed: nobody waits for this answer or the next.
             return
@@ -116,6 +124,7 @@ class Worker:
         seconds: float,
         rows: int,
         copy_rows: int,
+        folders: Folders,
         warm: list[dict[str, str]],
         verb: str | None = None,
     ) -> None:
@@ -125,7 +134,7 @@ class Worker:
         self.least_seconds = LEAST * seconds if reads else 0.0
         self.process = _SPAWN.Process(
             target=serve_requests,
-            args=(far_end, reads, seconds, rows, copy_rows, json.dumps(warm), verb),
+            args=(far_end, reads, seconds, rows, copy_rows, folders, json.dumps(warm), verb),
             daemon=True,
             name="discreet worker",
         )
@@ -205,6 +214,8 @@ class Lane:
     rows: int
     # how many of the workers one person may have at a time
     per_person: int
+    # the folders from which the workers open files
+    folders: Folders
     # returns the datasets that a new worker opens before its first request
     warm: Callable[[], list[dict[str, str]]] = list
     # the most rows that are drawn from a synthetic copy
@@ -241,7 +252,9 @@ class Lane:
         """Start one more worker."""
         if self._stopped:
             return
-        worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm(), self.verb)
+        worker = Worker(
+            self.reads, self.seconds, self.rows, self.copy_rows, self.folders, self.warm(), self.verb
+        )
         self.workers.add(worker)
         task = asyncio.get_running_loop().create_task(self._await(worker, attempt))
         self._starting.add(task)

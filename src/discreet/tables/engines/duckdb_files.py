@@ -34,9 +34,18 @@ def file_kind(path: str) -> str:
         return "parquet"
     if any(s in (".csv", ".tsv") for s in suffixes):
         return "csv"
+    if suffixes and suffixes[-1] in (".xlsx", ".xls", ".xlsm", ".ods", ".numbers"):
+        way_out = (
+            "Save the sheet as CSV in UTF-8, in the program that made it or with "
+            "pandas.read_excel(...).to_csv(..., index=False), and give that file."
+        )
+    elif suffixes and suffixes[-1] in (".duckdb", ".ddb", ".db"):
+        way_out = "Say which table of the database: tables.Database(path, table), in the shell FILE::TABLE."
+    else:
+        way_out = "Convert it to one of these, and give that file."
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). For a DuckDB database "
-        f"give tables.Database(path, table)."
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz, .csv.zst). Nothing was opened. "
+        f"{way_out}"
     )
 
 

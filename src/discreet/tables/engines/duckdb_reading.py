@@ -268,6 +268,13 @@ class TableReader:
             f"ATTACH {literal(path)} AS {database} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
         )
         table, what = f"{database}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
+        views = f"SELECT 1 FROM duckdb_views() WHERE database_name = '{database}' AND lower(view_name) = "
+        if self._run(f"{views}{literal(data.table.lower())}", what).fetchone() is not None:
+            # It could read any file of this account.
+            raise InvalidInput(
+                f"{data.table!r} of {Path(path).name!r} is a view, and only tables are opened: what a view "
+                f"reads is not in its file. Nothing was opened. Make a table of it with CREATE TABLE ... AS."
+            )
         described = self._run(f"DESCRIBE {table}", what).fetchall()
         check_names(name, [*(column for column, *_ in described), ROW])
         columns = f"* {self._replace_clause(table, what, collated=True)}, rowid AS {ROW}"
