@@ -42,7 +42,7 @@ from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import OutputReference, walk
 from .plan import Plan, plan
-from .preview import Preview, chosen, hints, keys, notes, predicted, words
+from .preview import Preview, chosen, hidden, hints, keys, notes, predicted, words
 from .price import Allocation, PriceTarget, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
@@ -367,7 +367,7 @@ class Query:
             rho=None if self.rho is None else float(self.rho),
             sql=self.sql,
             plan=self.words,
-            notes=self.notes,
+            notes=self.notes if keys else (hidden(self.public, self._allocation), *self.notes),
         )
 
 

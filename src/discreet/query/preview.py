@@ -331,11 +331,18 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     if plan.known_keys:
         assert plan.groups is not None
         return f"{_many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
-    assert allocation.selection is not None
-    epsilon, delta = allocation.selection
     added_up = " The others are added up in one row." if other else ""
-    units = _many(units_always_shown(epsilon, delta), "unit")
-    return (
-        f"Groups are private: a group is always shown from {units} on, a smaller one with some "
-        f"probability.{added_up}"
-    )
+    return f"Groups are private: {_shown_from(allocation)}.{added_up}"
+
+
+def _shown_from(allocation: Allocation) -> str:
+    """Say how many units a private group needs in order to be shown."""
+    assert allocation.selection is not None
+    units = _many(units_always_shown(*allocation.selection), "unit")
+    return f"a group is always shown from {units} on, a smaller one with some probability"
+
+
+def hidden(public: Public, allocation: Allocation) -> str:
+    """Say why an answer has no group where groups are private. That none is shown is released."""
+    whom = "row" if public.unit.column is None else public.unit.column
+    return f"no group is shown: {_shown_from(allocation)} (a unit is one {whom})"
