@@ -29,7 +29,12 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
     rows = []
     for i, row in enumerate(answer.rows[:_MAX_ROWS]):
         pairs = zip(answer.columns, row, strict=True)
-        rows.append([shown_cell(v, errors[name][i] if name in errors else None) for name, v in pairs])
+        rows.append(
+            [
+                shown_cell(v, errors[name][i] if name in errors else None, exact=answer._is_exact(name))
+                for name, v in pairs
+            ]
+        )
     numeric = [name in errors for name in answer.columns]
     foot = [
         f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price,
