@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from .. import _require
-from .._public import ADD_REMOVE, Public
+from .._public import ADD_REMOVE, Categories, Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
@@ -24,7 +24,8 @@ from .plan import Plan
 from .price import Allocation, Selector
 from .public_size import PublicSize, confidence_of_each, public_rows
 from .release import direct
-from .sources import Filtered, Joined, Scan
+from .scan import used_columns
+from .sources import Filtered, Joined, Scan, columns_of, scans
 
 # the confidence of the errors in the sentences below
 PROMISED = 0.95
@@ -241,6 +242,8 @@ def notes(
         lines.append("MIN and MAX are the 1% and 99% quantiles")
     if any(k.expression.domain.nullable for k in plan.keys) and not other:
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
+    if names := _categories_used(plan):
+        lines.append(f"values of {', '.join(names)} that are not declared are missing values")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
     for choice, selector in zip(recipes.choices, allocation.selectors, strict=True):
@@ -248,6 +251,19 @@ def notes(
         if names:
             lines.append(f"{', '.join(names)}: {_off(public, plan, choice, selector)}")
     return tuple(dict.fromkeys(lines))
+
+
+def _categories_used(plan: Plan) -> list[str]:
+    """Return the columns with declared categories that conditions or aggregates read; a key says itself that
+    rows of other values are in no group."""
+    arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
+    used = columns_of(*arguments) | used_columns(plan.source)
+    return [
+        column
+        for scan in scans(plan.source)
+        for column, fact in scan.schema
+        if isinstance(fact, Categories) and column != scan.unit and scan.alias(column) in used
+    ]
 
 
 def not_whole(plan: Plan) -> list[str]:

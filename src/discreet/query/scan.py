@@ -324,8 +324,8 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
     """Return a column as declared: converted to the declared type and clipped to the bounds. A value that
-    cannot be converted is NULL; a NULL becomes the lower bound, or false, where the column is declared as
-    never NULL."""
+    cannot be converted, or is not among the declared categories, is NULL; a NULL becomes the lower bound, or
+    false, where the column is declared as never NULL."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
         number = _as("double", column, kind in ("integer", "number", "boolean"))
@@ -340,7 +340,11 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
         return truth if fact.nullable else coalesced(truth, exp.Boolean(this=False))
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
         return _listed_only(_as("double", column, kind in ("integer", "number")), fact)
-    return column if kind == "text" else convert(column, "text")
+    text = column if kind == "text" else convert(column, "text")
+    if isinstance(fact, Categories):
+        words = [exp.Literal.string(str(value)) for value in fact.values]
+        return if_(exp.In(this=text.copy(), expressions=words), text)
+    return text
 
 
 def _listed_only(x: Node, fact: Categories) -> Node:
