@@ -224,8 +224,10 @@ def notes(
     """Say what the errors beside the numbers do not cover: which rows are missing from the answer because of
     limits per unit and of bounds, what MIN and MAX stand for, and how far off chosen values are."""
     lines = not_whole(plan)
-    if names := public_columns(plan, recipes, allocation):
-        lines.append(f"{', '.join(names)}: exact and free, as the size is public under {public.neighbors}")
+    if public_names := public_columns(plan, recipes, allocation):
+        lines.append(
+            f"{', '.join(public_names)}: exact and free, as the size is public under {public.neighbors}"
+        )
     # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     # a unit may have rows in more groups than it counts in
@@ -242,8 +244,8 @@ def notes(
         lines.append("MIN and MAX are the 1% and 99% quantiles")
     if any(k.expression.domain.nullable for k in plan.keys) and not other:
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
-    if names := _categories_used(plan):
-        lines.append(f"values of {', '.join(names)} that are not declared are missing values")
+    if categories := _categories_used(plan):
+        lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
     for choice, selector in zip(recipes.choices, allocation.selectors, strict=True):
