@@ -51,12 +51,9 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
     `before` and `after`: what is spent of the budget without and with this query, in the unit of `limit`.
     `fits`: how many such queries the remaining budget pays for; None for any number.
     """
-    price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
     more = "any number of these" if fits is None else f"{fits:,} of these"
-    delta = f", delta {preview.delta:g}" if preview.delta else ""
     head = (
-        f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, what is "
-        f"left buys {more}"
+        f"<b>price: {escape(preview.price)}</b>; used {before:.4g} of {limit:.4g}, what is left buys {more}"
     )
     return (
         head

@@ -73,10 +73,16 @@ class Preview(_require.NearestNames):
             for n, e in pairs
         )
 
-    def __str__(self) -> str:
+    @property
+    def price(self) -> str:
+        """The price in words."""
+        if 0.0 in (self.epsilon, self.rho):
+            return "free"
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
-        price = "free" if 0.0 in (self.epsilon, self.rho) else price
-        lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
+        return price + (f", delta {self.delta:g}" if self.delta else "")
+
+    def __str__(self) -> str:
+        lines = [f"price: {self.price}"]
         for name, error in self.measured:
             confidence = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
             lines.append(f"{name}: {error}{confidence}")
