@@ -83,7 +83,9 @@ def cleaned(data: pa.Table) -> list[Row]:
         spend = r["spend"]
         spend = None if spend is None or not math.isfinite(spend) else min(max(spend, -10.0), 50.0)
         level = r["level"] if r["level"] in (1, 2, 5) else None  # a number that is not declared is missing
-        rows.append(Row(r.get("id", number), r["region"], level, age, spend, r["town"], r["flag"]))
+        # a text that is not declared is missing, too
+        region = r["region"] if r["region"] in REGIONS else None
+        rows.append(Row(r.get("id", number), region, level, age, spend, r["town"], r["flag"]))
     return rows
 
 

@@ -118,6 +118,11 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
     [
         ("SELECT ward, COUNT(*) FROM visits GROUP BY ROLLUP(ward)", "makes them add up"),
         ("SELECT TO_CHAR(day, 'YYYY') AS y, COUNT(*) FROM visits GROUP BY 1", "DATE_TRUNC"),
+        # every row was '00'
+        ("SELECT STRFTIME(day, '%H') AS h, COUNT(*) FROM visits GROUP BY 1", "%H is about the time of day"),
+        ("SELECT STRFTIME(day, '%Y %-M') AS h, COUNT(*) FROM visits GROUP BY 1", "%-M is about the time"),
+        ("SELECT COUNT(*) FROM visits WHERE STRFTIME(day, '%c') = 'x'", "%c is about the time"),
+        ("SELECT COUNT(*) FROM visits; -- one\nSELECT COUNT(*) FROM visits", "these are 2"),
         ("SELECT code, ROW_NUMBER() OVER () FROM visits", "window functions"),
         ("SELECT KURTOSIS(cost) FROM visits", "cannot be answered here|is not known"),
         ("SELECT COUNT(*) FROM visits WHERE cost = '3'", "without quotes"),

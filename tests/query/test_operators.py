@@ -165,6 +165,37 @@ def test_a_number_outside_its_categories_is_missing_in_sums(values):
     assert row == [3, 2, 1.5, 0.25, 9]
 
 
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        (["yes", "no"], ["yes"] * 3 + ["no"] * 3 + ["maybe", "Yes", "", None]),
+        ([1, 0], [1] * 3 + [0] * 3 + [7, -1, 10**6, None]),
+        (["1", "0"], [1] * 3 + [0] * 3 + [7, -1, 10**6, None]),
+    ],
+)
+def test_a_value_outside_its_categories_is_missing_everywhere(declared, values):
+    """A text that is not declared counted in the average of a comparison, as if it were another one."""
+    public = Public(schema={"flag": Categories(declared)}, table="t")
+    engine, yes, no = connect({"flag": values}, public, threads=1), *map(repr, declared)
+    asked = {
+        f"AVG(flag = {yes})": 0.5,
+        f"AVG(flag <> {yes})": 0.5,
+        f"AVG(flag IN ({yes}, {no}))": 1,
+        "COUNT(flag)": 6,
+        "COUNT(DISTINCT flag)": 2,
+        "COUNT_IF(flag IS NULL)": 4,
+        f"COUNT_IF(NOT flag = {yes})": 3,
+        f"COUNT_IF(CASE flag WHEN {yes} THEN FALSE ELSE TRUE END)": 7,
+        "COUNT(*)": 10,
+    }
+    query = Query(sql=f"SELECT {', '.join(asked)} FROM t", public=public, epsilon=1)
+    (row,) = query._without_noise(engine, 1)
+    assert dict(zip(asked, row, strict=True)) == asked
+    assert "values of flag that are not declared are missing values" in query.notes
+    of_rows = Query(sql="SELECT flag, COUNT(*) FROM t GROUP BY flag", public=public, epsilon=1)
+    assert not any("are missing values" in note for note in of_rows.notes)
+
+
 @pytest.mark.parametrize("name", ["+(a, b)", "int:1", "key[0]", "column:'a'"])
 def test_a_column_that_is_called_like_an_expression_has_a_key_of_its_own(name: str) -> None:
     domain = number(0, 1)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet import InvalidInput
-from discreet.query import partition
-from discreet.sampling import SeededEntropy
+from discreet import InvalidInput, Public, Text, Unit
+from discreet.query import Query, partition
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import connect
 
 prices = st.tuples(
     st.fractions(min_value=Fraction(1, 20), max_value=4, max_denominator=1000),
@@ -109,3 +110,16 @@ def test_the_bound_on_exp_is_below_and_close(x):
         got = mpmath.mpf(found.numerator) / found.denominator
         assert got <= exact
         assert exact - got <= exact * mpmath.mpf(2) ** -100
+
+
+def test_an_answer_without_any_private_group_says_from_how_many_units_on_one_is_shown():
+    """False alarms: a group of one is shown with probability delta, 1e-6, or less."""
+    public = Public(schema={"town": Text()}, table="t", unit=Unit("who", rows=1))
+    source = connect({"who": [1], "town": ["a"]}, public)
+    query = Query(sql="SELECT town, COUNT(*) AS n FROM t GROUP BY town", public=public, epsilon=1, delta=1e-6)
+    answer = query(source, entropy=Entropy()).value
+    needed = partition.units_always_shown(*query._allocation.selection)
+    assert len(answer) == 0
+    assert answer.notes[0].startswith(f"no group is shown: a group is always shown from {needed} units on")
+    assert f"from {needed} units on" in str(answer)
+    assert not any("no group is shown" in note for note in query.preview().notes)

@@ -42,6 +42,12 @@ SELECT ROUND(x) AS k, COUNT(*) FROM people GROUP BY 1
 SELECT TRUNC(x) AS k, COUNT(*) FROM people GROUP BY 1
 SELECT i // 4 AS k, COUNT(*) FROM people GROUP BY 1
 SELECT SUM(x // 2), SUM(i // 2), SUM(-i // 3), SUM(i // -2), SUM(i % 4), SUM(x % 2), SUM((i * 9 + 1) // (i - 20)) FROM people
+SELECT COUNT(*) // 7, COUNT(i) // -7, COUNT(DISTINCT i) // 4, SUM(i) // 4, SUM(x) // 4, AVG(i) // 2 FROM people
+SELECT n // 3 AS k, COUNT(*) FROM (SELECT id, COUNT(*) AS n FROM people GROUP BY id) GROUP BY 1
+SELECT COUNT_IF(s // 2 = 3), COUNT_IF(s // -2 > 1), SUM(m // 2) FROM (SELECT id, SUM(i) AS s, MAX(i) AS m FROM people GROUP BY id)
+SELECT SUM(a // 2) FROM (SELECT id, AVG(i) AS a FROM people GROUP BY id)
+SELECT COUNT(*) FROM people; -- done
+SELECT COUNT(*) FROM people; /* done */ ; -- now
 SELECT age, COUNT(*) FROM people GROUP BY age
 SELECT i * 2 AS k, COUNT(*), AVG(y) FROM people GROUP BY i * 2
 SELECT i % 4 AS k, COUNT(*) FROM people GROUP BY 1

@@ -70,6 +70,32 @@ def test_numbers_and_dates_are_read_as_they_are_written(folder):
     assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme >= '2026-01-03'") == [[2]]
 
 
+@pytest.mark.parametrize(
+    ("formats", "days"),
+    [
+        (["%d.%m.%Y"], [None, None, None, "2020-01-31", "2020-02-01"]),
+        (["%d.%m.%Y", "%d.%m.%y"], ["2020-01-31", "1999-02-01", None, "2020-01-31", "2020-02-01"]),
+        ([], [None] * 5),
+    ],
+)
+def test_a_year_has_four_digits_and_else_the_next_format_is_tried(tmp_path, formats, days):
+    """31.01.20 was a day of the year 20, and so the lower bound of its column."""
+    (tmp_path / "t.csv").write_text("id,d\n1,31.01.20\n2,1.2.99\n3,1.2.202\n4,31.01.2020\n5,1.2.2020\n")
+    (tmp_path / "s.toml").write_text(
+        f'table = "t"\nunit = "row"\n[format]\ndates = {formats}\n'
+        '[columns.id]\ntype = "number"\nlower = 1\nupper = 5\n'
+        '[columns.d]\ntype = "date"\nlower = "1900-01-01"\nupper = "2030-12-31"\n'
+    )
+    opened = dp.open(
+        tmp_path / "t.csv", schema=tmp_path / "s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
+    read = [
+        exact(opened, f"SELECT COUNT_IF(d = '{day or '1900-01-01'}'), COUNT(d) FROM t WHERE id = {i}")
+        for i, day in enumerate(days, 1)
+    ]
+    assert read == [[[0, 0]] if day is None else [[1, 1]] for day in days]
+
+
 def test_the_walk_of_a_steward_with_such_a_file(folder):
     (folder / "besuche.csv.schema.toml").unlink()
     runner = CliRunner()

@@ -4,7 +4,7 @@ list of values."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -234,9 +234,13 @@ def present_with(x: Expr, other: Expr) -> Expr:
 
 def result_of(aggregate: Aggregate) -> ValueDomain:
     """Return the domain of an aggregate's noisy result. Noise can take a number anywhere, so that the range
-    is infinite (1e300 is beyond `domain.HUGE`)."""
+    is infinite (1e300 is beyond `domain.HUGE`). Counts, and sums of integers, are integers in DuckDB, so that
+    // cuts their quotients off."""
     if aggregate.function in ("mode", "quantile") and aggregate.argument is not None:
         return aggregate.argument.domain
     if aggregate.function == "top":
         return ValueDomain(kind=Kind.TEXT)
-    return number(-1e300, 1e300)
+    integer = aggregate.function in ("count", "units", "distinct") or (
+        aggregate.function == "sum" and aggregate.argument is not None and aggregate.argument.domain.integer
+    )
+    return replace(number(-1e300, 1e300), integer=integer)

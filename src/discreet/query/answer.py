@@ -21,6 +21,7 @@ from .._text import visible
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .means import MeanColumn
+from .public_size import PublicSize
 from .ranges import Range
 
 Value = str | int | float | bool | None
@@ -46,7 +47,7 @@ class Answer(_require.NearestNames):
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     deviations: tuple[tuple[float | None, ...], ...]
-    noises: tuple[tuple[IntegerLaplace | IntegerGaussian, Fraction] | None, ...]
+    noises: tuple[tuple[IntegerLaplace | IntegerGaussian | PublicSize, Fraction] | None, ...]
     event: Event
     epsilon: float | None = None
     delta: float = 0.0
@@ -142,6 +143,11 @@ class Answer(_require.NearestNames):
             return [None] * len(self.rows)
         z = max(noise.combined_width(confidence) for noise in self.combined)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
+
+    def _is_exact(self, column: str) -> bool:
+        """Return whether the numbers of a column are public, and so without noise."""
+        noise = self.noises[self._at(column)]
+        return noise is not None and isinstance(noise[0], PublicSize)
 
     def _at(self, column: str) -> int:
         """Return the position of a column."""
@@ -257,7 +263,7 @@ class Answer(_require.NearestNames):
         for r, row in enumerate(self.rows[:max_rows]):
             cells.append(
                 [
-                    visible(shown_cell(v, errors[n][r] if n in errors else None))
+                    visible(shown_cell(v, errors[n][r] if n in errors else None, exact=self._is_exact(n)))
                     for n, v in zip(self.columns, row, strict=True)
                 ]
             )
@@ -274,12 +280,17 @@ class Answer(_require.NearestNames):
         without_errors = "no ±: see below" if self.notes else "no ±"
         if self.rows and all(value is None for row in self.rows for value in row):
             without_errors = "-: no value, as where the noise outweighs the number of rows"
-        footer = f"{confidence:.0%} of errors are within ±" if errors else without_errors
+        if errors and all(map(self._is_exact, errors)):
+            footer = "exact"
+        else:
+            footer = f"{confidence:.0%} of errors are within ±" if errors else without_errors
         return "\n".join([*lines, f"({footer}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property
     def price(self) -> str:
         """The price in words."""
+        if 0.0 in (self.epsilon, self.rho):
+            return "free"
         if self.rho is not None:
             return f"rho {self.rho:.4g}"
         return f"epsilon {self.epsilon:.4g}" + (f", delta {self.delta:g}" if self.delta else "")
@@ -293,11 +304,13 @@ class Answer(_require.NearestNames):
         return self.text()
 
 
-def shown_cell(value: Value, error: float | None) -> str:
+def shown_cell(value: Value, error: float | None, *, exact: bool = False) -> str:
     """Return a value with its error beside it, both with as many decimals as show two digits of the error
-    (none from 10 on, and none for integers); "-" for a missing value."""
+    (none from 10 on, and none for integers); "-" for a missing value. A number that is `exact` says so."""
     if value is None:
         return "-"
+    if exact:
+        return f"{value:,} (exact)"
     if error is None or isinstance(value, str):
         return f"{value:g}" if isinstance(value, float) else str(value)
     digits = 0 if error <= 0 else max(0, 1 - math.floor(math.log10(error)))

@@ -20,6 +20,7 @@ from .constants import (
     interval_number,
     is_null_literal,
     parse_number,
+    refuse_out_of_bounds,
     refuse_quoted_number,
     refuse_undeclared_value,
 )
@@ -35,6 +36,8 @@ Lookup = Callable[[exp.Column], Expr]
 
 # Comparisons by order, which texts do not have.
 _ORDERED = {"<", "<=", ">", ">="}
+# each comparison, and what it is with its sides exchanged
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
 class Binder:
@@ -95,7 +98,7 @@ class Binder:
             return make("later", a, b if op == "+" else make("-", Literal(0), b))
         if op == "-" and a.domain.kind is b.domain.kind is Kind.DATE:
             op = "days"
-        if op in _ORDERED or op in ("=", "<>"):
+        if op in _MIRRORED:
             refuse_quoted_number(a, b, node.this)
             refuse_quoted_number(b, a, node.expression)
         if op in _ORDERED and Kind.TEXT in (a.domain.kind, b.domain.kind):
@@ -105,6 +108,9 @@ class Binder:
         if op in ("=", "<>"):
             refuse_undeclared_value(a, b, node.expression)
             refuse_undeclared_value(b, a, node.this)
+        if op in _MIRRORED:
+            refuse_out_of_bounds(op, a, b, node.expression)
+            refuse_out_of_bounds(_MIRRORED[op], b, a, node.this)
         if op in ("like", "ilike"):
             like = make(op, a, fixed_pattern(b))
             return make("not", like) if node.args.get("negate") else like
@@ -200,6 +206,8 @@ class Binder:
             refuse_quoted_number(end, x, written)
         if x.domain.kind is Kind.TEXT:
             raise Refusal("texts can be compared with = and <>, not by order")
+        refuse_out_of_bounds(">=", x, low, node.args["low"])
+        refuse_out_of_bounds("<=", x, high, node.args["high"])
         return make("and", make(">=", x, low), make("<=", x, high))
 
     def in_(self, node: Node) -> Expr:
@@ -211,6 +219,7 @@ class Binder:
         for item, written in zip(items, node.expressions, strict=True):
             refuse_quoted_number(item, x, written)
             refuse_undeclared_value(x, item, written)
+            refuse_out_of_bounds("=", x, item, written)
         return make("in", x, *items)
 
     def case(self, node: Node) -> Expr:
@@ -221,10 +230,10 @@ class Binder:
             when = self(branch.this)
             if subject is not None:
                 refuse_undeclared_value(subject, when, branch.this)
-            args += [
-                when if subject is None else make("=", subject, as_date(when, subject)),
-                self(branch.args["true"]),
-            ]
+                when = as_date(when, subject)
+                refuse_out_of_bounds("=", subject, when, branch.this)
+                when = make("=", subject, when)
+            args += [when, self(branch.args["true"])]
         default = node.args.get("default")
         return make("case", *args, Literal(None) if default is None else self(default))
 

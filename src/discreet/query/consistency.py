@@ -20,6 +20,11 @@ import numpy as np
 from .. import _require, inference
 from .._errors import InvalidInput
 from .answer import Answer
+from .public_size import PublicSize
+
+# The variance of an exact number, relative to the smallest one of a noisy number: its weight in least squares
+# is a billion times larger, and far from the precision of floats. Not tuned.
+_EXACT = 1e-9
 
 
 class _Table(NamedTuple):
@@ -61,9 +66,10 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
     """
     if not answers:
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
-    tables = [_table(answer, column) for answer in answers]
+    tables = _with_variances([_table(answer, column) for answer in answers])
     _require_same_groups(tables)
-    combined = tuple(dict.fromkeys(t.answer.noises[t.value][0] for t in tables))  # type: ignore[index]
+    noises = [t.answer.noises[t.value][0] for t in tables]  # type: ignore[index]
+    combined = tuple(dict.fromkeys(noise for noise in noises if not isinstance(noise, PublicSize)))
     if counts:
         return tuple(replace(answer, combined=combined) for answer in _as_counts(tables))
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
@@ -95,6 +101,13 @@ def _table(answer: Answer, column: str) -> _Table:
     return _Table(
         answer, index, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance
     )
+
+
+def _with_variances(tables: list[_Table]) -> list[_Table]:
+    """Return the tables with a variance above 0 for exact numbers (a public size), by which least squares
+    divides: far below that of all others, so that these adapt to them."""
+    least = _EXACT * min((t.variance for t in tables if t.variance > 0), default=1.0)
+    return [t._replace(variance=max(t.variance, least)) for t in tables]
 
 
 def _require_same_groups(tables: list[_Table]) -> None:

@@ -10,9 +10,10 @@ from datetime import date
 from sqlglot import exp
 
 from .._require import did_you_mean
-from .domain import HUGE, Kind
+from .domain import EXACT, HUGE, Kind
 from .errors import Node, Refusal, position, refuse
-from .nodes import Expr, Literal
+from .nodes import Column, Expr, Literal
+from .sources import is_within_range
 
 # A number as an analyst would type it between quotes.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
@@ -75,6 +76,43 @@ def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
     suggestion = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
     at = written if position(written)[0] is not None else written.parent
     raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", suggestion.strip())
+
+
+def refuse_out_of_bounds(op: str, x: Expr, constant: Expr, written: Node) -> None:
+    """Refuse `x` `op` `constant` where `x` is a column with declared bounds, beyond which the constant lies
+    such that the comparison holds for no row (with <>, for every row): values are clipped to the bounds, so
+    that it can only be a slip, and would be charged. `written` is the constant's node in the SQL.
+
+    A comparison that merely holds for every row, such as age >= 0, is no slip.
+    """
+    domain, fixed = x.domain, constant.domain
+    if not (isinstance(x, Column) and is_within_range(x) and isinstance(constant, Literal)):
+        return
+    if domain.kind not in (Kind.NUMBER, Kind.DATE) or fixed.kind is not domain.kind or fixed.null:
+        return
+    value = fixed.low
+    beyond = {
+        "<": value <= domain.low,
+        "<=": value < domain.low,
+        ">": value >= domain.high,
+        ">=": value > domain.high,
+    }.get(op, not domain.low <= value <= domain.high)
+    if not beyond:
+        return
+    low, high, shown = (_end(end, domain.kind) for end in (domain.low, domain.high, value))
+    every = "every row" if op == "<>" else "no row"
+    raise refuse(
+        written if position(written)[0] is not None else written.parent,
+        f"{op} {shown} holds for {every}: the column is declared between {low} and {high}, and what lies "
+        f"beyond {'counts as the bound' if domain.values is None else 'is missing'}",
+    )
+
+
+def _end(value: float, kind: Kind) -> str:
+    """Return a number, or the day of an ordinal, as a message shows it."""
+    if kind is Kind.DATE:
+        return date.fromordinal(int(value)).isoformat()
+    return f"{int(value)}" if value.is_integer() and abs(value) < EXACT else f"{value!r}"
 
 
 def fixed_pattern(x: Expr) -> Expr:

@@ -7,6 +7,7 @@ are ordinals (`date.toordinal`).
 
 from __future__ import annotations
 
+import re
 from calendar import monthrange
 from dataclasses import replace
 from datetime import date
@@ -21,6 +22,8 @@ from .text_rules import LONGEST_FIXED_TEXT, fixed_text
 # The most days between the declared bounds of a date for which DATE_TRUNC and STRFTIME list all results:
 # about 1,100 years. Not tuned.
 MAX_DAYS = 400_000
+# The directives of strftime that are about the time of day: DuckDB would write midnight's for every row.
+_OF_TIMES = "cfgHIMnpSXzZ"
 
 
 def days_between(a: ValueDomain, b: ValueDomain) -> ValueDomain:
@@ -47,6 +50,11 @@ def strftime(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
     the order of the days."""
     a.need(Kind.DATE, "STRFTIME")
     layout = fixed_text(pattern, "STRFTIME", LONGEST_FIXED_TEXT)
+    for directive in re.findall(r"%-?.", layout):
+        if directive[-1] in _OF_TIMES:
+            raise Refusal(
+                f"{directive} is about the time of day, and of a date or timestamp only its day is read"
+            )
     try:
         return text(
             tuple(dict.fromkeys(engine_values("strftime", _listed_days(a, "STRFTIME"), layout))),

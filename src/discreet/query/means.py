@@ -12,8 +12,9 @@ from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .measures import Recipes, rounding_of
 from .nodes import OutputReference
 from .plan import Plan
+from .public_size import PublicSize, confidence_of_each
 
-Noise = IntegerLaplace | IntegerGaussian
+Noise = IntegerLaplace | IntegerGaussian | PublicSize
 
 
 @described("query.Mean")
@@ -27,8 +28,9 @@ class MeanColumn:
     Guarantee: `interval` contains the average of the data as measured (values clamped, rows per unit limited:
                see `measures`), where there is one, with probability `confidence` or more, up to rounding of
                its ends to floats.
-    Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with
-               probability `confidence` the true count (at least 1, or there is no average) and the true sum
+    Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most (the
+               only one, where the count is public, with 1 - confidence), so with probability `confidence` the
+               true count (at least 1, or there is no average) and the true sum
                lie in their ranges; the ratio of the two lies between the ratios at the ranges' corners; an
                average of values in [low, high] lies there too. Rounding values to the grid moves their
                average by at most `measures.rounding_of`, which both ends allow for.
@@ -45,8 +47,7 @@ class MeanColumn:
 
     def interval(self, row: int, confidence: float) -> tuple[float, float]:
         """Return the ends of the interval in one row."""
-        # 1 - (1 - confidence) / 2, the confidence for each noise by itself
-        for_each = (1 + confidence) / 2
+        for_each = confidence_of_each(confidence, (self.noise_of_count, self.noise_of_sum))
         count_error, sum_error = self.noise_of_count.error(for_each), self.noise_of_sum.error(for_each)
         count, total = self.counts[row], self.sums[row]
         largest = count + count_error

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +34,14 @@ STEPS = 1 << 30
 MAX_END = 1 << 40
 # The exponent of the smallest step: the reciprocal of 2**-1000 is still a float.
 FINEST = -1000
+# Sums of one unit's rows (`decimal_places`) keep at least this many decimals, ...
+DECIMALS = 6
+# ... in a narrow range so many more that its larger end has this many digits in all, ...
+DIGITS = 12
+# ... and in a wide one fewer: doubles tell numbers of up to this many digits apart.
+MAX_DIGITS = 15
+# The largest power of ten that is a double: 5**22 is below 2**53.
+MAX_DECIMALS = 22
 # aggregates with two arguments
 PAIRED = ("covar_pop", "covar_samp", "corr")
 # The most rows, and the most groups, that one unit may contribute: the engine holds lists of this length for
@@ -171,6 +180,24 @@ def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
             )
         step = Fraction(2) ** max(exponent - bits, 0 if domain.integral else FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
+
+
+def decimal_places(domain: ValueDomain) -> int | None:
+    """Return how many decimals the values of a range are rounded to before the rows of one unit are added up;
+    None where the range is so wide or so narrow that it takes the steps of `grid`.
+
+    Guarantee: for |x| within the range, a number of that many decimals (k) is recovered from its double as
+               the integer nearest to x * 10**k, at most 10**15, and the double nearest to a sum n / 10**k is
+               the quotient of the doubles n and 10**k, for |n| <= 2**53. So a sum is the same double as the
+               number that an analyst writes, and comparisons with it are those of decimals.
+    Proof:     x and its product with 10**k, which is a double, are each off by 2**-53 of it at most: by less
+               than 0.25 together. n and 10**k are doubles, and a quotient of doubles is rounded correctly.
+    """
+    magnitude = Decimal(max(abs(domain.low), abs(domain.high)))
+    # the least exponent with magnitude <= 10**exponent
+    exponent = magnitude.adjusted() + (magnitude > Decimal(10) ** magnitude.adjusted())
+    places = min(MAX_DIGITS - exponent, 0 if domain.integral else max(DECIMALS, DIGITS - exponent))
+    return places if 0 <= places <= MAX_DECIMALS else None
 
 
 def rounding_of(low: float, high: float) -> Fraction:

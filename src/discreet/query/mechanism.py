@@ -28,7 +28,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
-from ..accounting import Event, NonPrivate, pure
+from ..accounting import Event, NonPrivate, NoOp, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source, engine_of
@@ -42,8 +42,9 @@ from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import OutputReference, walk
 from .plan import Plan, plan
-from .preview import Preview, chosen, hints, keys, notes, predicted, words
+from .preview import Preview, chosen, hidden, hints, keys, notes, predicted, public_columns, words
 from .price import Allocation, PriceTarget, allocate, shape_of
+from .public_size import public_rows
 from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
@@ -182,8 +183,15 @@ class Query:
         return PriceTarget(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
 
     def _shape(self) -> Any:
-        weights = self._weights()
-        return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, weights, self.other)
+        return shape_of(
+            self._plan,
+            self._recipes,
+            self._bounding,
+            self.public.neighbors,
+            self._weights(),
+            self.other,
+            public_rows(self._plan, self.public),
+        )
 
     def _weights(self) -> list[Fraction]:
         """Return the weight of every measure, then of every choice, then (where groups are not public) of the
@@ -245,6 +253,13 @@ class Query:
         )
 
     @property
+    def _shown_price(self) -> tuple[float | None, float | None]:
+        """The epsilon or rho that is spent: 0 where all that is asked for is public."""
+        free = isinstance(self.event, NoOp)
+        epsilon, rho = (None if p is None else 0.0 if free else float(p) for p in (self.epsilon, self.rho))
+        return epsilon, rho
+
+    @property
     def _shown_delta(self) -> float:
         """The delta that is spent: 0 where all noise is Laplace and all groups are public."""
         return 0.0 if pure.epsilon_of(self.event) is not None else float(self.delta)
@@ -274,19 +289,21 @@ class Query:
     def preview(self, confidence: float = 0.95) -> Preview:
         """Return the price, error and plan, without touching data."""
         errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
+        epsilon, rho = self._shown_price
         return Preview(
             columns=self.columns,
             event=self.event,
-            epsilon=None if self.epsilon is None else float(self.epsilon),
+            epsilon=epsilon,
             delta=self._shown_delta,
-            rho=None if self.rho is None else float(self.rho),
+            rho=rho,
             confidence=confidence,
             errors=errors,
             groups=self._plan.groups,
-            plan=self.words + hints(self._recipes),
+            plan=self.words + hints(self.public, self._plan, self._recipes),
             notes=self.notes,
             keys=keys(self._plan),
             chosen=chosen(self._plan, self._recipes),
+            exact=public_columns(self._plan, self._recipes, self._allocation),
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -344,7 +361,7 @@ class Query:
         means = [
             mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
         ]
-        columns = key_columns(self._plan, keys)
+        columns, (epsilon, rho) = key_columns(self._plan, keys), self._shown_price
         ranges = [
             None
             if direct_measures[i] is not None or means[i] is not None
@@ -359,12 +376,12 @@ class Query:
             means=tuple(means),
             ranges=tuple(ranges),
             event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
-            epsilon=None if self.epsilon is None else float(self.epsilon),
+            epsilon=epsilon,
             delta=self._shown_delta,
-            rho=None if self.rho is None else float(self.rho),
+            rho=rho,
             sql=self.sql,
             plan=self.words,
-            notes=self.notes,
+            notes=self.notes if keys else (hidden(self.public, self._allocation), *self.notes),
         )
 
 

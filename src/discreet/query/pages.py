@@ -29,7 +29,12 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
     rows = []
     for i, row in enumerate(answer.rows[:_MAX_ROWS]):
         pairs = zip(answer.columns, row, strict=True)
-        rows.append([shown_cell(v, errors[name][i] if name in errors else None) for name, v in pairs])
+        rows.append(
+            [
+                shown_cell(v, errors[name][i] if name in errors else None, exact=answer._is_exact(name))
+                for name, v in pairs
+            ]
+        )
     numeric = [name in errors for name in answer.columns]
     foot = [
         f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price,
@@ -46,9 +51,7 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, st
     `before` and `after`: what is spent of the budget without and with this query, in the unit of `limit`.
     `state`: the same in words, and how many such queries the remaining budget pays for.
     """
-    price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
-    delta = f", delta {preview.delta:g}" if preview.delta else ""
-    head = f"<b>price: {escape(price)}{escape(delta)}</b>; {escape(state)}"
+    head = f"<b>price: {escape(preview.price)}</b>; {escape(state)}"
     return (
         head
         + bar(before, limit, after)

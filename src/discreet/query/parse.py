@@ -42,7 +42,9 @@ def parse(text: str) -> exp.Select:
     if _depth(text) > DEEPEST:
         raise QueryError(f"the query nests deeper than {DEEPEST} levels. Nothing was read or charged.")
     try:
-        statements = [s for s in sqlglot.parse(text, dialect="duckdb") if s is not None]
+        parsed = sqlglot.parse(text, dialect="duckdb")
+        # a comment after the last ; comes as a statement of its own
+        statements = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     except SqlglotError as error:
         raise _syntax(error, text) from None
     except (RecursionError, ValueError, TypeError, KeyError, AttributeError, IndexError):

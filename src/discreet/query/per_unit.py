@@ -160,7 +160,7 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueD
     them in the outer query needs CLAMP.
     """
     if function in ("count", "distinct"):
-        return number(0, math.inf, integral=True, nullable=False)
+        return replace(number(0, math.inf, integral=True, nullable=False), integer=True)
     assert argument is not None
     domain = argument.domain
     if domain.kind is Kind.DATE and function in ("min", "max"):
@@ -173,5 +173,8 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueD
         )
     if function == "sum":
         low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
-        return number(low, high, integral=domain.integral, nullable=domain.nullable)
-    return replace(domain, integral=domain.integral and function != "avg", values=None)
+        total = number(low, high, integral=domain.integral, nullable=domain.nullable)
+        return replace(total, integer=domain.integer)
+    if function == "avg":
+        return replace(domain, integral=False, integer=False, values=None)
+    return replace(domain, values=None)

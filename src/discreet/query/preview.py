@@ -9,11 +9,11 @@ added up in one row.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from .. import _require
-from .._public import ADD_REMOVE, Public
+from .._public import ADD_REMOVE, Categories, Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
@@ -22,8 +22,10 @@ from .nodes import Call, Column, Expr, OutputReference, walk
 from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Selector
+from .public_size import PublicSize, confidence_of_each, public_rows
 from .release import direct
-from .sources import Filtered, Joined, Scan
+from .scan import used_columns
+from .sources import Filtered, Joined, Scan, columns_of, scans
 
 # the confidence of the errors in the sentences below
 PROMISED = 0.95
@@ -43,7 +45,8 @@ class Preview(_require.NearestNames):
     The price is `epsilon` with `delta`, or `rho` (zCDP). `errors`: for each column how far a value may be off
     with `confidence`; None where that depends on the data, or for `keys`. `groups`: their number, None if it
     is private. `plan`, `notes`: sentences from `words` and `notes`. `chosen`: columns of chosen values
-    (quantiles, modes), which never have a ±: the notes say how far off they are, in rows.
+    (quantiles, modes), which never have a ±: the notes say how far off they are, in rows. `exact`: columns of
+    public numbers, which have no noise.
     """
 
     columns: tuple[str, ...]
@@ -58,20 +61,28 @@ class Preview(_require.NearestNames):
     notes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
 
     @property
     def measured(self) -> tuple[tuple[str, str], ...]:
         """Each column that is no key, with what is known of its error beforehand, in words."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
-        of_chosen = dict.fromkeys(self.chosen, "has no ±: see the note")
+        without = dict.fromkeys(self.chosen, "has no ±: see the note") | dict.fromkeys(self.exact, "exact")
         return tuple(
-            (n, of_chosen.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
+            (n, without.get(n, "its ± comes with the answer" if e is None else f"within {e:,.4g}"))
             for n, e in pairs
         )
 
-    def __str__(self) -> str:
+    @property
+    def price(self) -> str:
+        """The price in words."""
+        if 0.0 in (self.epsilon, self.rho):
+            return "free"
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
-        lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
+        return price + (f", delta {self.delta:g}" if self.delta else "")
+
+    def __str__(self) -> str:
+        lines = [f"price: {self.price}"]
         for name, error in self.measured:
             confidence = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
             lines.append(f"{name}: {error}{confidence}")
@@ -87,6 +98,12 @@ def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
     """Return the output columns that are computed from a chosen value: their error, in the unit of the
     column, depends on the data."""
     return tuple(name for name, e in plan.outputs if any(_choices_in(e, recipes)))
+
+
+def public_columns(plan: Plan, recipes: Recipes, allocation: Allocation) -> tuple[str, ...]:
+    """Return the output columns that are a public number."""
+    shown = [(name, direct(plan, recipes, i)) for i, (name, _) in enumerate(plan.outputs)]
+    return tuple(n for n, m in shown if m is not None and isinstance(allocation.noises[m], PublicSize))
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
@@ -146,10 +163,9 @@ def _error(
     largest = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
         recipes.measures[total].step
     )
-    # Both errors hold together with `confidence`, if each fails with half of the remaining probability.
-    half_confidence = (1 + confidence) / 2
-    noise = float(allocation.noises[total].error(half_confidence) * recipes.measures[total].resolution)
-    return (noise + largest * float(allocation.noises[count].error(half_confidence))) / public.size
+    noises = allocation.noises[count], allocation.noises[total]
+    count_error, sum_error = (noise.error(confidence_of_each(confidence, noises)) for noise in noises)
+    return float(sum_error * recipes.measures[total].resolution + largest * count_error) / public.size
 
 
 def _of_everybody(public: Public, plan: Plan, argument: Expr | None) -> bool:
@@ -184,6 +200,11 @@ def words(
         )
     lines.append(_grouping(plan, allocation, other))
     for m, noise in zip(recipes.measures, allocation.noises, strict=True):
+        if isinstance(noise, PublicSize):
+            lines.append(
+                f"The number of rows, {noise.value:,}, is public under {public.neighbors}: no noise."
+            )
+            continue
         distribution = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
         counted = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
             m.kind
@@ -209,6 +230,10 @@ def notes(
     """Say what the errors beside the numbers do not cover: which rows are missing from the answer because of
     limits per unit and of bounds, what MIN and MAX stand for, and how far off chosen values are."""
     lines = not_whole(plan)
+    if public_names := public_columns(plan, recipes, allocation):
+        lines.append(
+            f"{', '.join(public_names)}: exact and free, as the size is public under {public.neighbors}"
+        )
     # a unit counts once per group, however many rows it has
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     # a unit may have rows in more groups than it counts in
@@ -225,6 +250,8 @@ def notes(
         lines.append("MIN and MAX are the 1% and 99% quantiles")
     if any(k.expression.domain.nullable for k in plan.keys) and not other:
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
+    if categories := _categories_used(plan):
+        lines.append(f"values of {', '.join(categories)} that are not declared are missing values")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
     for choice, selector in zip(recipes.choices, allocation.selectors, strict=True):
@@ -232,6 +259,19 @@ def notes(
         if names:
             lines.append(f"{', '.join(names)}: {_off(public, plan, choice, selector)}")
     return tuple(dict.fromkeys(lines))
+
+
+def _categories_used(plan: Plan) -> list[str]:
+    """Return the columns with declared categories that conditions or aggregates read; a key says itself that
+    rows of other values are in no group."""
+    arguments = [part for a in plan.aggregates for part in (a.argument, a.second)]
+    used = columns_of(*arguments) | used_columns(plan.source)
+    return [
+        column
+        for scan in scans(plan.source)
+        for column, fact in scan.schema
+        if isinstance(fact, Categories) and column != scan.unit and scan.alias(column) in used
+    ]
 
 
 def not_whole(plan: Plan) -> list[str]:
@@ -271,14 +311,21 @@ def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 
 
-def hints(recipes: Recipes) -> tuple[str, ...]:
+def hints(public: Public, plan: Plan, recipes: Recipes) -> tuple[str, ...]:
     """Say what would make the answer better, for a preview."""
+    lines = []
     if any(m.kind == "present" for m in recipes.measures):
-        return (
+        lines.append(
             "Hint: part of the price goes into counting the values that are not NULL. If none can be NULL, "
-            "the steward may declare nullable = false.",
+            "the steward may declare nullable = false."
         )
-    return ()
+    counts_rows = any(m.kind == "rows" for m in recipes.measures)
+    if public.size is None and counts_rows and public_rows(plan, replace(public, size=1)) is not None:
+        lines.append(
+            f"Hint: the number of rows is public under {public.neighbors}. Where the steward declares it, "
+            f"size = ..., counting them is exact and free."
+        )
+    return tuple(lines)
 
 
 def _choosing(choice: Choice, selector: Selector) -> str:
@@ -331,11 +378,18 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     if plan.known_keys:
         assert plan.groups is not None
         return f"{_many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
-    assert allocation.selection is not None
-    epsilon, delta = allocation.selection
     added_up = " The others are added up in one row." if other else ""
-    units = _many(units_always_shown(epsilon, delta), "unit")
-    return (
-        f"Groups are private: a group is always shown from {units} on, a smaller one with some "
-        f"probability.{added_up}"
-    )
+    return f"Groups are private: {_shown_from(allocation)}.{added_up}"
+
+
+def _shown_from(allocation: Allocation) -> str:
+    """Say how many units a private group needs in order to be shown."""
+    assert allocation.selection is not None
+    units = _many(units_always_shown(*allocation.selection), "unit")
+    return f"a group is always shown from {units} on, a smaller one with some probability"
+
+
+def hidden(public: Public, allocation: Allocation) -> str:
+    """Say why an answer has no group where groups are private. That none is shown is released."""
+    whom = "row" if public.unit.column is None else public.unit.column
+    return f"no group is shown: {_shown_from(allocation)} (a unit is one {whom})"

@@ -13,8 +13,9 @@ its share divided by that number.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import compress
 from typing import Any
 
 from .. import _require, _round
@@ -27,13 +28,16 @@ from ..mechanisms.protocols import Sensitivity
 from ..mechanisms.selectors import ExponentialMechanism, TopK
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
+from .public_size import PublicSize
 
 # The share of the price that is divided among several parts: the sum of their prices, in floats that are
 # rounded up, then stays within what was asked for. Any margin far above 2**-53 will do.
 DIVISIBLE_SHARE = 1 - Fraction(1, 1 << 48)
 
-Noise = IntegerLaplace | IntegerGaussian
+Noise = IntegerLaplace | IntegerGaussian | PublicSize
 Selector = ExponentialMechanism | TopK
+# the sensitivity of what is public
+_NONE = Sensitivity(linf=0, l0=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ class PricedShape:
 
     `weights`: of the measures, then of the choices, then of the selection, if there is one. `changed_groups`:
     the most groups in which two neighboring tables differ. `known_keys`: whether the groups are public.
+    `public_rows`: the number of rows, if it is public: their count then has a sensitivity of 0, and gets
+    neither noise nor a share of the price.
     """
 
     sensitivities: tuple[Sensitivity, ...]
@@ -76,6 +82,7 @@ class PricedShape:
     bounding: Bounding
     known_keys: bool
     neighbors: Neighbors
+    public_rows: int | None = None
 
 
 def shape_of(
@@ -85,10 +92,16 @@ def shape_of(
     neighbors: Neighbors,
     weights: list[Fraction],
     other: bool,
+    public_rows: int | None = None,
 ) -> PricedShape:
     """Return what pricing needs to know of a plan; `other` says that groups that are not shown are added
     up into one."""
-    sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
+    sensitivities = [
+        _NONE
+        if m.kind == "rows" and public_rows is not None
+        else m.sensitivity(bounding, neighbors, plan.groups)
+        for m in recipes.measures
+    ]
     # all groups of a unit may be among those that are added up
     if other:
         sensitivities = [_gather(s) for s in sensitivities]
@@ -104,6 +117,7 @@ def shape_of(
         bounding=bounding,
         known_keys=plan.known_keys,
         neighbors=neighbors,
+        public_rows=public_rows,
     )
 
 
@@ -115,9 +129,26 @@ def _gather(s: Sensitivity) -> Sensitivity:
 
 
 def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
-    """Return the allocation that spends the target on this query: with the noise that the target names, or
-    for "auto" with the one of Laplace and Gaussian noise that has the smaller `_squared_error`."""
+    """Return the allocation that spends the target on this query, or nothing if all of it is public."""
     _require_target(shape, target)
+    noisy = [s is not _NONE for s in shape.sensitivities]
+    if all(noisy):
+        return _allocate(shape, target)
+    assert shape.public_rows is not None
+    rest = replace(
+        shape,
+        sensitivities=tuple(compress(shape.sensitivities, noisy)),
+        weights=(*compress(shape.weights, noisy), *shape.weights[len(noisy) :]),
+    )
+    size = PublicSize(value=shape.public_rows, neighbors=shape.neighbors)
+    spent = _allocate(rest, target) if rest.weights else _allocation(rest, [size], [], None)
+    others = iter(spent.noises)
+    return replace(spent, noises=tuple(next(others) if is_noisy else size for is_noisy in noisy))
+
+
+def _allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
+    """Return the allocation with the noise that the target names, or for "auto" with the one of Laplace and
+    Gaussian noise that has the smaller `_squared_error`."""
     if target.rho is not None:
         return _by_rho(shape, target.rho)
     may_be_gaussian = bool(shape.sensitivities) and target.noise in ("auto", "gaussian") and target.delta > 0

@@ -20,9 +20,10 @@ from .measures import PAIRED, Recipes, rounding_of
 from .nodes import Expr, Literal, OutputReference, walk
 from .operators import OPERATORS
 from .plan import Plan
+from .public_size import PublicSize, confidence_of_each
 from .release import limits_of
 
-Noise = IntegerLaplace | IntegerGaussian
+Noise = IntegerLaplace | IntegerGaussian | PublicSize
 Formula = tuple[Any, ...]
 # the kinds of measures that are counts
 _COUNTS = ("rows", "present", "units", "distinct")
@@ -46,7 +47,8 @@ class Range:
 
     Guarantee: `interval` contains the value that the query has without noise, on the data after clipping and
                after the limits per unit, if there is one, with probability `confidence` or more.
-    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most. If none does,
+    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most (public
+               numbers have none, and do not count). If none does,
                all true numbers are in their ranges. A true count is not negative, and where it is a divisor
                at least 1, as without rows there is no value. The rules of operators (`rules`),
                `_moments` and `_pairs` enclose the result over all numbers in these ranges.
@@ -58,7 +60,7 @@ class Range:
 
     def interval(self, row: int, confidence: float) -> tuple[float, float] | None:
         """Return the interval of one row of the answer; None where interval arithmetic finds no bounds."""
-        confidence_each = 1 - (1 - confidence) / len(self.noises)
+        confidence_each = confidence_of_each(confidence, self.noises)
         errors = [noise.error(confidence_each) for noise in self.noises]
         boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
         try:

@@ -25,7 +25,7 @@ from ..tables.dialect import Dialect
 from ..tables.engine import ROW
 from .domain import Kind
 from .errors import Node
-from .measures import grid
+from .measures import decimal_places, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import clipped, double, if_
 from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of, is_within_range
@@ -214,8 +214,9 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:
-    """Return an aggregate of one unit's rows. Sums are exact: values are rounded to the grid and added as
-    integers, so that the result does not depend on the order of rows, nor on other units."""
+    """Return an aggregate of one unit's rows. Sums are exact: values are rounded to decimals
+    (`measures.decimal_places`) or to the grid, and added as integers, so that the result does not depend on
+    the order of rows, nor on other units."""
     if function == "count":
         return convert(exp.Count(this=exp.Star() if argument is None else sql(argument)), "double")
     assert argument is not None
@@ -224,14 +225,16 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
     x = sql(clean(argument))
     if function in ("min", "max"):
         return exp.Min(this=x) if function == "min" else exp.Max(this=x)
-    step, _, _ = grid(argument.domain)
-    steps = x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
-    total = convert(semantics.WideSum(this=semantics.NearestWhole(this=steps)), "double")
-    summed: Node = total if step == 1 else semantics.Times(this=total, expression=double(float(step)))
-    if function == "sum":
-        return summed
-    # only avg is left
-    return semantics.Divide(this=summed, expression=convert(exp.Count(this=x.copy()), "double"))
+    places, (step, _, _) = decimal_places(argument.domain), grid(argument.domain)
+    # how many integers there are to 1; a step of the grid may also be a multiple of 1
+    per_one = double(float(1 / step) if places is None else 10.0**places)
+    steps = semantics.NearestWhole(this=semantics.Times(this=x, expression=per_one))
+    total = convert(semantics.WideSum(this=steps), "double")
+    # One division, which rounds once: the average of 0.1, 0.2 and 0.3 is 6 / 30, and not 0.6 / 3.
+    if function == "avg":
+        count = convert(exp.Count(this=x.copy()), "double")
+        per_one = semantics.Times(this=count, expression=per_one.copy())
+    return semantics.Divide(this=total, expression=per_one.copy())
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
@@ -325,8 +328,8 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
     """Return a column as declared: converted to the declared type and clipped to the bounds; a text is that
-    of the canonical form. A value that cannot be converted is NULL; a NULL becomes the lower bound, or false,
-    where the column is declared as never NULL."""
+    of the canonical form. A value that cannot be converted, or is not among the declared categories, is NULL;
+    a NULL becomes the lower bound, or false, where the column is declared as never NULL."""
     kind = coarse(id_kind)
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
@@ -346,6 +349,9 @@ def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
         return _listed_only(_as("double", column, kind in ("integer", "number")), fact)
     text = semantics.canonical_text(column, id_kind)
+    if isinstance(fact, Categories):
+        words: list[Node] = [exp.Literal.string(str(value)) for value in fact.values]
+        return if_(exp.In(this=text.copy(), expressions=words), text)
     return _without(text, [literal(code) for code in codes_as_texts(fact.missing)])
 
 

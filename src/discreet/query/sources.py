@@ -7,6 +7,7 @@ row belongs to. `scan` writes a tree as SQL, and lists what columns are called t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .._public import Fact
@@ -124,6 +125,18 @@ def is_within_range(column: Column) -> bool:
     numbers may be outside by a rounding error.
     """
     return "c" in column.name
+
+
+def scans(node: From) -> Iterator[Scan]:
+    """Yield the scans of all tables that a source reads."""
+    if isinstance(node, Scan):
+        yield node
+    elif isinstance(node, Joined):
+        yield from (*scans(node.left), *scans(node.right))
+    else:
+        yield from scans(node.child)
+        if isinstance(node, Marked):
+            yield from scans(node.right)
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:

@@ -51,6 +51,7 @@ from .nodes import OutputReference
 from .parse import parse
 from .plan import plan
 from .preview import Preview, aggregated, not_whole
+from .public_size import public_rows
 from .release import direct, rows_of
 from .spelling import hinted
 from .workload_plan import WorkloadPlan, plan_workload
@@ -91,11 +92,13 @@ class WorkloadPreview:
             )
         lines += [f"Note: {note}." for note in self.notes]
         if self.alone is not None:
-            saved = 1 - self.rmse**2 / self.alone
+            together = self.rmse**2
+            # one by one some numbers may be exact (`public_size`)
+            saved = f", {1 - together / self.alone:.0%} less" if together < self.alone else ""
             lines.append(
                 f"one by one at the same total price the mean squared error would be "
                 f"{self.alone:,.4g}; together it is "
-                f"{self.rmse**2:,.4g}, {saved:.0%} less."
+                f"{together:,.4g}{saved}."
             )
         return "\n".join([*lines, self.reason])
 
@@ -390,8 +393,11 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
         direct(planned, recipes, i) is not None or (isinstance(e, OutputReference) and e.kind == "key")
         for i, (_, e) in enumerate(planned.outputs)
     )
+    # a count that is exact by itself would get noise here
+    exact = public_rows(planned, public) is not None and any(m.kind == "rows" for m in recipes.measures)
     if (
         planned.many
+        or exact
         or not only_counts
         or not direct_only
         or len(recipes.measures) < 2

@@ -34,8 +34,9 @@ BLANK = r"[ \t\n\r\f\v]*"
 # The most characters of a text that is read as a number; longer texts are no numbers, on every engine.
 LONGEST_NUMBER = 400
 NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
-# Year, month and day between - or /, then nothing more, or a time of day, which is not looked at.
-DATE = rf"{BLANK}([0-9]{{1,4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][0-9])"
+# Year (of four digits: 20-01-31 may be of 2020, or be another order), month and day between - or /, then
+# nothing more, or a time of day, which is not looked at.
+DATE = rf"{BLANK}([0-9]{{4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][0-9])"
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 # The types of `Convert`.
 TYPES = ("double", "integer", "bigint", "wide", "boolean", "date", "text")

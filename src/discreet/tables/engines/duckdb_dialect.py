@@ -36,7 +36,7 @@ _ZERO = "CAST(0.0 AS DOUBLE)"
 _SHORT = 64
 # `semantics.DATE` without its back-reference (\2), which DuckDB's regular expressions do not have, and
 # without the year 0.
-_YEAR = "([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
+_YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _DAY = rf"^{d.BLANK}({_YEAR}-[0-9]{{1,2}}-|{_YEAR}/[0-9]{{1,2}}/)[0-9]{{1,2}}({d.BLANK}$|[ T][0-9])"
 # The characters that have a meaning in a regular expression.
 _SPECIAL = set(r"\.+*?()|[]{}^$")

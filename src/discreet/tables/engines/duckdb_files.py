@@ -67,14 +67,23 @@ def rewritten(csv_file: Csv) -> str:
             )
             parts.append(f"replace({numeric}, {literal(format.decimal)}, '.') AS {quoted(column)}")
     if format.dates:
-        formats = ", ".join(literal(text) for text in format.dates)
         for column in csv_file.days:
             text = f"trim({quoted(column)})"
-            day = f"CAST(CAST(try_strptime({text}, [{formats}]) AS DATE) AS VARCHAR)"
+            days = ", ".join(_day(text, form) for form in format.dates)
             parts.append(
-                f"CASE WHEN {text} <> '' THEN COALESCE({day}, '?' || {text}) END AS {quoted(column)}"
+                f"CASE WHEN {text} <> '' THEN COALESCE({days}, '?' || {text}) END AS {quoted(column)}"
             )
     return f"REPLACE ({', '.join(parts)})" if parts else ""
+
+
+def _day(text: str, form: str) -> str:
+    """Return the day that a text is in one format, in ISO format; NULL where it is none.
+
+    DuckDB's %Y also takes one to three digits: 31.01.20 would be a day of the year 20, and count as the lower
+    bound of the column. So a year below 1000 is none, and the next format is tried.
+    """
+    day = f"CAST(try_strptime({text}, {literal(form)}) AS DATE)"
+    return f"CASE WHEN {day} >= DATE '1000-01-01' THEN CAST({day} AS VARCHAR) END"
 
 
 def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Sequence[str] = ()) -> str:

@@ -225,7 +225,7 @@ def _substring(g: Generator, node: Any) -> str:
     return f"substr({', '.join([argument(g, node, 'this'), *parts])})"
 
 
-# The SQL of each directive of strftime for a day "{a}"; directives for times give those of midnight.
+# The SQL of each directive of strftime for a day "{a}".
 _DIRECTIVES = {
     "Y": "to_char({a}, 'YYYY')",
     "G": "to_char({a}, 'IYYY')",
@@ -245,11 +245,6 @@ _DIRECTIVES = {
     "V": "to_char({a}, 'IW')",
     "U": "lpad((((date_part('doy', {a}) + 6 - date_part('dow', {a}))::integer) / 7)::text, 2, '0')",
     "W": "lpad((((date_part('doy', {a}) + 7 - date_part('isodow', {a}))::integer) / 7)::text, 2, '0')",
-    "H": "'00'",
-    "I": "'12'",
-    "M": "'00'",
-    "S": "'00'",
-    "p": "'AM'",
     "%": "'%'",
 }
 

@@ -160,7 +160,7 @@ def _day_text(g: Generator, node: Any) -> str:
 
 
 def _formatted(g: Generator, layout: str, day: str) -> str:
-    """Write the SQL text `day` in the format `layout`; directives for times give those of midnight."""
+    """Write the SQL text `day` in the format `layout`."""
     parts: list[str] = []
     # The characters since the last directive.
     pending = ""
@@ -179,9 +179,6 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
         "b": _name_of(g, "MONTH", day, _short(_MONTHS)),
         "u": f"CAST(WEEKDAY({day}) + 1 AS STRING)",
         "w": f"CAST(DAYOFWEEK({day}) - 1 AS STRING)",
-        "H": "'00'",
-        "M": "'00'",
-        "S": "'00'",
     }
     position = 0
     while position < len(layout):
