@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +24,8 @@ from discreet.curator import budgeted
 from discreet.curator.ledger import Ledger
 from discreet.sampling import SeededEntropy
 
-# Fields of entries that hold noisy values, random names, or a random key (`question`: SQL with a secret hash key is
-# described without it, so that it stays).
-RANDOM = {"value", "errors", "file", "digest", "asker"}
+# Fields of entries that hold noisy values (`fitted`: a copy that was released before) or random names.
+RANDOM = {"value", "errors", "fitted", "file", "digest", "asker"}
 HOSTILE_TEXTS = ("", " ", "zz", "A", "a ", "ä", "\x00", "x" * 5000, "nan", "1e400", "2020-01-01")
 
 
@@ -50,27 +50,34 @@ def replayed(seed: int) -> Iterator[None]:
 
 def outcome(ledger: Ledger, action: Callable[[], Any]) -> tuple[Any, ...]:
     """Everything of a run but its noisy values: the error, warnings, and the entries that it left."""
+    folder = str(ledger.path.parent)
     before = max(entry.seq for entry in ledger.entries())
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             result: Any = type(action()).__name__
         except Exception as error:
-            result = f"{type(error).__name__}: {error}"
-    entries = [
-        (entry.kind, {name: part for name, part in entry.body.items() if name not in RANDOM})
-        for entry in ledger.entries()
-        if entry.seq > before
-    ]
+            result = f"{type(error).__name__}: {error}".replace(folder, "")
+    entries = [(entry.kind, _exact(entry.body)) for entry in ledger.entries() if entry.seq > before]
     return result, sorted({f"{w.category.__name__}: {w.message}" for w in warned}), entries
+
+
+def _exact(part: Any) -> Any:
+    """A part of an entry without what is noisy or random."""
+    if isinstance(part, dict):
+        if "fitted" in part:
+            # the comparison of a copy: its rows, and the seed that they were drawn with, are noisy as well
+            part = {name: value for name, value in part.items() if name not in ("rows", "seed")}
+        return {name: _exact(value) for name, value in part.items() if name not in RANDOM}
+    return [_exact(value) for value in part] if isinstance(part, list) else part
 
 
 # -- tables
 
 
 def table_like(table: pa.Table, public: Public, source: random.Random) -> pa.Table:
-    """A random table with the columns, the types and the public facts of another. Where neighbors have the same
-    size, it has as many units."""
+    """A random table with the columns, the types and the ids of a case's table, which has the same public facts.
+    Where neighbors have the same size, it has as many units."""
     unit, facts = public.unit.column, dict(public.schema)
     profile = source.choice(("plain", "mixed", "hostile", "equal", "empty", "crowd"))
     if public.neighbors is ADD_REMOVE:
@@ -93,9 +100,9 @@ def table_like(table: pa.Table, public: Public, source: random.Random) -> pa.Tab
     return pa.table(columns)
 
 
-def neighbor_of(table: pa.Table, public: Public, source: random.Random) -> pa.Table:
+def neighbor_of(table: pa.Table, template: pa.Table, public: Public, source: random.Random) -> pa.Table:
     """A table that differs in the rows of one unit: taken out, put in, or replaced, as the relation has it."""
-    other = table_like(table, public, source)
+    other = table_like(template, public, source)
     unit = public.unit.column
     names = table.column(unit).to_pylist() if unit is not None else list(range(table.num_rows))
     if not names:
@@ -122,7 +129,8 @@ def _values(fact: Any, kind: pa.DataType, source: random.Random, profile: str) -
     """Endless values of a column: declared ones, and in tables that are not plain, others as well."""
     plain, odd = _pools(fact, kind)
     if not getattr(fact, "nullable", True):
-        odd = [v for v in odd if v is not None and v == v]
+        # That nothing is missing is a declaration of the steward, and taken for true; so are texts that say numbers.
+        odd = [v for v in odd if v is not None and v == v and not isinstance(v, str)]
     share = {"plain": 0.0, "hostile": 0.8}.get(profile, 0.3) if odd else 0.0
     while True:
         yield source.choice(odd if source.random() < share else plain)
@@ -138,13 +146,17 @@ def _pools(fact: Any, kind: pa.DataType) -> tuple[Sequence[Any], list[Any]]:
         make = date if pa.types.is_date(kind) else datetime
         day = make.fromisoformat(fact.lower) if isinstance(fact, Dates) else make(2020, 1, 1)
         return (day,), [None, make(1900, 1, 1), make(2200, 12, 31)]
+    if pa.types.is_decimal(kind):
+        largest = Decimal("9" * (kind.precision - kind.scale))
+        numbers, _ = _numbers(fact, pa.float64())
+        return [Decimal(str(round(v, kind.scale))) for v in numbers], [None, largest, largest.copy_negate()]
     assert pa.types.is_string(kind) or pa.types.is_large_string(kind), kind
     if isinstance(fact, Dates):
         return (fact.lower, fact.upper), [None, *HOSTILE_TEXTS]
     declared = [v for v in fact.values if isinstance(v, str)] if isinstance(fact, Categories) else ["a", "b"]
     if isinstance(fact, Boolean | Bounds):
         declared = ["1", "0"]
-    return declared, [None, *HOSTILE_TEXTS]
+    return declared, [None, *HOSTILE_TEXTS, *declared]
 
 
 def _numbers(fact: Any, kind: pa.DataType) -> tuple[Sequence[Any], list[Any]]:
