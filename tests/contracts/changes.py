@@ -34,7 +34,7 @@ KEPT = {
 Path = tuple[str | int, ...]
 
 
-def fields_of(thing: Any, path: Path = ()) -> Iterator[tuple[Path, dataclasses.Field[Any] | None, Any]]:
+def fields_of(thing: Any, path: Path = ()) -> Iterator[tuple[Path, dataclasses.Field[Any], Any]]:
     """Every field of a mechanism and of the dataclasses in it, with the way there."""
     if isinstance(thing, Public):
         return
@@ -65,13 +65,14 @@ def seen_values(cases: list[Case]) -> dict[str, list[Any]]:
     seen: dict[str, list[Any]] = defaultdict(list)
     for case in cases:
         for _, field, value in fields_of(case.mechanism):
-            assert field is not None
             if not any(value is other for other in seen[field.name]):
                 seen[field.name].append(value)
     return seen
 
 
-def candidates(field: dataclasses.Field[Any], value: Any, public: Public, seen: dict[str, list[Any]]) -> list[Any]:
+def candidates(
+    field: dataclasses.Field[Any], value: Any, public: Public, seen: dict[str, list[Any]]
+) -> list[Any]:
     """Other values for a field; values that a class refuses do no harm, since they are refused on all tables."""
     kinds = str(field.type)
     others = [other for other in seen[field.name] if type(other) is type(value) and other is not value]
@@ -105,8 +106,7 @@ def changed(case: Case, source: random.Random, seen: dict[str, list[Any]]) -> An
     """The mechanism of a case with one or two options changed; at worst as it is."""
     mechanism = case.mechanism
     for _ in range(6):
-        ways = [(path, field, value) for path, field, value in fields_of(mechanism) if field is not None]
-        path, field, value = source.choice(ways)
+        path, field, value = source.choice([*fields_of(mechanism)])
         others = candidates(field, value, case.mechanism.public, seen)
         if not others:
             continue

@@ -51,14 +51,14 @@ def replayed(seed: int) -> Iterator[None]:
 def outcome(ledger: Ledger, action: Callable[[], Any]) -> tuple[Any, ...]:
     """Everything of a run but its noisy values: the error, warnings, and the entries that it left."""
     folder = str(ledger.path.parent)
-    before = max(entry.seq for entry in ledger.entries())
+    before = ledger.anchor.seq
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             result: Any = type(action()).__name__
         except Exception as error:
             result = f"{type(error).__name__}: {error}".replace(folder, "")
-    entries = [(entry.kind, _exact(entry.body)) for entry in ledger.entries() if entry.seq > before]
+    entries = [(entry.kind, _exact(entry.body)) for entry in ledger.entries(after=before)]
     return result, sorted({f"{w.category.__name__}: {w.message}" for w in warned}), entries
 
 
