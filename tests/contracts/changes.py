@@ -83,7 +83,7 @@ def candidates(
     elif isinstance(value, int):
         others += [1, 2, 3, value + 1, 2 * value, value // 2, 0, 40]
     elif isinstance(value, float | Fraction):
-        others += [value / 2, value * 2, value / 1000, value * 1000, value * 0 + 1]
+        others += [value / 2, value * 2, value / 1000, value * 1000, value / 10**9, value * 10**9]
     elif isinstance(value, Enum):
         others += list(type(value))
     elif isinstance(value, str):

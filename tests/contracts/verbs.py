@@ -274,7 +274,7 @@ def learner(source: random.Random) -> Any:
 # -- verbs
 
 # What is refused whatever the table is (zero, a missing price) is tried in test_public_parameters.
-EPSILON = (0.1, 1, 1, 1, 10, 10, 1000, 0.001)
+EPSILON = (0.1, 1, 1, 1, 10, 10, 1000, 0.001, 1e-9)
 RHO = (None, None, None, 0.1, 2)
 DELTA = (None, None, 0.0, 1e-6, 0.05)
 LIMIT = (None, 1, 2, 3, 7, 100)

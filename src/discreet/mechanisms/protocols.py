@@ -405,7 +405,8 @@ def as_of(mechanism: Any, public: Public) -> Any:
     priced = getattr(mechanism, "public", None)
     if not (fed or getattr(mechanism, "any_version", False)) or not isinstance(priced, Public):
         return mechanism
-    if replace(public, version=priced.version, **({"size": priced.size} if fed else {})) != priced:
+    size = priced.size if fed else public.size
+    if replace(public, version=priced.version, size=size) != priced:
         return mechanism
     return mechanism if public == priced else replace(mechanism, public=public)
 
