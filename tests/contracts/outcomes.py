@@ -65,10 +65,11 @@ def outcome(ledger: Ledger, action: Callable[[], Any]) -> tuple[Any, ...]:
 def _exact(part: Any) -> Any:
     """A part of an entry without what is noisy or random."""
     if isinstance(part, dict):
-        if "fitted" in part:
-            # the comparison of a copy: its rows, and the seed that they were drawn with, are noisy as well
-            part = {name: value for name, value in part.items() if name not in ("rows", "seed")}
-        return {name: _exact(value) for name, value in part.items() if name not in RANDOM}
+        # The comparison of a copy that was released before: its rows, their seed, and the grid of its noise (but not
+        # its epsilon, which stays) follow that copy.
+        compared = "fitted" in (part.get("mechanism") or ())
+        noisy = {"rows", "seed"} if "fitted" in part else {"event"} if compared else set()
+        return {name: _exact(value) for name, value in part.items() if name not in RANDOM | noisy}
     return [_exact(value) for value in part] if isinstance(part, list) else part
 
 
