@@ -28,7 +28,7 @@ visits = dp.open(
     ledger=":memory:",
 )
 stream = visits.stream(
-    "SELECT day, COUNT(*) AS n FROM visits GROUP BY day", epsilon=4, participations=3, rows=1, capacity=10_000
+    "SELECT day, COUNT(*) AS n FROM visits GROUP BY day", epsilon=4, participations=3, rows=1
 )
 for _ in range(5):
     stream.feed()

@@ -26,7 +26,17 @@ from discreet.mechanisms import Count, CountNonNull, Histogram, Sum
 from discreet.mechanisms.matrix import Toeplitz
 from discreet.query import SqlStatistic
 from discreet.sampling import SeededEntropy
-from discreet.streaming import Advance, ContinualCounter, DyadicCounts, Latest, counter, named
+from discreet.session.streams import find_stream
+from discreet.streaming import (
+    Advance,
+    ContinualCounter,
+    DyadicCounts,
+    Latest,
+    SquaredDistance,
+    counter,
+    named,
+    records,
+)
 from discreet.tables import Database, Memory
 
 from .. import warm
@@ -187,8 +197,8 @@ def test_one_unit_never_changes_whether_another_counts() -> None:
         assert 0 <= change.sum() <= 3
 
 
-def test_ids_of_other_types_are_the_same_person_and_a_full_record_releases_nothing() -> None:
-    mechanism = counter(BY_UNIT, ROWS, epsilon=1, horizon=9, participations=1, capacity=2)
+def test_ids_of_other_types_are_the_same_person() -> None:
+    mechanism = counter(BY_UNIT, ROWS, epsilon=1, horizon=9, participations=1)
     same = [
         people((7, 1)),
         Memory({"who": ["7"], "age": [1]}, BY_UNIT),
@@ -204,8 +214,32 @@ def test_ids_of_other_types_are_the_same_person_and_a_full_record_releases_nothi
     for first, later in ((Decimal("7.5"), Decimal("7.50")), (Decimal("1.5E-7"), 1.5e-07)):
         equal = [Memory({"who": [who], "age": [1]}, BY_UNIT) for who in (first, later)]
         assert exact_counts(mechanism, equal) == [1, 0]
-    with pytest.raises(ValueError, match="full"):
-        exact_counts(mechanism, [people((1, 1), (2, 1), (3, 1))])
+
+
+def test_no_number_of_people_fails_a_tick_and_no_option_limits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An analyst's `capacity` once failed a tick exactly if more people came, which counted them for next to
+    nothing. The record of units has no limit: a long one has several blobs."""
+    visits = session(tmp_path, unit="who")
+    text = "SELECT COUNT(*) AS n FROM visits"
+    terms: dict[str, Any] = {"epsilon": 1, "horizon": 9, "rows": 1, "participations": 1}
+    for verb in (visits.stream, visits.online):
+        with pytest.raises(dp.InvalidInput, match="no option 'capacity'"):
+            verb(text, epsilon=1, horizon=9, participations=1, capacity=2)
+    monkeypatch.setattr("discreet.streaming.records.PIECE", 100)
+    stream = visits.stream(text, **terms)
+    for people_here in (3, 137, 5):
+        stream.feed({"age": [3] * people_here, "who": list(range(people_here))})
+    assert stream.steps == 3
+    # 137 entries of 24 bytes, in blobs of 100
+    assert {e.body["name"] for e in visits.ledger.entries(kind="blob")} == {
+        "units", *(f"units {i}" for i in range(1, 33))
+    }  # fmt: skip
+    shelf, record = Shelf(), bytes(range(200))
+    for length in (0, 99, 100, 101, 200):
+        records.write_record(shelf, record[:length])
+        assert records.read_record(shelf) == record[:length]
 
 
 def test_more_participations_need_more_noise_and_separation_less() -> None:
@@ -251,15 +285,14 @@ def test_a_user_level_stream_keeps_its_record_in_the_vault_across_sessions(tmp_p
         with pytest.raises(InvalidInput, match="participations"):
             visits.stream(text, epsilon=1, horizon=9, rows=1, participations=none)
     assert visits.spent == 0
-    terms: dict[str, Any] = {"epsilon": 8, "horizon": 9, "rows": 1, "participations": 1, "capacity": 1000}
+    terms: dict[str, Any] = {"epsilon": 8, "horizon": 9, "rows": 1, "participations": 1}
     stream = visits.stream(text, **terms)
     crowd = {"age": [3] * 400, "who": list(range(400))}
     stream.feed(crowd)
     reopened = session(tmp_path, unit="who").stream(text, **terms, number=stream.number)
     reopened.feed(crowd)
     assert abs(reopened.value - 400) < reopened.error(1 - 1e-9) < 200
-    sizes = {e.body["size"] for e in visits.ledger.entries(kind="blob")}
-    assert len(sizes) == 1
+    assert not any("size" in e.body for e in visits.ledger.entries(kind="blob"))
     assert visits.curator.verify() == []
 
 
@@ -321,10 +354,48 @@ def test_relations_for_which_ticks_may_change_are_refused() -> None:
         counter(replace(sized, unit=Unit("who")), ROWS, epsilon=1, horizon=4)
 
 
-def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("neighbors", ["replace", "zero_out"])
+def test_where_the_size_is_public_batches_have_sizes_of_their_own(tmp_path: Path, neighbors: str) -> None:
+    """They were charged, and then refused every batch that had not as many rows as the table."""
+    visits = dp.open({"age": [1, 2, 3]}, table="visits", schema={"age": dp.Bounds(0, 100)}, unit=dp.rows(),
+                     neighbors=neighbors, size=3, ledger=str(tmp_path / "l"),
+                     budget=dp.Budget(epsilon=2000, delta=1e-6))  # fmt: skip
+    terms: dict[str, Any] = {"epsilon": 900, "delta": 0, "horizon": 4}
+    text = "SELECT SUM(age) AS n FROM visits"
+    stream = visits.stream(text, **terms)
+    learner = visits.online(SquaredDistance(columns=("age",)), clip=1, **terms)
+    total = 0
+    for n in (100, 0, 3):
+        batch = {"age": [7] * n}
+        stream.feed(batch)
+        learner.feed(batch)
+        total += 7 * n
+        assert abs(stream.value - total) <= stream.error(1 - 1e-9) < 9
+    again = find_stream(visits, stream.number)
+    again.feed({"age": [1] * 5})
+    assert again.steps == 4
+    assert learner.steps == 3
+    assert visits.spent == 1800
+
+
+def fail_on_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand for a machine that fails after it has read the rows, here of 40 people."""
+
+    def failing(self: Any, units: Any, step: int, **rule: Any) -> Any:
+        assert len(units) < 40, len(units)
+        return admit(self, units, step, **rule)
+
+    admit = records.UnitRecord.admit
+    monkeypatch.setattr(records.UnitRecord, "admit", failing)
+
+
+def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_on_crowds(monkeypatch)
     visits = session(tmp_path, unit="who")
     text = "SELECT COUNT(*) AS n FROM visits"
-    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1, capacity=10)
+    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1)
     with pytest.raises(ReleaseFailed) as failed:
         stream.feed({"age": [3] * 40, "who": list(range(40))})
     assert "40" not in str(failed.value)
@@ -333,12 +404,15 @@ def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(tmp_path: Pat
     assert stream.steps == 1
 
 
-def test_failures_have_a_public_end_that_does_not_grow_with_every_tick(tmp_path: Path) -> None:
+def test_failures_have_a_public_end_that_does_not_grow_with_every_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_on_crowds(monkeypatch)
     for horizon, most in ((9, 10), (365, 13), (100_000, 100), (None, 100)):
         assert counter(PUBLIC, Count(), epsilon=1, horizon=horizon, strategy="tree").failures == most
     visits = session(tmp_path, unit="who")
     text = "SELECT COUNT(*) AS n FROM visits"
-    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1, capacity=10)
+    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1)
     crowd = {"age": [3] * 40, "who": list(range(40))}
     for _ in range(stream.counter.failures):
         with pytest.raises(ReleaseFailed):

@@ -65,7 +65,7 @@ def grown(tmp_path: Path, versions: list[list[tuple[str, Any]]], unit: Any, **op
 
 
 BY_ROW: dict[str, Any] = {"unit": dp.rows()}
-BY_ID: dict[str, Any] = {"unit": "who", "participations": 1, "rows": 1, "capacity": 1000}
+BY_ID: dict[str, Any] = {"unit": "who", "participations": 1, "rows": 1}
 
 
 @pytest.mark.parametrize("how", [BY_ROW, BY_ID])
@@ -110,7 +110,7 @@ def test_an_older_version_of_the_table_counts_nothing_new_for_the_next_tick(tmp_
 
 def test_a_person_on_every_day_counts_as_often_as_was_paid_for(tmp_path: Path) -> None:
     always = [(day, "ann") for day in DAYS] * 50 + crowd(0, 3)
-    options = {"unit": "who", "participations": 2, "separation": 2, "rows": 1, "capacity": 100}
+    options = {"unit": "who", "participations": 2, "separation": 2, "rows": 1}
     assert grown(tmp_path, [always] * 4, **options) == [4, 4, 5, 5]
 
 

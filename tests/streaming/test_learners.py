@@ -280,7 +280,7 @@ def test_at_user_level_a_person_counts_in_as_many_rounds_as_was_paid_for(tmp_pat
     people = session(tmp_path, unit="who")
     loss = LinearLoss(columns=("a",))
     terms: dict[str, Any] = {"learner": "mirror", "clip": 1, "rho": 1e6, "horizon": 4, "strategy": "item"}
-    terms |= {"space": Box(1, -50, 50), "parameter": 1, "capacity": 9}
+    terms |= {"space": Box(1, -50, 50), "parameter": 1}
     with pytest.raises(InvalidInput, match="participations"):
         people.online(loss, **terms)
     generous = dp.open(

@@ -156,7 +156,7 @@ def loud_unit(mechanism: ContinualCounter) -> float:
 
 
 def test_a_unit_in_every_batch_shows_no_more_than_it_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms: dict[str, Any] = {"epsilon": 1, "horizon": 3, "capacity": 9, "strategy": "item"}
+    terms: dict[str, Any] = {"epsilon": 1, "horizon": 3, "strategy": "item"}
     once = counter(BY_UNIT, Copies(), participations=1, **terms)
     always = counter(BY_UNIT, Copies(), participations=3, **terms)
     assert loud_unit(once) <= 1

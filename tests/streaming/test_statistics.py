@@ -99,7 +99,7 @@ def test_distinct_people_are_counted_once_however_often_they_come(tmp_path: Path
     people = dp.open(
         {"who": [0], "age": [1]}, schema=public, budget=dp.Budget(epsilon=9), ledger=tmp_path / "l"
     )
-    mechanism = counter(public, Presence(), epsilon=8, horizon=5, capacity=10_000)
+    mechanism = counter(public, Presence(), epsilon=8, horizon=5)
     number = people.start(mechanism).number
     for i, day in enumerate(days):
         rows = {"who": day, "age": np.ones(300)}
@@ -139,7 +139,7 @@ def test_quantiles_and_heavy_hitters_at_user_level_bound_every_unit() -> None:
             assert np.square(change).sum() <= (limit.l2_squared or 0)
     mechanism = counter(
         public, PerUnit(statistic=DyadicCounts(column="age", edges=tuple(range(0, 101, 10)))), epsilon=50, horizon=2,
-        participations=1, capacity=100,
+        participations=1,
     )  # fmt: skip
     assert mechanism.level == "user"
 

@@ -259,7 +259,6 @@ class RemoteSession(RemoteReader):
         window: int | None = None,
         decay: float | None = None,
         restart: int | None = None,
-        capacity: int | None = None,
         rows: int | None = None,
         groups: int | None = None,
         number: int | None = None,
@@ -273,7 +272,7 @@ class RemoteSession(RemoteReader):
             terms = {
                 "epsilon": epsilon, "delta": delta, "rho": rho, "horizon": horizon, "strategy": strategy,
                 "participations": participations, "separation": separation, "clock": clock, "window": window,
-                "decay": decay, "restart": restart, "capacity": capacity, "rows": rows, "groups": groups,
+                "decay": decay, "restart": restart, "rows": rows, "groups": groups,
             }  # fmt: skip
             number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms), **MEANT)["number"]))
         return RemoteStream(self, number)

@@ -399,7 +399,7 @@ class InteractiveHandle(_require.NearestNames):
     def _drawer(self) -> Drawer | None:
         """Return the drawer in which the mechanism keeps its blobs; None for a mechanism without blobs."""
         size = getattr(self.mechanism, "blob_size", None)
-        return None if size is None else Drawer(Vault(self.ledger), self.number, size)
+        return None if size is None else Drawer(Vault(self.ledger), self.number, size or None)
 
     def _commit(
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()

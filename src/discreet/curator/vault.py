@@ -6,8 +6,9 @@ A blob holds a state that is too large for an entry, and as secret as the data: 
 models of PATE, the state of correlated noise. A signed entry of the ledger names the newest version of each
 blob, with the digest of its file, so that an older file that somebody put back is refused: an older state
 would draw noise again. A file is written and on disk before its entry is; a file that no entry names is
-removed when the ledger is next opened. Names, versions and sizes are public: where a size could tell
-something, the blob is padded to a public `size`.
+removed when the ledger is next opened. Names and versions are public. A blob is padded to a public `size`, or
+if it grows with the data (the record of a stream's units) to a power of two; no entry has its size, which
+only the steward's own disk shows.
 
 The order of `put` is fixed: lock a new file, write it, sync it; in one short transaction compare the version
 and append the entry; then remove the old file.
@@ -38,6 +39,8 @@ LARGEST = 1 << 30
 MAX_BLOBS = 1000
 # Bytes of the length that stands before the data of every blob.
 _LENGTH = 8
+# The least bytes of a blob without a public size, with its padding. Chosen by hand.
+_LEAST = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Vault:
     def put(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Entry:
         """Store a new version of a blob, and remove the one before.
 
-        If `size` is given, the blob is padded to that many bytes.
+        The blob is padded to `size` bytes, or without one to a power of two.
         """
         with self.staged(charge, name, data, size=size) as blob, self.ledger.writing() as writer:
             return blob.commit(writer)
@@ -130,7 +133,7 @@ class Vault:
         with self.blobs.writing(sealed) as file:
             try:
                 body = {"charge": charge, "name": name, "version": version, "file": file, "digest": digest}
-                yield Staged(body | {"size": len(plain)})
+                yield Staged(body)
             finally:
                 # If the ledger cannot be read now, both files stay: `sweep` removes the one that no entry
                 # names when the ledger is next opened.
@@ -166,7 +169,7 @@ class Vault:
             last = writer.last(BLOB, _topic(charge, name))
             if last is None or last.body["file"] is None:
                 return
-            body = {**last.body, "version": _next(last), "file": None, "digest": None, "size": 0}
+            body = {**last.body, "version": _next(last), "file": None, "digest": None}
             writer.append(BLOB, body, topic=_topic(charge, name))
         self._remove(last)
 
@@ -241,12 +244,11 @@ class Drawer:
 
     vault: Vault
     charge: int
-    size: int
+    size: int | None
     _new: dict[str, bytes] = field(default_factory=dict)
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep a blob until the state is committed; all blobs of a mechanism are padded to its public
-        `blob_size`."""
+        """Keep a blob until the state is committed; each is padded to the mechanism's `blob_size`."""
         # Called to refuse a blob that does not fit; `staged` pads the data.
         _pad(name, data, self.size)
         self._new[name] = data
@@ -280,14 +282,15 @@ def problems(entries: Iterable[Entry]) -> list[str]:
 
 
 def _pad(name: Any, data: Any, size: int | None) -> bytes:
-    """Return the bytes to encrypt: the length of the data, the data, and zeros up to `size`."""
+    """Return the bytes to encrypt: the length of the data, the data, and zeros up to `size`; without a size,
+    up to a power of two."""
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise _require.fail("name", name, "a printable text of 1 to 100 characters")
     if not isinstance(data, bytes):
         raise _require.fail("data", type(data).__name__, "bytes")
     if size is not None:
         _require.integer(size=size, at_least=0)
-    padded = len(data) if size is None else size
+    padded = max(_LEAST, 1 << (len(data) - 1).bit_length()) if size is None else size
     if padded > LARGEST or len(data) > padded:
         limit = LARGEST if size is None else min(size, LARGEST)
         # The length of the data, which may be secret, is not in the message.

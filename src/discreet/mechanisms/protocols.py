@@ -129,8 +129,9 @@ class Interactive(Protocol):
     questions are counted, the state counts them under "asked", and the curator adds those that fail.
 
     A mechanism with more to store than fits into a state (trained teachers, noise) has an attribute
-    `blob_size`, the public number of bytes to which each of its blobs is padded. Its `start`, `answer` and
-    `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All that is put is committed
+    `blob_size`, the public number of bytes to which each of its blobs is padded; or 0 if they grow with the
+    data: each is then padded to a power of two, which only the steward's disk shows. Its `start`, `answer`
+    and `feed` get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All that is put is committed
     together with the state and the answer, or not at all. The number of blobs and their names are public.
 
     It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version =
@@ -397,11 +398,15 @@ def _column_kinds(source: AnySource) -> Mapping[str, str] | None:
 def as_of(mechanism: Any, public: Public) -> Any:
     """Return the mechanism with `public`, the facts of another version of its table, if it may continue on
     one (`Interactive`); otherwise the mechanism unchanged. It is unchanged, too, where more than the version
-    differs: `check_source` then refuses the source."""
-    continues = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
+    differs (or the size, for a mechanism that is fed: a batch has a size of its own): `check_source` then
+    refuses the source."""
+    fed = hasattr(mechanism, "feed")
     # the public facts for which the mechanism was priced
     priced = getattr(mechanism, "public", None)
-    if not continues or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
+    if not (fed or getattr(mechanism, "any_version", False)) or not isinstance(priced, Public):
+        return mechanism
+    size = priced.size if fed else public.size
+    if replace(public, version=priced.version, size=size) != priced:
         return mechanism
     return mechanism if public == priced else replace(mechanism, public=public)
 

@@ -87,7 +87,6 @@ class OpenMechanisms(SessionBase):
         window: int | None = None,
         decay: float | None = None,
         restart: int | None = None,
-        capacity: int | None = None,
         rows: int | None = None,
         groups: int | None = None,
         number: int | None = None,
@@ -100,9 +99,8 @@ class OpenMechanisms(SessionBase):
         ticks are closed in order. `epsilon` (with `delta`) or `rho` is the price of all `horizon` ticks
         together. `participations`: in how many ticks one unit may count, at least `separation` ticks apart;
         it must be given where the unit is a column. `rows`, `groups`: what one unit may contribute to one
-        tick. `strategy`, `window`, `decay`, `restart` and `capacity` are those of
-        `streaming.ContinualCounter`. `number`, that of its charge in the ledger, continues a stream that was
-        started before.
+        tick. `strategy`, `window`, `decay` and `restart` are those of `streaming.ContinualCounter`. `number`,
+        that of its charge in the ledger, continues a stream that was started before.
         """
         from .streams import open_stream
 
@@ -128,7 +126,6 @@ class OpenMechanisms(SessionBase):
         clock: str | None = None,
         participations: int | None = None,
         separation: int | None = None,
-        capacity: int | None = None,
         number: int | None = None,
     ) -> OnlineStream:
         """Start an online learner, which releases a decision before each round. One price for all rounds is

@@ -105,7 +105,7 @@ class Stream(_require.NearestNames):
     def _feed_batch(self, rows: Any, name: str) -> Release:
         """Feed the counter with one batch. The name of the tick is the version of its table, and the curator
         refuses to feed the same version twice."""
-        source = self._source(rows, replace(self.counter.public, version=name))
+        source = self._source(rows, self._batch_facts(name))
         curator = Curator.open(self.session.ledger.path, source)
         release = curator.feed(self.counter, self.number, analyst=self.session.analyst, batch=True)
         assert release is not None
@@ -133,7 +133,7 @@ class Stream(_require.NearestNames):
                 f"with the rows of the session's own table."
             )
         version = f"tick {self.steps + 1}"
-        source = self._source(rows, replace(self.counter.public, version=version))
+        source = self._source(rows, self._batch_facts(version))
         curator = Curator.open(session.ledger.path, source)
         return curator.resume(self.counter, self.number, analyst=session.analyst).answer(Advance())
 
@@ -149,6 +149,11 @@ class Stream(_require.NearestNames):
                 f"{error} Continue with session.stream(..., number={self.number}) in the new session, or "
                 f"give the rows: feed('the file')."
             ) from None
+
+    def _batch_facts(self, name: str) -> Public:
+        """Return the public facts of the rows of a tick: those of the table, but for its size."""
+        facts: Public = replace(self.counter.public, version=name, size=None)
+        return facts
 
     def _source(self, rows: Any, public: Public) -> Source:
         """Return a source of the rows of a tick, in any of the forms that `feed` accepts."""

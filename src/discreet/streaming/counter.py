@@ -38,13 +38,11 @@ from ..tables import Source
 from .counter_checks import check_arguments, check_shape, check_units
 from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_deviation
 from .factors import StreamStrategy
-from .records import BLOB, UnitRecord, columns_of, record_size, rows_of, tick_value
+from .records import UnitRecord, columns_of, read_record, rows_of, tick_value, write_record
 
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# The default number of units that a record can hold: 24 MB, rewritten at every step. Chosen by hand.
-CAPACITY = 1_000_000
 # FAILURES ticks may fail, and one more for every TICKS_PER_FAILURE ticks of the horizon, but never more than
 # MAX_FAILURES. One tick in a hundred is an assumption about machines over years, not measured. The number is
 # limited because each failure may reveal a bit about the data, which the price does not cover.
@@ -78,9 +76,8 @@ class ContinualCounter:
     at zero after every `restart` ticks. A block is a run of ticks with noise of its own: the whole horizon,
     or the ticks between two restarts. Without a horizon the stream may go on for ever, in blocks of 1, 2, 4,
     ... ticks. At user level a unit counts in at most `participations` ticks, any two of them at least
-    `separation` apart, and the record of units has space for `capacity` units. Exactly one of `epsilon`
-    (Laplace) and `rho` (discrete Gaussian) is the price; `asked` is the (epsilon, delta) that the caller
-    gave to `counter`, which may have converted it to rho.
+    `separation` apart. Exactly one of `epsilon` (Laplace) and `rho` (discrete Gaussian) is the price; `asked`
+    is the (epsilon, delta) that the caller gave to `counter`, which may have converted it to rho.
 
     Guarantee: `event`, for two histories that differ in all rows of one unit: one row in one batch where
                units are rows (event level); where they are a column (user level), at most `participations`
@@ -95,8 +92,7 @@ class ContinualCounter:
                2021, arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same price. Blocks (doubling, restart)
                have disjoint measurements: a unit with one participation is in one block.
     Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than its
-               `sensitivity` in any one batch; the time when a batch arrives, and the choice of `capacity`, do
-               not depend on the data.
+               `sensitivity` in any one batch; the time when a batch arrives does not depend on the data.
     Versions:  the guarantee is for histories of the table, because the curator feeds each version or batch
                once (`protocols.Interactive`).
     """
@@ -113,7 +109,6 @@ class ContinualCounter:
     window: int | None = None
     decay: float | None = None
     restart: int | None = None
-    capacity: int = CAPACITY
     asked: tuple[Real, float] | None = None
 
     def __post_init__(self) -> None:
@@ -145,8 +140,9 @@ class ContinualCounter:
 
     @property
     def blob_size(self) -> int | None:
-        """Return the public size of the sealed record of units; None at event level, where there is none."""
-        return None if self.level == "event" else record_size(self.capacity)
+        """Return 0, for blobs that grow (`protocols.Interactive`): the record of units is one. At event level
+        there is none."""
+        return None if self.level == "event" else 0
 
     @property
     def failures(self) -> int:
@@ -288,7 +284,7 @@ class ContinualCounter:
         check_source(self.public, source)
         key = entropy.integer(128).to_bytes(16, "little").hex()
         if drawer is not None:
-            drawer.put(BLOB, b"")
+            write_record(drawer, b"")
         return {"step": 0, "key": key, "block": None, "carry": None, "tail": [], "value": None}
 
     def answer(
@@ -359,13 +355,13 @@ class ContinualCounter:
                 "at user level the record of units needs a drawer of the curator's vault. Nothing was read "
                 "or released. Start the counter with session.start or session.stream."
             )
-        record = UnitRecord(drawer.get(BLOB), bytes.fromhex(state["key"]), self.capacity)
+        record = UnitRecord(read_record(drawer), bytes.fromhex(state["key"]))
 
         def allowed(units: Any) -> Integers:
             return record.admit(units, step, times=self.participations, separation=self.separation)
 
         rows = rows_of(source, columns, clock=self.clock, tick=tick, allowed=allowed)
-        drawer.put(BLOB, record.dump())
+        write_record(drawer, record.dump())
         return statistic(rows)
 
     def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:

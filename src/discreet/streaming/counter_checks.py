@@ -29,7 +29,7 @@ MAX_STEPS = 1 << 22
 def check_arguments(counter: ContinualCounter) -> None:
     """Refuse arguments of the wrong type or sign, and anything but exactly one of epsilon and rho."""
     _check_types(counter)
-    for name in ("participations", "separation", "capacity"):
+    for name in ("participations", "separation"):
         _require.integer(**{name: getattr(counter, name)}, at_least=1)
     for name in ("horizon", "window", "restart"):
         if getattr(counter, name) is not None:

@@ -297,7 +297,7 @@ def learner(
     simplex for experts. `clip`: the length that a unit's gradient is clipped to; by default the longest
     gradient that a `LinearLoss` can have within declared bounds. `batch`: how many units a round has, a
     declared number; `ridge` makes every loss strongly convex. Price, `horizon`, `strategy`, `clock`,
-    `participations`, `separation` and `capacity` as in `counter`.
+    `participations` and `separation` as in `counter`.
     """
     check_columns(loss, public)
     _require.non_negative(ridge=ridge)

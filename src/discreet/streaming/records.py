@@ -2,8 +2,9 @@
 take part.
 
 The record of units is a table with a keyed hash of each unit, the number of steps that it took part in, and
-the last of these steps. It is as secret as the data: the curator's vault seals it, and pads it to a public
-size.
+the last of these steps. It is as secret as the data, and the curator's vault seals it. It has no limit,
+because a tick that fails when a limit is reached would tell how many units came. Its size, which only the
+steward's own disk shows, tells about how many there are.
 """
 
 from __future__ import annotations
@@ -22,15 +23,25 @@ from .._public import Bounds, Categories, Dates, Public
 from ..mechanisms.protocols import Integers
 from ..tables import Memory, Source
 
-# The name of the record in the vault: stored, so it must not change; nor may the layout of an entry.
-BLOB = "units"
+# The name of the record in the vault, and the bytes of each of its blobs but the last (half of what a blob
+# may have): a stored record is read by them, so they must not change; nor may the layout of an entry.
+BLOB, PIECE = "units", 1 << 29
 _INFINITY = float("inf")
 _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 
 
-def record_size(capacity: int) -> int:
-    """Return the bytes of a record of so many units."""
-    return capacity * _ENTRY.itemsize
+def read_record(drawer: Any) -> bytes:
+    """Return the record of units from its blobs, the last of which is the first that is not full."""
+    pieces = [drawer.get(BLOB)]
+    while len(pieces[-1]) == PIECE:
+        pieces.append(drawer.get(f"{BLOB} {len(pieces)}"))
+    return b"".join(pieces)
+
+
+def write_record(drawer: Any, record: bytes) -> None:
+    """Put the record of units into as many blobs as it takes."""
+    for start in range(0, len(record) + 1, PIECE):
+        drawer.put(f"{BLOB} {start // PIECE}" if start else BLOB, record[start : start + PIECE])
 
 
 def ticks_of(public: Public, clock: str) -> int:
@@ -123,8 +134,8 @@ class UnitRecord:
                (two units share a hash with probability below units² / 2^128).
     """
 
-    def __init__(self, raw: bytes, key: bytes, capacity: int) -> None:
-        self._key, self._capacity = key, capacity
+    def __init__(self, raw: bytes, key: bytes) -> None:
+        self._key = key
         table = np.frombuffer(raw, dtype=_ENTRY)
         self._entries = {bytes(u): (int(c), int(t)) for u, c, t in table.tolist()}
 
@@ -144,9 +155,6 @@ class UnitRecord:
                 if decided[name]:
                     self._entries[name] = (count + 1, step)
             out[i] = decided[name]
-        if len(self._entries) > self._capacity:
-            # Only the curator sees this error, and withholds it: it depends on the data.
-            raise ValueError("the record of units is full")
         return out
 
     def dump(self) -> bytes:

@@ -229,7 +229,6 @@ class StreamBody(PaidBody):
     window: Annotated[int, Field(ge=1, le=10**7)] | None = None
     decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     restart: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    capacity: Annotated[int, Field(ge=1, le=10**7)] | None = None
     rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
     groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
     periods: Periods = None
