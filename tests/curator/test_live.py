@@ -9,6 +9,7 @@ import pytest
 
 from discreet import Bounds, Categories, Halted, InvalidInput, Public
 from discreet._errors import BudgetExceeded, LedgerError
+from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import Count, Entry, Histogram, SparseVector
 from discreet.tables import Memory
@@ -159,4 +160,15 @@ def test_a_question_that_is_nested_too_deep_is_refused_in_words(curator):
     before = curator.ledger.anchor
     with pytest.raises(InvalidInput, match="nested too deep"):
         live.answer(question)
+    assert curator.ledger.anchor == before
+
+
+def test_a_mechanism_that_has_another_price_by_now_is_not_gone_on_with(curator, monkeypatch):
+    """A later release may divide the same epsilon in another way: its noise is not what was paid for."""
+    live = curator.start(vector(positives=2))
+    monkeypatch.setattr(SparseVector, "event", property(lambda self: PureDP(epsilon=0.5)))
+    resumed = curator.resume(vector(positives=2), live.number)
+    before = curator.ledger.anchor
+    with pytest.raises(InvalidInput, match="a price that differs"):
+        resumed.answer(ward(0))
     assert curator.ledger.anchor == before
