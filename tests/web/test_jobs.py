@@ -157,7 +157,7 @@ def test_the_result_of_a_job_is_not_had_before_its_time_by_asking_again(server: 
 
 
 def test_who_is_served_a_stored_release_reads_nothing_of_who_asked_first(server: Server):
-    text = "SELECT COUNT(*) AS n FROM health WHERE age > 71"
+    text = "SELECT COUNT(*) AS n FROM health WHERE age > 51"
     with server.client("ann") as ann, server.client("bob") as bob:
         first = ann.post("/datasets/health/query", json={"sql": f"{text} -- about Mr Smith", "epsilon": 0.04})
         own = {"sql": f"{text} -- my own words", "epsilon": 0.04}

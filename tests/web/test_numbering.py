@@ -19,7 +19,7 @@ from discreet.app.web.numbering import Numbers
 from discreet.app.web.sessions import Desk
 from discreet.app.web.verbs import handle
 
-SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 9\n'
+SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 99\n'
 
 
 @pytest.fixture
