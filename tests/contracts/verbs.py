@@ -229,7 +229,7 @@ def estimator(source: random.Random) -> Any:
     if source.random() < 0.1:
         return PrivatePipeline(one, clip=source.choice((None, (0.1, 0.9))), scale=source.random() < 0.5)
     if source.random() < 0.1:
-        trials = {"trials": source.choice((1.0, 3.0)), "holdout": source.choice((0.1, 0.5))}
+        trials = {"trials": source.choice((1.5, 3.0)), "holdout": source.choice((0.1, 0.5))}
         return PrivateSearch(
             one, {"epsilon": [0.5, 1.0]}, **trials, law=source.choice(("logarithmic", "poisson"))
         )
