@@ -264,10 +264,6 @@ def test_a_tick_that_fails_if_many_come_is_found(monkeypatch: pytest.MonkeyPatch
     assert any(islice(walk_verbs(1, ["stream"]), 60))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="mended in another branch (keys): the store's key holds a fingerprint of the rows in memory",
-)
 def test_whether_an_answer_is_served_again_does_not_depend_on_the_rows(tmp_path: Path) -> None:
     def opening(table: pa.Table, name: str) -> Session:
         return dp.open(table, schema=SCHEMA, unit="who", table="t", budget=Budget(epsilon=10),

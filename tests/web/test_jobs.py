@@ -19,7 +19,7 @@ def test_a_job_shows_its_clock_only_and_its_result_at_its_time(server: Server):
     with server.client("ann") as ann, server.client("bob") as bob:
         begun = time.monotonic()
         made = ann.post(
-            "/datasets/health/jobs", json={"seconds": 6, "query": {"sql": COUNT, "epsilon": 0.02}}
+            "/datasets/health/jobs", json={"seconds": 20, "query": {"sql": COUNT, "epsilon": 0.02}}
         )
         assert made.status_code == 202
         path = f"/jobs/{made.json()['id']}"
@@ -32,7 +32,7 @@ def test_a_job_shows_its_clock_only_and_its_result_at_its_time(server: Server):
             texts = [line["price"] for line in ann.get("/datasets/health/releases").json()["releases"]]
             assert not any("0.02:" in text for text in texts)
             time.sleep(0.5)
-        assert time.monotonic() - begun >= 5.9
+        assert time.monotonic() - begun >= 19.9
         assert facts["state"] == "done", facts
         assert facts["result"]["columns"] == ["health", "n"]
 
@@ -65,7 +65,7 @@ def test_results_of_jobs_end_with_the_grant(server: Server):
         }
         assert steward.post("/datasets", json=body).status_code == 201
         asked = {"sql": "SELECT ward, COUNT(*) AS n FROM ended GROUP BY ward", "epsilon": 0.5}
-        job = ann.post("/datasets/ended/jobs", json={"seconds": 5, "query": asked}).json()["id"]
+        job = ann.post("/datasets/ended/jobs", json={"seconds": 20, "query": asked}).json()["id"]
         deadline = time.monotonic() + 60
         while (
             ann.get(f"/jobs/{job}").json()["state"] in ("waiting", "running") and time.monotonic() < deadline
