@@ -101,7 +101,7 @@ def run(mechanism: Any, questions: Sequence[Any], source: Any, seed: int, path: 
     price = {"epsilon": 10**6} if isinstance(mechanism, SecretlyStepped) else {"rho": 10**9}
     policy = Policy(budget=Budget(**price, delta=0.4 / (source.public.size or 1)))
     with replayed(seed):
-        curator = Curator.create(path, source, policy, large_delta=True, durable=False)
+        curator = Curator.create(path, source, policy, large_delta=True, large_epsilon=True, durable=False)
         if not isinstance(mechanism, Interactive):
             verb: Any = curator.run if isinstance(mechanism, Stepped | SecretlyStepped) else curator.ask
             return [outcome(curator.ledger, lambda: verb(mechanism))]

@@ -78,7 +78,7 @@ def opened(table: pa.Table, visits: pa.Table, public: Public, budget: Any) -> Se
     related = {"visits": visits} if public.tables else None
     return dp.open(
         table, schema=public, budget=budget, analysts={"ann": None}, related=related, large_delta=True,
-        ledger=":memory:",
+        large_epsilon=True, ledger=":memory:",
     )  # fmt: skip
 
 

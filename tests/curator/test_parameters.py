@@ -23,7 +23,7 @@ from discreet.curator.live import InteractiveHandle
 from discreet.mechanisms import Sensitivity, noisy_count
 from discreet.mechanisms.matrix.binary_tree import BinaryTree
 from discreet.mechanisms.protocols import release
-from discreet.streaming.counter import ContinualCounter
+from discreet.streaming.continual import ContinualCounter
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"x": Bounds(0, 1)}, table="series", version="1")

@@ -18,7 +18,7 @@ from discreet._registry import registered, to_json
 from discreet.accounting import PureDP
 from discreet.mechanisms.matrix.binary_tree import BinaryTree
 from discreet.query.statistic import SqlStatistic
-from discreet.streaming.counter import ContinualCounter
+from discreet.streaming.continual import ContinualCounter
 
 # Equal for Python, and different numbers for what computes with them: // on whole numbers is another
 # operation than on others, a True is no size, and 1 / 0.0 and 1 / -0.0 are two ends.

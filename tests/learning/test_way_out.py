@@ -26,7 +26,7 @@ from discreet.tables import Memory
 
 SIZE = 50
 PUBLIC = Public(table="reviews", size=SIZE)
-BUDGET = dp.Budget(epsilon=100, delta=1e-5)
+BUDGET = dp.Budget(epsilon=20, delta=1e-5)
 
 
 def opened(source: Any) -> Any:

@@ -192,7 +192,7 @@ def test_a_model_that_fixes_its_own_noise_is_refused_where_it_costs_more_than_it
     data = {"sex": ["f", "m"] * 200, "bmi": [20.0, 30.0] * 200}
     people = dp.open(
         data, schema={"sex": dp.Categories(["f", "m"]), "bmi": dp.Bounds(10, 60)}, unit=dp.rows(),
-        budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:", table="people", size=400,
+        budget=dp.Budget(epsilon=20, delta=1e-6), ledger=":memory:", table="people", size=400,
     )  # fmt: skip
     noisy = SGDLogisticRegression(noise_multiplier=0.3, n=400)
     with pytest.raises(

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import discreet as dp
+from discreet.app.web.folders import Folders
 from discreet.app.web.sessions import Desk
 from discreet.app.web.verbs import handle
 from discreet.curator import Budget, Curator, Policy
@@ -137,7 +138,8 @@ def test_all_workers_of_a_server_are_one_opening(tmp_path):
 
     def spent_after(opening: str) -> float:
         options = {"sql": ASK, "epsilon": 0.5}
-        reply = handle(Desk(reads=True, seconds=60), request | {"options": options, "opening": opening})
+        desk = Desk(reads=True, seconds=60, folders=Folders((tmp_path,), tmp_path / "state"))
+        reply = handle(desk, request | {"options": options, "opening": opening})
         return float(reply["result"]["used"])
 
     assert [spent_after(opening) for opening in ("a", "a", "b")] == [0.5, 0.5, 1.0]

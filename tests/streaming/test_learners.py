@@ -203,7 +203,7 @@ def test_a_row_contributes_the_same_wherever_it_stands() -> None:
 
 def test_half_the_noise_on_gradients_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first decision of mirror descent is the noisy gradient itself: 2,700 runs, level 1e-9 / 400."""
-    counters = sys.modules["discreet.streaming.counter"]
+    counters = sys.modules["discreet.streaming.continual"]
     honest_noise = counters.noise_of
     public = Public(schema={"a": dp.Bounds(-1, 1)}, table="t")
     mechanism = learner(

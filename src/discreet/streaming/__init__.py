@@ -8,7 +8,7 @@ aggregation or the matrix mechanism), and private online learners.
 """
 
 from .build import counter
-from .counter import Advance, ContinualCounter, Latest
+from .continual import Advance, ContinualCounter, Latest
 from .factors import NAMES, ErrorFactors, error_factors, named
 from .learners import OnlineLearner, learner
 from .losses import ClippedGradients, LinearLoss, LogisticLoss, SquaredDistance, SquaredLoss

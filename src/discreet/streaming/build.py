@@ -13,7 +13,7 @@ from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
-from .counter import ContinualCounter
+from .continual import ContinualCounter
 from .counter_checks import MAX_STEPS
 from .records import ticks_of
 

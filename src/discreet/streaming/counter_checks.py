@@ -19,7 +19,7 @@ from .records import ticks_of
 from .running import RunningSum
 
 if TYPE_CHECKING:
-    from .counter import ContinualCounter
+    from .continual import ContinualCounter
 
 # The largest number of steps of a horizon, or between restarts. The first call of `error` computes the
 # variances of all steps: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.

@@ -19,7 +19,7 @@ from .factors import StreamStrategy, decoder
 from .running import RunningSum
 
 if TYPE_CHECKING:
-    from .counter import ContinualCounter
+    from .continual import ContinualCounter
 
 Floats = NDArray[np.float64]
 Noise = IntegerLaplace | IntegerGaussian

@@ -33,7 +33,7 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .build import counter
-from .counter import Advance, ContinualCounter, Latest
+from .continual import Advance, ContinualCounter, Latest
 from .losses import ClippedGradients, LinearLoss, Loss, check_columns
 from .rules import (
     Ball,

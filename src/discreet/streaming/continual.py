@@ -13,7 +13,7 @@
 >>> state = daily.start(batch, entropy=SeededEntropy(1))
 >>> state, released = daily.feed(state, batch, entropy=SeededEntropy(2))
 >>> released.value.shape, round(daily.error(0.95))
-((), 115)
+((), 60)
 """
 
 from __future__ import annotations
