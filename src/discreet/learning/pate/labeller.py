@@ -240,8 +240,7 @@ class PrivateTeachers:
             return self._cost(state, source, entropy)
         if not isinstance(question, PublicInputs):
             raise _require.fail("question", type(question).__name__, "PublicInputs(x)")
-        # States of older versions have no type: float32 is assumed for them.
-        x = self._inputs(question.x, np.dtype(state.get("type", "<f4")))
+        x = self._inputs(question.x, np.dtype(state["type"]))
         predictions = self._predictions(question, len(x))
         self._check_quota(state, len(x))
         _touch(source)
