@@ -292,7 +292,7 @@ def differences(old: Any, new: Any, path: str = "", *, one_sided: bool = False) 
         return lines + [
             line for i, (a, b) in pairs for line in differences(a, b, f"{path}/{i}", one_sided=one_sided)
         ]
-    if type(old) is type(new) and old == new or one_sided and _no_dearer(old, new):
+    if (type(old) is type(new) and old == new) or (one_sided and _no_dearer(old, new)):
         return []
     return [f"{path}: {_short(old)} became {_short(new)}"]
 
