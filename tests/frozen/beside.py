@@ -12,9 +12,11 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ def start(source: Path, order: Path, out: Path) -> subprocess.Popen[bytes]:
 
 
 def compare(old: Path, new: Path, order: dict[str, Any], *, shown: int = SHOWN) -> list[str]:
-    """Run both sides, and say where they differ."""
+    """Run both sides, and say where they differ: one example of each kind of difference."""
     with tempfile.TemporaryDirectory(prefix="beside") as name:
         folder = Path(name)
         (folder / "order.json").write_text(json.dumps(order))
@@ -59,17 +61,25 @@ def compare(old: Path, new: Path, order: dict[str, Any], *, shown: int = SHOWN) 
             raise SystemExit(f"a side has ended with the codes {codes}: see its traceback above")
         titles = [f"{one['sql']} {one['terms']}" for one in order["questions"]]
         titles += [f"mechanism {name} (seed {seed})" for name, seed in order["mechanisms"]]
-        lines, errors = [], 0
+        kinds: dict[tuple[str, ...], list[str]] = {}
+        errors: Counter[str] = Counter()
         with outs[0].open() as before, outs[1].open() as after:
             for title, a, b in zip(titles, before, after, strict=True):
-                errors += '"error"' in a
+                was = json.loads(a)
+                errors[was[-1].get("error", "answered")] += 1
                 if a != b:
-                    parts = differences(json.loads(a), json.loads(b))[:shown]
-                    lines.append("\n  ".join([title, *parts]))
-        sys.stdout.write(
-            f"{len(titles)} compared, {errors} of them refused before: {len(lines)} differences\n"
-        )
-        return lines
+                    parts = differences(was, json.loads(b))
+                    kinds.setdefault(_kind(parts), []).append("\n  ".join([title, *parts[:shown]]))
+        before_them = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+        total = sum(map(len, kinds.values()))
+        sys.stdout.write(f"{len(titles)} compared ({before_them} in the old one): {total} differ\n")
+        return [f"{len(found)} like this: {found[0]}" for found in kinds.values()]
+
+
+def _kind(parts: list[str]) -> tuple[str, ...]:
+    """The paths at which two results differ, whatever their places in a list are: one example of each kind is
+    shown."""
+    return tuple(sorted({re.sub(r"/\d+", "/*", part.partition(":")[0]) for part in parts}))
 
 
 def main(words: list[str]) -> int:
