@@ -93,11 +93,13 @@ def training(stage: Stage) -> None:
 
     from discreet.learning import SGD, Examples, Trainer
 
-    torch.manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
     x = torch.linspace(-1, 1, 60).reshape(20, 3)
     examples = Examples(x, (x.sum(1) > 0).long(), dp.Public(size=20, version="1"))
     trainer = Trainer(
-        torch.nn.Linear(3, 2),
+        model,
         torch.nn.CrossEntropyLoss(),
         public=examples.public,
         noise_multiplier=2.0,
