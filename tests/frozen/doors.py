@@ -31,7 +31,9 @@ def _shell(stage: Stage, name: str, *words: str, code: int = 0) -> str:
     from discreet import DiscreetError
     from discreet.app.cli import app
 
-    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1"})
+    result = CliRunner().invoke(
+        app, list(words), env={"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1", "FORCE_COLOR": None}
+    )
     if isinstance(result.exception, DiscreetError):
         stage.facts.setdefault("refusals", {})[name] = type(result.exception).__name__
         stage.says(f"refused: {name}", result.exception)

@@ -294,6 +294,11 @@ def differences(old: Any, new: Any, path: str = "", *, one_sided: bool = False) 
         ]
     if (type(old) is type(new) and old == new) or (one_sided and _no_dearer(old, new)):
         return []
+    if isinstance(old, str) and isinstance(new, str):
+        # of long texts what is around the first place where they differ
+        pairs = enumerate(zip(old, new, strict=False))
+        same = next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
+        old, new = (f"...{text[same - 30 :]}" if same > 60 else text for text in (old, new))
     return [f"{path}: {_short(old)} became {_short(new)}"]
 
 
@@ -308,4 +313,4 @@ def _no_dearer(old: Any, new: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) < 200 else f"{text[:160]} ... ({len(text)} characters)"
+    return text if len(text) < 160 else f"{text[:140]}..."

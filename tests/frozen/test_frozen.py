@@ -100,6 +100,10 @@ def test_a_difference_is_named_by_its_path_and_prices_may_only_fall():
     assert differences(old, fewer) == ["/gone: 1 is gone"]
     assert differences(fewer, old) == ["/gone: 1 is new"]
     assert differences({"n": 1}, {"n": True}) == ["/n: 1 became true"]
+    long, other = "SELECT " + "x + " * 100 + "1", "SELECT " + "x + " * 100 + "2"
+    (line,) = differences({"sql": long}, {"sql": other})
+    assert line.endswith('x + x + 2"')
+    assert len(line) < 110
 
 
 def test_what_is_new_in_every_run_is_taken_out():
