@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, timedelta
 from typing import Any
 
@@ -243,7 +244,7 @@ def concentrated(stage: Stage) -> None:
         delta=1e-6,
         noise="gaussian",
     )
-    stage.exactly(gaussian=answer.to_json())
+    stage.exactly(gaussian=json.loads(answer.to_json()))
     stage.price(gaussian=gaussian.spent)
     stage.refused("a price in rho of a budget in epsilon", lambda: people.sql("SELECT COUNT(*) FROM people"))
 

@@ -19,8 +19,8 @@ upper = 100
 type = "categories"
 values = ["a", "b"]
 """
-# What these commands print are prices.
-PRICING = ("epsilon", "calibrate")
+# What these commands print are prices; what `calibrate` prints is noise, which must not fall.
+PRICING = ("epsilon",)
 COUNT = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 
 

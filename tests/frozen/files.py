@@ -53,7 +53,8 @@ def layer_b(name: str, stage: Stage) -> list[str]:
     if not path.exists():
         return [f"{path.name} is missing in layer B"]
     old, new = path.read_text(), written(stage.facts)
-    lines = [] if old == new else differences(json.loads(old), json.loads(new)) or ["the layout of the file"]
+    parts = differences(json.loads(old), json.loads(new), names=())
+    lines = [] if old == new else parts or ["the layout of the file"]
     before, after = messages.read_text() if messages.exists() else "", text_of(stage.messages)
     compared = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "before", "now", lineterm="", n=1

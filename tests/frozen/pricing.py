@@ -136,19 +136,19 @@ def _price(event: Event, delta: float, accountant: str) -> Any:
         return "unsupported"
 
 
-def _interval(event: Event) -> Any:
-    try:
-        return accounting.bounds(event, delta=1e-6)
-    except Unsupported:
-        return "unsupported"
-
-
 def prices(stage: Stage) -> None:
     """Epsilon at a delta of 1e-6 and of 0, and the interval in which the exact one lies."""
     table = {}
     for name, event in EVENTS.items():
         by_name = {accountant: _price(event, 1e-6, accountant) for accountant in ACCOUNTANTS}
-        table[name] = {**by_name, "pure": _price(event, 0.0, "tightest"), "interval": _interval(event)}
+        table[name] = {
+            **by_name,
+            "pure": _price(event, 0.0, "tightest"),
+            "interval": accounting.bounds(event, delta=1e-6),
+        }
+        # a price may fall, but not below what the event costs at least
+        least = table[name]["interval"][0]
+        assert all(price >= least * (1 - 1e-9) for price in by_name.values() if price != "unsupported"), name
     stage.price(**table)
     stage.exactly(events={name: event.to_json() for name, event in EVENTS.items()})
 

@@ -29,14 +29,17 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from discreet import DiscreetError, sampling
 
 # Another processor's mathematical library may round the last bits otherwise; what torch, BLAS and optimizers
 # compute may differ in more of them.
 DIGITS, FEWER_DIGITS, DIGITS_OF_FRACTIONS = 9, 5, 12
-# Words are kept in files of their own: they stand in these fields of descriptions.
-WORDS = ("notes", "plan")
+# Words are kept in files of their own: they stand in lists of these names.
+WORDS = ("notes", "plan", "sections")
 VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?( UTC)?"), "<time>"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "<time>"),
@@ -64,7 +67,7 @@ def normalized(value: Any, digits: int = DIGITS, folder: str = "") -> Any:
         return {
             _without_volatile(str(name), folder): normalized(part, digits, folder)
             for name, part in value.items()
-            if name not in WORDS
+            if not (name in WORDS and isinstance(part, list | tuple))
         }
     if isinstance(value, list | tuple):
         return [normalized(part, digits, folder) for part in value]
@@ -185,9 +188,6 @@ def play(story: Callable[[Stage], None], *, noise: bool) -> Stage:
 def repeating(name: str) -> Iterator[None]:
     """Give every new `Entropy()` the next key of a story. It still says that it is private."""
     numbers = itertools.count()
-    from cryptography.hazmat.primitives.ciphers import Cipher
-    from cryptography.hazmat.primitives.ciphers.algorithms import AES
-    from cryptography.hazmat.primitives.ciphers.modes import CTR
 
     def rekey(self: Any) -> None:
         key = hashlib.sha256(f"frozen:{name}:{next(numbers)}".encode()).digest()
@@ -273,8 +273,11 @@ SLACK = 1e-4
 ONE_SIDED = ("prices", "spent")
 
 
-def differences(old: Any, new: Any, path: str = "", *, one_sided: bool = False) -> list[str]:
-    """Say where two records differ: the path, what was there, what is there now."""
+def differences(
+    old: Any, new: Any, path: str = "", *, names: tuple[str, ...] = ONE_SIDED, one_sided: bool = False
+) -> list[str]:
+    """Say where two records differ: the path, what was there, what is there now. Below one of `names` stand
+    prices, which may fall (`one_sided`)."""
     if isinstance(old, dict) and isinstance(new, dict):
         gone = [f"{path}/{name}: {_short(old[name])} is gone" for name in old.keys() - new.keys()]
         come = [f"{path}/{name}: {_short(new[name])} is new" for name in new.keys() - old.keys()]
@@ -282,7 +285,7 @@ def differences(old: Any, new: Any, path: str = "", *, one_sided: bool = False) 
             line
             for name in sorted(old.keys() & new.keys())
             for line in differences(
-                old[name], new[name], f"{path}/{name}", one_sided=one_sided or name in ONE_SIDED
+                old[name], new[name], f"{path}/{name}", names=names, one_sided=one_sided or name in names
             )
         )
         return sorted(gone) + sorted(come) + list(both)
@@ -290,7 +293,9 @@ def differences(old: Any, new: Any, path: str = "", *, one_sided: bool = False) 
         lines = [] if len(old) == len(new) else [f"{path}: {len(old)} parts became {len(new)}"]
         pairs = enumerate(zip(old, new, strict=False))
         return lines + [
-            line for i, (a, b) in pairs for line in differences(a, b, f"{path}/{i}", one_sided=one_sided)
+            line
+            for i, (a, b) in pairs
+            for line in differences(a, b, f"{path}/{i}", names=names, one_sided=one_sided)
         ]
     if (type(old) is type(new) and old == new) or (one_sided and _no_dearer(old, new)):
         return []
