@@ -43,7 +43,7 @@ WORDS = ("notes", "plan", "sections")
 VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?( UTC)?"), "<time>"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "<time>"),
-    (re.compile(r"\b[0-9a-f]{16,}\b"), "<hex>"),
+    (re.compile(r"\b[0-9a-f]{24,}\b"), "<hex>"),
 )
 
 

@@ -110,4 +110,6 @@ def test_what_is_new_in_every_run_is_taken_out():
     entry = {"time": "2026-11-18T10:15:45.293+00:00", "hash": "2ff6781f06d464bf0174e60849dec1a3", "n": 1 / 3}
     assert normalized(entry) == {"time": "<time>", "hash": "<hex>", "n": 0.333333333}
     assert normalized({"fraction": "1/3"}) == {"fraction": "1/3"}
+    # a long number is none of them
+    assert normalized("5.9604644775390625e-08") == "5.9604644775390625e-08"
     assert normalized("in /tmp/x/people.csv", folder="/tmp/x") == "in <folder>/people.csv"

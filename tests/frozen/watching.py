@@ -52,7 +52,7 @@ def stream_of_people(stage: Stage) -> None:
         ledger=stage.folder / "visits.ledger",
     )
     sql = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
-    stream = visits.stream(sql, epsilon=1, participations=2, rows=1, capacity=100)
+    stream = visits.stream(sql, epsilon=1, participations=2, rows=1)
     for _ in range(3):
         stream.feed()
     stage.exactly(history=stream.history, error=stream.error(0.95))
