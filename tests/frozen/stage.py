@@ -45,6 +45,8 @@ VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "<time>"),
     (re.compile(r"\b[0-9a-f]{24,}\b"), "<hex>"),
 )
+# Hardly any text that people read has all digits of a float.
+LONG_NUMBER = re.compile(r"\d+\.\d{10,}(?:[eE][-+]?\d+)?")
 
 
 def normalized(value: Any, digits: int = DIGITS, folder: str = "") -> Any:
@@ -121,7 +123,8 @@ class Stage:
         """Write down a text that somebody reads."""
         if self.noise:
             lines = "\n".join(line.rstrip() for line in str(text).splitlines())
-            self.messages.append((title, _without_volatile(lines, str(self.folder))))
+            rounded = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.{DIGITS}g}", lines)
+            self.messages.append((title, _without_volatile(rounded, str(self.folder))))
 
     def refused(self, title: str, call: Callable[[], Any]) -> None:
         """Write down the class of a refusal, and its text; what is not refused fails here."""
