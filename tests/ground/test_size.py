@@ -19,9 +19,9 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 75_355
-MODULES = 576
-PUBLIC_NAMES = 760
+CODE_LINES = 76_525
+MODULES = 580
+PUBLIC_NAMES = 759
 
 SOURCE = Path(discreet.__file__).parent
 
