@@ -401,3 +401,10 @@ def test_the_share_of_the_declared_size_is_said_of_counts_alone_and_chosen_value
     assert "If a is a count, that is" in text
     assert "m: chosen values, which have no ±" in text
     assert "Declare the size of the table" not in text
+
+
+def test_an_unknown_audience_is_named_also_in_a_session(people: dp.Session) -> None:
+    """It was a KeyError."""
+    for ask in (lambda: people.explain(audience="children"), lambda: dp.explain(people, audience="children")):
+        with pytest.raises(dp.InvalidInput, match="audience must be .*'children'"):
+            ask()

@@ -319,6 +319,7 @@ def _own_delta(subject: Any) -> float | None:
 
 def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
     """Return the sections about the risk, for one audience."""
+    _require.one_of(words.AUDIENCES, audience=audience)
     head = {
         "public": "What it means for you",
         "policy": "What one person risks",
