@@ -406,5 +406,5 @@ def test_the_share_of_the_declared_size_is_said_of_counts_alone_and_chosen_value
 def test_an_unknown_audience_is_named_also_in_a_session(people: dp.Session) -> None:
     """It was a KeyError."""
     for ask in (lambda: people.explain(audience="children"), lambda: dp.explain(people, audience="children")):
-        with pytest.raises(dp.InvalidInput, match="audience must be .*'children'"):
+        with pytest.raises(dp.InvalidInput, match=r"audience must be .*'children'"):
             ask()
