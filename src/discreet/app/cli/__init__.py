@@ -78,7 +78,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
     # by the module that adds its last command
-    "ledger": ("carry", "ledger", "Show, verify, export, anchor or carry over the ledger of a dataset."),
+    "ledger": (
+        "carry",
+        "ledger",
+        "Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
+    ),
     "explain": (
         "explain",
         "explain",
