@@ -38,7 +38,7 @@ dose = np.linspace(0, 10, 400)
 people = dp.open(
     {"dose": dose, "well": np.where(dose > 5, "yes", "no")},
     table="people", schema={"dose": dp.Bounds(0, 10), "well": dp.Categories(["no", "yes"])},
-    unit=dp.rows(), size=400, budget=dp.Budget(epsilon=40, delta=1e-5), ledger=":memory:",
+    unit=dp.rows(), size=400, budget=dp.Budget(epsilon=40, delta=1e-5), ledger=":memory:", large_epsilon=True,
 )
 people
 ---

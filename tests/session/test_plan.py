@@ -193,6 +193,7 @@ def test_a_model_that_fixes_its_own_noise_is_refused_where_it_costs_more_than_it
     people = dp.open(
         data, schema={"sex": dp.Categories(["f", "m"]), "bmi": dp.Bounds(10, 60)}, unit=dp.rows(),
         budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:", table="people", size=400,
+        large_epsilon=True,
     )  # fmt: skip
     noisy = SGDLogisticRegression(noise_multiplier=0.3, n=400)
     with pytest.raises(

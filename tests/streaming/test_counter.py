@@ -359,7 +359,7 @@ def test_where_the_size_is_public_batches_have_sizes_of_their_own(tmp_path: Path
     """They were charged, and then refused every batch that had not as many rows as the table."""
     visits = dp.open({"age": [1, 2, 3]}, table="visits", schema={"age": dp.Bounds(0, 100)}, unit=dp.rows(),
                      neighbors=neighbors, size=3, ledger=str(tmp_path / "l"),
-                     budget=dp.Budget(epsilon=2000, delta=1e-6))  # fmt: skip
+                     budget=dp.Budget(epsilon=2000, delta=1e-6), large_epsilon=True)  # fmt: skip
     terms: dict[str, Any] = {"epsilon": 900, "delta": 0, "horizon": 4}
     text = "SELECT SUM(age) AS n FROM visits"
     stream = visits.stream(text, **terms)
