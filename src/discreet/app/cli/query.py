@@ -88,9 +88,13 @@ def query(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    text = sql_text(sql)
+    if within is not None:
+        price = session.preview(text, confidence=confidence, other=other, **options).query
+        check_epsilon(price.epsilon, price.rho, large_epsilon=large_epsilon)
     # No account changes where the answer is served from the ledger.
     spent_before = [account.spent for account in session.accounts]
-    answer = session.sql(sql_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
+    answer = session.sql(text, fresh=fresh, confidence=confidence, other=other, **options)
     is_free = spent_before == [account.spent for account in session.accounts]
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))
