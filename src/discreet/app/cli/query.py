@@ -17,7 +17,7 @@ from ..._errors import MissingExtra
 from ..._text import visible
 from ...curator import STEWARD
 from ...curator.policy import check_epsilon
-from ...query import Answer
+from ...query import Answer, Preview
 from .. import requests
 from . import outputs
 
@@ -91,6 +91,8 @@ def query(
     text = sql_text(sql)
     if within is not None:
         price = session.preview(text, confidence=confidence, other=other, **options).query
+        # Workloads have no accuracy to ask for: they are refused.
+        assert isinstance(price, Preview)
         check_epsilon(price.epsilon, price.rho, large_epsilon=large_epsilon)
     # No account changes where the answer is served from the ledger.
     spent_before = [account.spent for account in session.accounts]
