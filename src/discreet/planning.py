@@ -103,6 +103,9 @@ class Model:
     target: str
     features: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        _require.an_object(self.estimator)
+
     @property
     def name(self) -> str:
         return f"{type(self.estimator).__name__} of {self.target}"

@@ -237,6 +237,11 @@ def test_budgets_are_changed_with_a_warning(ready):
     assert run("ledger", "verify", ready)
 
 
+def test_an_analyst_is_named_once(data):
+    """The last of two budgets counted, without a word."""
+    assert "more than once" in refused("init", data, "--epsilon", "3", "--analyst", "ann=1", "--analyst", "ann=2")
+
+
 def test_an_analyst_is_not_removed_and_added_at_once(ready):
     told = refused("policy", f"{ready}.ledger", "--remove", "ann", "--analyst", "ann=1")
     assert "named more than once" in told

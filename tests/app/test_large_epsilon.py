@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import discreet as dp
 from discreet.app.cli import app
+from discreet.app.cli.words import in_shell_words
 from discreet.curator import Policy
 from discreet.curator.policy import check_epsilon
 
@@ -69,8 +70,29 @@ def test_the_shell_asks_whether_a_large_epsilon_is_meant(tmp_path):
         assert run(*command, "--large-epsilon") == "done", command
 
 
+def test_the_shell_asks_about_plans_and_accuracies_too(tmp_path):
+    """They were charged 30 and 27 without a word."""
+    data, plan = tmp_path / "t.csv", tmp_path / "plan.toml"
+    data.write_text("a\n" + "1\n2\n" * 20)
+    (tmp_path / "t.csv.schema.toml").write_text(SCHEMA)
+    plan.write_text(f'data = "t.csv"\nepsilon = 30\n[[work]]\nsql = "{COUNT}"\n')
+    total = "SELECT SUM(a) AS n FROM t"
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        return str(result.exception) if result.exception else "done"
+
+    assert run("init", data, "--epsilon", "100", "--large-epsilon") == "done"
+    for command in (["plan", plan, "--run"], ["query", data, total, "--within", "1"]):
+        assert "above 20" in run(*command), command
+        assert run(*command, "--large-epsilon") == "done", command
+    assert run("plan", plan) == "done"
+    assert run("query", data, total, "--within", "20") == "done"
+
+
 @pytest.mark.parametrize("name", ["ann:3", "ann,bob", "ann=3", " ann", "ann "])
 def test_names_of_analysts_have_no_marks_in_them(tmp_path, name):
     """`policy --analyst NAME:3` made a person called NAME:3."""
-    with pytest.raises(dp.InvalidInput, match="ann=1"):
+    with pytest.raises(dp.InvalidInput, match="ann=1") as refusal:
         Policy(budget=dp.Budget(epsilon=1), analysts={name: None})
+    assert in_shell_words(str(refusal.value)).endswith("Give a budget beside the name: --analyst ann=1.")

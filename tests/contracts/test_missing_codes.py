@@ -132,3 +132,44 @@ def test_codes_are_in_the_schema_file_and_in_descriptions() -> None:
 def test_codes_that_make_no_sense_are_refused(declare: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         declare()
+
+
+@pytest.mark.parametrize("values", [[5, 99, 7], [5.0, 99.0, 7.0], ["5", "99", "7,"], ["5", "99.0", ""]])
+def test_a_code_in_quotes_is_the_number_that_it_says(values: list[Any]) -> None:
+    """`missing = ["99"]` was no code of a number: 99 counted as the upper bound, and `discreet check` said that
+    it was missing."""
+    public = Public(table="p", schema={"x": Bounds(0, 50, missing=["99", "nan", "k.A."])})
+    source = connect(pa.table({"x": values}), public, threads=1)
+    got = Query(sql="SELECT SUM(x) FROM p", public=public, epsilon=1, delta=1e-6)._without_noise(source, 7)
+    assert got == [[12 if isinstance(values[0], int | float) else 5]]
+
+
+@pytest.mark.parametrize(
+    ("column", "code", "instead"),
+    [
+        ('type = "number"\nlower = 0\nupper = 9', '"-9,0"', "[-9.0]"),
+        ('type = "number"\nlower = 0\nupper = 9', '"9.999"', "[9999.0]"),
+        ('type = "date"\nlower = "2025-01-01"\nupper = "2025-12-31"', '"01.01.1900"', '["1900-01-01"]'),
+        ('type = "number"\nlower = 0\nupper = 9', '"-9", "k.A.", "nan", 99', None),
+        ('type = "date"\nlower = "2025-01-01"\nupper = "2025-12-31"', '"1900-01-01", "00.00.0000"', None),
+    ],
+)
+def test_codes_in_the_notation_of_the_file_are_refused(
+    tmp_path: Any, column: str, code: str, instead: str | None
+) -> None:
+    data, schema = tmp_path / "t.csv", tmp_path / "t.csv.schema.toml"
+    data.write_text("x\n1\n")
+    marks = 'decimal = ","\nthousands = "."\ndelimiter = ";"\ndates = ["%d.%m.%Y", "%Y-%m-%d"]'
+    schema.write_text(
+        f'table = "t"\nunit = "row"\n[format]\n{marks}\n[columns.x]\n{column}\nmissing = [{code}]\n'
+    )
+
+    def opened() -> dp.Session:
+        return dp.open(data, schema=schema, budget=dp.Budget(epsilon=1), ledger=":memory:")
+
+    if instead is None:
+        opened()
+        return
+    with pytest.raises(InvalidInput) as refusal:
+        opened()
+    assert f"missing = {instead}" in str(refusal.value)

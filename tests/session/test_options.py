@@ -286,6 +286,18 @@ def test_one_number_is_a_float_and_a_frame_has_its_intervals():
         float(table)
 
 
+def test_an_average_without_a_value_has_columns_of_intervals():
+    """Whether a frame had `a_lower` hung on the noise."""
+    pytest.importorskip("pandas")
+    people = dp.open(
+        {"x": [1.0, 2.0]}, schema={"x": dp.Bounds(0.0, 9.0)}, unit=dp.rows(), table="p",
+        budget=dp.Budget(epsilon=1), ledger=":memory:",
+    )  # fmt: skip
+    for _ in range(60):
+        answer = people.sql("SELECT AVG(x) AS a FROM p", epsilon=0.01, fresh=True)
+        assert list(answer.to_pandas(intervals=0.95).columns) == ["a", "a_lower", "a_upper"]
+
+
 def test_an_answer_draws_itself():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

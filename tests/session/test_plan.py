@@ -202,3 +202,7 @@ def test_a_model_that_fixes_its_own_noise_is_refused_where_it_costs_more_than_it
     assert people.spent == 0
     plan = people.plan([(SGDLogisticRegression(n=400), "sex")], epsilon=0.1)
     assert plan.items[0].epsilon == pytest.approx(0.1)
+    with pytest.raises(dp.InvalidInput, match="not the class itself"):
+        people.plan([(SGDLogisticRegression, "sex")], epsilon=0.1)
+    with pytest.raises(dp.InvalidInput, match="not the class itself"):
+        people.plan([{"estimator": SGDLogisticRegression, "target": "sex"}], epsilon=0.1)

@@ -80,6 +80,12 @@ def test_workloads_mechanisms_watches_and_cut_offs(people):
     assert people.cut_off(rows=4, epsilon=0.125).columns == ("units", "above")
 
 
+def test_an_accuracy_can_be_asked_for(people):
+    """It was refused: "preview has no option 'large_epsilon'"."""
+    answer = people.sql("SELECT COUNT(*) AS n FROM health", within=2000, confidence=0.9)
+    assert answer.error(0.9)["n"][0] <= 2000
+
+
 def test_models_come_back_as_json_that_predicts(people):
     from discreet.learning import LogisticRegression
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,18 @@ def period_of(per: str | None, total: str | None, delta: float) -> Period | None
         raise InvalidInput(
             f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened."
         ) from None
+
+
+def analysts_of(texts: Sequence[str]) -> dict[str, Budget | None]:
+    """Return the budgets by name, each name given once."""
+    named = [analyst_of(text) for text in texts]
+    names = [name for name, _ in named]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InvalidInput(
+            f"{repeated[0]!r} is named more than once in --analyst. Nothing was opened. Say once what the "
+            f"analyst may spend."
+        )
+    return dict(named)
 
 
 def analyst_of(text: str) -> tuple[str, Budget | None]:

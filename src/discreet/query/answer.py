@@ -196,12 +196,15 @@ class Answer(_require.NearestNames):
         """Return the columns, each that has errors followed by the lower and upper ends of its intervals."""
         intervals = self.interval(confidence)
         columns: dict[str, list[Any]] = {}
-        for name in self.columns:
+        for i, name in enumerate(self.columns):
             columns[name] = self[name]
-            for side, suffix in enumerate(("lower", "upper")):
-                if name in intervals:
+            # An average without a value (more noise than rows) has its two columns, too: a script that reads
+            # them must not fail by chance.
+            nothing = None if self._interval_column(i) is None else [None] * len(self.rows)
+            if (ends_of_rows := intervals.get(name, nothing)) is not None:
+                for side, suffix in enumerate(("lower", "upper")):
                     columns[_free(f"{name}_{suffix}", self.columns)] = [
-                        None if ends is None else ends[side] for ends in intervals[name]
+                        None if ends is None else ends[side] for ends in ends_of_rows
                     ]
         return columns
 

@@ -8,6 +8,7 @@ type is refused as well: read as numbers, dates would all be missing, and nobody
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import date
@@ -299,8 +300,12 @@ def _drop_codes(column: pa.Array, codes: tuple[str | int | float, ...]) -> pa.Ar
 
 
 def codes_as_numbers(codes: Iterable[Any]) -> list[float]:
-    """Return the codes that are numbers."""
-    return [float(code) for code in codes if not isinstance(code, str)]
+    """Return the codes that are numbers, also those written as texts, such as "99"."""
+    numbers = []
+    for code in codes:
+        with suppress(ValueError):
+            numbers.append(float(code))
+    return [number for number in numbers if math.isfinite(number)]
 
 
 def codes_as_texts(codes: Iterable[Any]) -> list[str]:

@@ -16,13 +16,16 @@ A value that does not convert is missing: `discreet check` shows the steward the
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Bounds, Dates, Public
+from .._public import Bounds, Dates, Fact, Public
 
 FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
@@ -105,6 +108,38 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
             "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "
             "schema file."
         )
+    for name, fact in public.schema:
+        _check_codes(name, fact, format)
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
     return data.written_as(format, numbers, days) if is_several else Csv(Path(data), format, numbers, days)
+
+
+def _check_codes(name: str, fact: Fact, format: Format) -> None:
+    """Refuse a code of a missing value that is a number or a day in the file's notation, and another one or
+    none by itself: codes are compared after the file is read, so it would match nothing, and 01.01.1900 would
+    count as the lower bound."""
+    for code in (code for code in fact.missing if isinstance(code, str)):
+        meant: list[Any] = []
+        by_itself: list[Any] = []
+        if isinstance(fact, Bounds):
+            digits = code.replace(format.thousands, "") if format.thousands else code
+            meant = _read(float, digits.replace(format.decimal, "."))
+            by_itself = _read(float, code)
+        elif isinstance(fact, Dates):
+            meant = [day for form in format.dates for day in _read(datetime.strptime, code, form)][:1]
+            by_itself = _read(datetime.fromisoformat, code)
+        # by what they look like: NaN differs from itself
+        if meant and str(meant) != str(by_itself):
+            value = meant[0] if isinstance(fact, Bounds) else f'"{meant[0].date()}"'
+            raise InvalidInput(
+                f"column {name!r}: the code {code!r} is written as in the file, and codes are compared after "
+                f"the file is read. Nothing was opened. Write missing = [{value}]."
+            )
+
+
+def _read(convert: Callable[..., Any], *arguments: str) -> list[Any]:
+    """Return what a text says, as a list of one; an empty list where it says nothing."""
+    with suppress(ValueError):
+        return [convert(*arguments)]
+    return []

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidInput
@@ -97,3 +99,13 @@ def test_data_frames_keep_their_names() -> None:
     assert shown.index.equals(frame.index)
     clusters = KMeans(2, n=50, lower=0, upper=1, epsilon=5).fit(frame).set_output(transform="pandas")
     assert clusters.transform(frame).columns.tolist() == ["kmeans0", "kmeans1"]
+
+
+@pytest.mark.parametrize("many", [OneVsRestClassifier, OneVsOneClassifier, MultiOutputClassifier])
+def test_a_model_for_every_class_or_target_is_refused(many: Any) -> None:
+    """Three fits at epsilon 1 were released, each with an event of its own."""
+    X = np.random.default_rng(0).uniform(-5, 5, (90, 2))
+    y = np.arange(90) % 3
+    model = many(LogisticRegression(**{**CLASSES, "classes": [0, 1]}))
+    with pytest.raises(InvalidInput, match="fits many times"):
+        model.fit(X, np.column_stack([y > 0, y > 1]) if many is MultiOutputClassifier else y)

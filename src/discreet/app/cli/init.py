@@ -95,7 +95,7 @@ def init(
     session = sessions.open(
         requests.data_of(data), schema=path, ledger=ledger or beside(data, ".ledger"),
         budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
-        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta,
+        analysts=requests.analysts_of(analyst), large_delta=large_delta,
         large_epsilon=large_epsilon, engine=engine,
     )  # fmt: skip
     if tables.was_looked(path):

@@ -13,10 +13,11 @@ import typer
 from ... import tables
 from ..._errors import InvalidInput
 from ..._text import visible
+from ...curator.policy import check_epsilon
 from ...planning import BudgetPlan
 from ...query import Answer
 from .. import requests
-from .query import ANALYST, JSON, LEDGER, SCHEMA
+from .query import ANALYST, JSON, LARGE_EPSILON, LEDGER, SCHEMA
 
 FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [\\[work]] for each question or model.", show_default=False
@@ -33,6 +34,7 @@ def plan(
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
+    large_epsilon: bool = LARGE_EPSILON,
     as_json: bool = JSON,
 ) -> None:
     """Split one epsilon among questions and models so that the weighted error is least, and say what each
@@ -48,6 +50,8 @@ def plan(
         epsilon=settings["epsilon"],
         together=settings.get("together", True),
     )
+    if run:
+        check_epsilon(settings["epsilon"], large_epsilon=large_epsilon)
     results = budget_plan.run() if run else None
     if as_json:
         print(json.dumps(_plan_json(budget_plan, results)))

@@ -17,7 +17,7 @@ from ..._errors import MissingExtra
 from ..._text import visible
 from ...curator import STEWARD
 from ...curator.policy import check_epsilon
-from ...query import Answer
+from ...query import Answer, Preview
 from .. import requests
 from . import outputs
 
@@ -88,9 +88,15 @@ def query(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    text = sql_text(sql)
+    if within is not None:
+        price = session.preview(text, confidence=confidence, other=other, **options).query
+        # Workloads have no accuracy to ask for: they are refused.
+        assert isinstance(price, Preview)
+        check_epsilon(price.epsilon, price.rho, large_epsilon=large_epsilon)
     # No account changes where the answer is served from the ledger.
     spent_before = [account.spent for account in session.accounts]
-    answer = session.sql(sql_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
+    answer = session.sql(text, fresh=fresh, confidence=confidence, other=other, **options)
     is_free = spent_before == [account.spent for account in session.accounts]
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, session) | {"free": is_free}))

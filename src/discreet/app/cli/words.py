@@ -17,6 +17,8 @@ _OPTIONS = (
 )
 # (regular expression, replacement), applied in this order before `_OPTIONS`
 _RULES: tuple[tuple[str, str], ...] = (
+    # the same is said for the shell right behind it
+    (r"analysts=\{[^}]*\}, in the shell ", ""),
     (r"unit=dp\.rows\(\)", 'unit = "row" in the schema file'),
     (r"unit='(\w+)'", r"[unit] column = '\1' in the schema file"),
     (r"(?:Public\()?size=\.\.\.\)?", "size = ... in the schema file"),

@@ -131,7 +131,7 @@ def _checked_price(request: Request, is_paid: bool) -> Request:
     checked here, where people type it: in Python who writes code means it."""
     options = dict(request["options"])
     prices = [_registry.from_json(options.get(name)) for name in ("epsilon", "rho")]
-    if prices == [None, None]:
+    if prices == [None, None] and options.get("within") is None:
         # such as a budget, for which the option is its own verb's
         return request
     large = bool(options.pop("large_epsilon", False))

@@ -383,6 +383,11 @@ _REPEATING = (
     "sklearn.ensemble",
     "sklearn.calibration",
     "sklearn.feature_selection",
+    "sklearn.impute",
+    "sklearn.linear_model._ransac",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.semi_supervised",
 )
 
 
