@@ -88,6 +88,9 @@ def query(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    if within is not None:
+        price = session.preview(sql_text(sql), confidence=confidence, other=other, **options).query.epsilon
+        check_epsilon(price, large_epsilon=large_epsilon)
     # No account changes where the answer is served from the ledger.
     spent_before = [account.spent for account in session.accounts]
     answer = session.sql(sql_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
