@@ -8,6 +8,7 @@ data, declares it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -132,6 +133,12 @@ class Bounds:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
         _set_missing(self, self.missing, self.nullable)
+        for code in self.missing:
+            if isinstance(code, str) and re.fullmatch(r"[+-]?[\d.,' ]*\d[\d.,' ]*", code.strip()):
+                raise InvalidInput(
+                    f"the code {code!r} is a number that is written as a text, and would be no code of any "
+                    f"number. Nothing was declared. Write it as a number: missing=[99]."
+                )
         if self.lower < -_LARGEST or self.upper > _LARGEST:
             raise InvalidInput(
                 f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."

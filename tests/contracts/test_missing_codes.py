@@ -13,6 +13,7 @@ from discreet import Boolean, Bounds, Categories, Dates, InvalidInput, Public, T
 from discreet._registry import from_json, to_json
 from discreet.query import Query
 from discreet.tables import Memory, connect, dump, load
+from discreet.tables.cells import Coding, count_cells
 
 from .. import postgres, spark
 
@@ -97,6 +98,19 @@ def test_codes_are_missing_in_sql_and_in_batches_on_every_engine(name: str) -> N
     assert sorted(v for v in columns["note"] if v is not None) == ["", "a", "b"]
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_codes_are_missing_in_the_cells_of_a_synthetic_copy(name: str) -> None:
+    """99 was in the bin of the upper bound, and 9 was true."""
+    skip, opened = ENGINES[name]
+    if skip is not None:
+        pytest.skip(skip)
+    source = opened()
+    for column, wanted in {"whole": 3, "real": 2, "written": 4, "day": 2, "yes": 3}.items():
+        coding = Coding(column, SCHEMA[column], (0.0, 2.0, 366.0))
+        cells = count_cells(source, [coding])
+        assert cells.counts[cells.codes[0] == coding.size - 1].sum() == wanted, column
+
+
 def test_the_average_of_a_column_with_codes_is_within_its_interval() -> None:
     """99 counted as the upper bound: 3.79 +- .035 where 3.66 was the truth."""
     values = [3, 4] * 2000 + [99] * 400
@@ -104,7 +118,7 @@ def test_the_average_of_a_column_with_codes_is_within_its_interval() -> None:
     for missing in ((), (99,)):
         people = dp.open(
             {"x": values}, schema={"x": dp.Bounds(0, 5, missing=missing)}, unit=dp.rows(), table="t",
-            budget=dp.Budget(epsilon=100), ledger=":memory:",
+            budget=dp.Budget(epsilon=20), ledger=":memory:",
         )  # fmt: skip
         answers.append(people.sql("SELECT AVG(x) AS a FROM t", epsilon=10).interval(1 - 1e-6)["a"][0])
     assert not answers[0][0] <= 3.5 <= answers[0][1]
@@ -125,6 +139,8 @@ def test_codes_are_in_the_schema_file_and_in_descriptions() -> None:
         (lambda: Bounds(0, 5, missing=[True]), "numbers and texts"),
         (lambda: Bounds(0, 5, missing=[float("nan")]), "numbers and texts"),
         (lambda: Bounds(0, 5, missing=99), "missing"),
+        (lambda: Bounds(0, 5, missing=["99"]), "Write it as a number"),
+        (lambda: Bounds(0, 5, missing=["k.A.", " -98,5"]), "Write it as a number"),
         (lambda: Categories(["a", "b"], missing=["b"]), "as a category and as a code"),
         (lambda: Public(schema={"id": Text(missing=["x"])}, unit=Unit("id")), "tells people apart"),
     ],
