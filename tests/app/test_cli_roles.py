@@ -239,7 +239,9 @@ def test_budgets_are_changed_with_a_warning(ready):
 
 def test_an_analyst_is_named_once(data):
     """The last of two budgets counted, without a word."""
-    assert "more than once" in refused("init", data, "--epsilon", "3", "--analyst", "ann=1", "--analyst", "ann=2")
+    assert "more than once" in refused(
+        "init", data, "--epsilon", "3", "--analyst", "ann=1", "--analyst", "ann=2"
+    )
 
 
 def test_an_analyst_is_not_removed_and_added_at_once(ready):

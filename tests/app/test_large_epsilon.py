@@ -61,8 +61,9 @@ def test_the_shell_asks_whether_a_large_epsilon_is_meant(tmp_path):
 
     ledger = f"{data}.ledger"
     for command in (
-        ["init", data, "--epsilon", "50"],
+        ["init", data, "--epsilon", "55"],
         ["query", data, COUNT, "--epsilon", "30"],
+        ["query", data, COUNT, "--within", "0.5", "--confidence", "0.9999999999"],
         ["policy", ledger, "--epsilon", "60"],
         ["policy", ledger, "--epsilon", "60", "--analyst", "ann=55"],
     ):

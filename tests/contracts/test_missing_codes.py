@@ -13,6 +13,7 @@ from discreet import Boolean, Bounds, Categories, Dates, InvalidInput, Public, T
 from discreet._registry import from_json, to_json
 from discreet.query import Query
 from discreet.tables import Memory, connect, dump, load
+from discreet.tables.cells import Coding, count_cells
 
 from .. import postgres, spark
 
@@ -95,6 +96,19 @@ def test_codes_are_missing_in_sql_and_in_batches_on_every_engine(name: str) -> N
     assert sum(v is None for v in columns["day"]) == 2
     assert sorted(int(v) for v in columns["yes"] if v is not None) == [0, 1, 1]
     assert sorted(v for v in columns["note"] if v is not None) == ["", "a", "b"]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_codes_are_missing_in_the_cells_of_a_synthetic_copy(name: str) -> None:
+    """99 was in the bin of the upper bound, and 9 was true."""
+    skip, opened = ENGINES[name]
+    if skip is not None:
+        pytest.skip(skip)
+    source = opened()
+    for column, wanted in {"whole": 3, "real": 2, "written": 4, "day": 2, "yes": 3}.items():
+        coding = Coding(column, SCHEMA[column], (0.0, 2.0, 366.0))
+        cells = count_cells(source, [coding])
+        assert cells.counts[cells.codes[0] == coding.size - 1].sum() == wanted, column
 
 
 def test_the_average_of_a_column_with_codes_is_within_its_interval() -> None:

@@ -146,3 +146,16 @@ def test_a_large_epsilon_over_http_is_insisted_on(server: Server):
         assert steward.post("/datasets/health/preview", json=body).status_code == 200
         # Meant, it is only refused by the budget of 100.
         assert steward.post("/datasets/health/query", json=body | {"large_epsilon": True}).status_code == 402
+
+
+def test_a_question_may_be_asked_by_its_accuracy_over_http(server: Server):
+    with server.client("steward") as steward:
+        body = {"sql": "SELECT COUNT(*) AS n FROM health WHERE health = 'fair'", "within": 50}
+        assert steward.post("/datasets/health/query", json=body).status_code == 200
+        close = body | {"within": 0.5, "confidence": 1 - 1e-12}
+        refused = steward.post("/datasets/health/query", json=close)
+        assert refused.status_code == 400
+        assert "above 20" in refused.json()["error"]["message"]
+        # What has no price at all is told so.
+        unpriced = steward.post("/datasets/health/workload", json={"queries": [body["sql"]]})
+        assert "large_epsilon" not in unpriced.json()["error"]["message"]

@@ -16,6 +16,7 @@ from ..._errors import DiscreetError, InvalidInput
 from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import STEWARD, values
+from ...curator.policy import check_epsilon
 from ...mechanisms.protocols import Interactive, Mechanism, Release
 from ...session import Session, Watch
 from .. import requests
@@ -99,7 +100,11 @@ def sql(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     text, fresh = options.pop("sql"), bool(options.pop("fresh", False))
     options = numbers(options)
-    _check_group_count(desk, session.preview(text, **options))
+    query_preview = session.preview(text, **options)
+    if options.get("within") is not None:
+        # `verbs.handle` has checked any price but one that follows from an accuracy.
+        check_epsilon(query_preview.query.epsilon, large_epsilon=request["large_epsilon"])
+    _check_group_count(desk, query_preview)
     answer = session.sql(text, fresh=fresh, **options)
     return requests.answer_json(answer, options.get("confidence", 0.95), session)
 

@@ -127,17 +127,17 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
 
 
 def _checked_price(request: Request, is_paid: bool) -> Request:
-    """Return a request without its option "large_epsilon"; an epsilon above 20 is not paid without it. It is
-    checked here, where people type it: in Python who writes code means it."""
+    """Return a request with its option "large_epsilon" beside the others; an epsilon above 20 is not paid
+    without it. It is checked here, where people type it: in Python who writes code means it."""
     options = dict(request["options"])
     prices = [_registry.from_json(options.get(name)) for name in ("epsilon", "rho")]
-    if prices == [None, None] and options.get("within") is None:
+    if prices == [None, None] and options.get("within") is None and not is_paid:
         # such as a budget, for which the option is its own verb's
         return request
     large = bool(options.pop("large_epsilon", False))
     if is_paid and not large:
         check_epsilon(*prices)
-    return request | {"options": options}
+    return request | {"options": options, "large_epsilon": large}
 
 
 def _parse_withheld(facts: Any) -> Withheld | None:
