@@ -374,6 +374,7 @@ def test_the_price_and_the_papers_scales():
             watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)
         ),
         lambda: alarm_threshold(watch(), false_alarm=0),
+        lambda: alarm_threshold(watch(), false_alarm=1e-9),
     ],
 )
 def test_wrong_input_is_named(make):

@@ -9,6 +9,7 @@ complete series. Half of epsilon pays for the comparisons and half for the estim
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -193,6 +194,8 @@ def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000,
     """
     _require.open_probability(false_alarm=false_alarm)
     _require.integer(runs=runs, at_least=10)
+    if false_alarm * runs < 1:
+        raise _require.fail("runs", runs, f"at least {math.ceil(1 / false_alarm)} for so rare a false alarm")
     generator, rounds = np.random.default_rng(seed), watch.rounds
     highest = np.empty(runs)
     for run in range(runs):
