@@ -18,6 +18,7 @@ from ...accounting.caps import requested_price_of
 from ...curator import STEWARD, values
 from ...curator.policy import check_epsilon
 from ...mechanisms.protocols import Interactive, Mechanism, Release
+from ...query import Preview
 from ...session import Session, Watch
 from .. import requests
 from .estimators import estimator_of, model_json
@@ -103,7 +104,10 @@ def sql(desk: Desk, request: Request) -> Result:
     query_preview = session.preview(text, **options)
     if options.get("within") is not None:
         # `verbs.handle` has checked any price but one that follows from an accuracy.
-        check_epsilon(query_preview.query.epsilon, large_epsilon=request["large_epsilon"])
+        price = query_preview.query
+        # Workloads have no accuracy to ask for: they are refused.
+        assert isinstance(price, Preview)
+        check_epsilon(price.epsilon, price.rho, large_epsilon=request["large_epsilon"])
     _check_group_count(desk, query_preview)
     answer = session.sql(text, fresh=fresh, **options)
     return requests.answer_json(answer, options.get("confidence", 0.95), session)
