@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 76_605
+CODE_LINES = 76_604
 MODULES = 580
 PUBLIC_NAMES = 759
 
