@@ -20,7 +20,7 @@ from sqlglot import exp
 from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
-from ..tables.columns import coarse, codes_as_days, codes_as_numbers, codes_as_texts
+from ..tables.columns import coarse, codes_as_days, codes_as_texts
 from ..tables.dialect import Dialect
 from ..tables.engine import ROW
 from .domain import Kind
@@ -254,7 +254,7 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
         if alias in used and column != scan.unit:
             columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
             if _is_raw(fact, own.get(column, "text")):
-                columns.append(aliased(_without_numbers(name(column), fact), f"{alias}r"))
+                columns.append(aliased(semantics.without_numbers(name(column), fact.missing), f"{alias}r"))
     # a SELECT needs a column, even if none is used
     query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
         exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
@@ -333,17 +333,18 @@ def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
     kind = coarse(id_kind)
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
-        number = _without_numbers(_as("double", column, kind in ("integer", "number", "boolean")), fact)
+        stored = _as("double", column, kind in ("integer", "number", "boolean"))
+        number = semantics.without_numbers(stored, fact.missing)
         inside = clipped(number, low, high, may_be_nan=kind != "integer")
         return inside if fact.nullable else coalesced(inside, low.copy())
     if isinstance(fact, Dates):
         low, high = (literal(date.fromisoformat(end)) for end in (fact.lower, fact.upper))
         days = codes_as_days(fact.missing)
-        day = _without(_as("date", column, kind == "date"), [literal(code) for code in days])
+        day = semantics.without_codes(_as("date", column, kind == "date"), [literal(code) for code in days])
         inside_days = _clipped_day(day, low, high)
         return inside_days if fact.nullable else coalesced(inside_days, low.copy())
     if isinstance(fact, Boolean):
-        stored = _without_numbers(column, fact) if kind == "integer" else column
+        stored = semantics.without_numbers(column, fact.missing) if kind == "integer" else column
         truth = _as("boolean", stored, kind in ("boolean", "integer"))
         return truth if fact.nullable else coalesced(truth, exp.Boolean(this=False))
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
@@ -352,18 +353,7 @@ def cleaned(column: Node, fact: Fact, id_kind: str) -> Node:
     if isinstance(fact, Categories):
         words: list[Node] = [exp.Literal.string(str(value)) for value in fact.values]
         return if_(exp.In(this=text.copy(), expressions=words), text)
-    return _without(text, [literal(code) for code in codes_as_texts(fact.missing)])
-
-
-def _without_numbers(number: Node, fact: Fact) -> Node:
-    """Return a number, or NULL if it is one of the declared codes of missing values."""
-    return _without(number, [double(code) for code in codes_as_numbers(fact.missing)])
-
-
-def _without(value: Node, codes: list[Node]) -> Node:
-    """Return a value, or NULL if it is one of these codes (`tables.columns.without_codes` does the same to
-    batches). A test that is neither true nor false leaves the value as it is: it is NULL then."""
-    return value if not codes else if_(exp.In(this=value.copy(), expressions=codes), exp.Null(), value)
+    return semantics.without_codes(text, [literal(code) for code in codes_as_texts(fact.missing)])
 
 
 def _listed_only(x: Node, fact: Categories) -> Node:

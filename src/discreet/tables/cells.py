@@ -20,7 +20,7 @@ from sqlglot import exp
 from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text
 from . import semantics
-from .columns import coarse, codes_as_days, codes_as_numbers
+from .columns import coarse, codes_as_days
 from .engine import Engine, one_snapshot
 from .engines.duckdb import engine_of
 from .source import Source
@@ -275,7 +275,7 @@ def code_of(column: Any, coding: Coding, id_kind: str) -> Any:
     if isinstance(fact, Categories):
         return _category_code(column, fact, id_kind, null_code)
     if isinstance(fact, Boolean):
-        stored = _without_numbers(column, fact) if kind == "integer" else column
+        stored = semantics.without_numbers(column, fact.missing) if kind == "integer" else column
         truth = _as("boolean", stored, kind in ("boolean", "integer"))
         cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
         return exp.Case(ifs=[exp.If(this=c, true=_integer(i)) for c, i in cases], default=null_code)
@@ -312,30 +312,17 @@ def _number(column: Any, fact: Bounds, kind: str) -> Any:
     """Write a number clipped to its bounds; NULL where it is none, not finite, or a code of a missing
     value."""
     low, high = (semantics.Number(this=repr(float(end))) for end in (fact.lower, fact.upper))
-    number = _without_numbers(_as("double", column, kind in ("integer", "number", "boolean")), fact)
+    stored = _as("double", column, kind in ("integer", "number", "boolean"))
+    number = semantics.without_numbers(stored, fact.missing)
     return semantics.Clip(this=number, low=low, high=high, may_be_nan=kind != "integer")
 
 
 def _days(column: Any, fact: Dates, kind: str) -> Any:
     """Write the days of a date after the first possible one; NULL for a code of a missing value."""
     codes = [semantics.Day(this=code.isoformat()) for code in codes_as_days(fact.missing)]
-    day = _without(_as("date", column, kind == "date"), codes)
+    day = semantics.without_codes(_as("date", column, kind == "date"), codes)
     first = semantics.Day(this=date.fromisoformat(fact.lower).isoformat())
     return semantics.DaysBetween(this=day, expression=first)
-
-
-def _without_numbers(number: Any, fact: Fact) -> Any:
-    """Write a number, or NULL for a code of a missing value."""
-    codes = codes_as_numbers(fact.missing)
-    return _without(number, [semantics.Number(this=repr(code)) for code in codes])
-
-
-def _without(value: Any, codes: list[Any]) -> Any:
-    """Write a value, or NULL for one of these codes, as SQL questions do (`query.scan`)."""
-    if not codes:
-        return value
-    is_code = exp.If(this=exp.In(this=value.copy(), expressions=codes), true=exp.Null())
-    return exp.Case(ifs=[is_code], default=value)
 
 
 def _as(to: str, column: Any, safe: bool) -> Any:

@@ -8,9 +8,12 @@ IEEE double unless something else is said; a result too large for it is infinite
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from sqlglot import exp
+
+from .columns import codes_as_numbers
 
 # The integer types that can be cast to, with the smallest and the largest value of each.
 INTEGERS = {
@@ -83,6 +86,20 @@ def canonical_text(column: exp.Expr, kind: str) -> exp.Expr:
     """Return the text of the canonical form of a column; different forms have different texts."""
     canonical = Canonical(this=column, kind=kind)
     return canonical if kind in ("text", "decimal") else Convert(this=canonical, to="text")
+
+
+def without_codes(value: exp.Expr, codes: Sequence[exp.Expr]) -> exp.Expr:
+    """Return a value, or NULL if it is one of these codes of missing values (`columns.without_codes` does the
+    same to batches). A test that is neither true nor false leaves the value as it is: it is NULL then."""
+    if not codes:
+        return value
+    is_code = exp.If(this=exp.In(this=value.copy(), expressions=list(codes)), true=exp.Null())
+    return exp.Case(ifs=[is_code], default=value)
+
+
+def without_numbers(number: exp.Expr, codes: Iterable[str | int | float]) -> exp.Expr:
+    """Return a number, or NULL if it is one of the codes that are numbers."""
+    return without_codes(number, [Number(this=repr(code)) for code in codes_as_numbers(codes)])
 
 
 class SafeCast(Semantic):
