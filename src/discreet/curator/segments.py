@@ -155,7 +155,8 @@ def resume(
             f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
             f"the synthesis."
         )
-    if charge.body["identity"] != identity_of(mechanism, trusted=True):
+    # Charges that older versions of discreet made have no identity (`identities`) to compare.
+    if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism, trusted=True):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
             f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."
