@@ -26,11 +26,6 @@ if sys.platform == "linux" and _is_fit(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-# A child that a test forks must not collect what it inherited: the threads of an engine's connection, say,
-# live in the parent only, and closing it there ends the child (seen once, as a segmentation fault).
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=gc.freeze)
-
 # Nearly all that is made until the tests run lives to the end: nothing is looked through in between.
 gc.disable()
 

@@ -9,7 +9,9 @@ defense: no text of an analyst reaches DuckDB, as every query is written anew fr
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -238,6 +240,23 @@ class DuckDB:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
 
 
+# All open connections of this process.
+_OPEN: weakref.WeakSet[_Opened] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Keep inherited connections open for ever: their threads live in the parent only, and closing one here,
+    as the garbage collector would, ends the process. A thread that never ends refers to them."""
+    inherited = list(_OPEN)
+    if inherited:
+        threading.Thread(target=lambda _: threading.Event().wait(), args=(inherited,), daemon=True).start()
+
+
+# Windows does not fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class _Opened:
     """Holds the connection with the tables in it.
 
@@ -257,6 +276,7 @@ class _Opened:
         self._stamps = {name: file_stamp(data) for name, data in tables.items()}
         self._data, self._original_data = dict(tables), dict(tables)
         self._open()
+        _OPEN.add(self)
         # From now on the tables in memory are Arrow tables: the host may change its data frame, but a renewed
         # connection must hold the same rows.
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
