@@ -19,7 +19,7 @@ import pytest
 import discreet
 
 # The limits: edited only with a reason.
-CODE_LINES = 76_613
+CODE_LINES = 76_617
 MODULES = 580
 PUBLIC_NAMES = 759
 

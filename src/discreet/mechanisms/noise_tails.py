@@ -115,7 +115,7 @@ def gaussian_error(sigma_squared: Fraction, failure: mpmath.mpf) -> int:
 
 def laplace_width(scale: Fraction, confidence: float) -> float:
     """Return the half-width of the interval of a linear combination of independent discrete Laplace draws, in
-    standard deviations of the combination; `combined_width` says how.
+    standard deviations of the combination; `_combined_width` says how.
 
     One continuous draw has the quantile ln(1 / failure) scales, many have the normal one, and no combination
     that was tried exceeds the larger of the two more often than it should.

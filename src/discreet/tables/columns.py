@@ -287,9 +287,13 @@ def _drop_codes(column: pa.Array, codes: tuple[str | int | float, ...]) -> pa.Ar
     import pyarrow.compute as pc
 
     kind = arrow_kind(column.type)
-    listed: Any = [codes_as_texts(codes), codes_as_numbers(codes), codes_as_days(codes), ()][
-        {"text": 0, "integer": 1, "number": 1, "date": 2}.get(kind, 3)
-    ]
+    readers: dict[str, Any] = {
+        "text": codes_as_texts,
+        "integer": codes_as_numbers,
+        "number": codes_as_numbers,
+        "date": codes_as_days,
+    }
+    listed = readers[kind](codes) if kind in readers else ()
     if not listed:
         return column
     values = (
