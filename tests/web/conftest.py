@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from .running import Server
+
+# A page that was clicked may still be loading: what is read of it waits for it, on a busy machine too.
+expect.set_options(timeout=90_000)
 
 # The first is the same browser without its windows, and takes half the CPU time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
@@ -43,8 +47,6 @@ def server(tmp_path_factory: Any) -> Iterator[Server]:
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("NO BROWSER: chromium is not installed, so NO PAGE WAS TESTED (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield opened
@@ -55,6 +57,7 @@ def browser() -> Iterator[Any]:
 def page(browser: Any, server: Server) -> Iterator[Any]:
     """A page that notes what went wrong in it: errors of scripts, refused contents, requests to other hosts."""
     context = browser.new_context()
+    context.set_default_timeout(90_000)
     opened = context.new_page()
     watch(opened, server.url)
     yield opened

@@ -18,7 +18,7 @@ from discreet import InvalidInput
 from discreet.app.web.survey import ReportStore, load_survey, results_of
 from discreet.sampling import SeededEntropy
 
-from .conftest import watch
+from .conftest import expect, watch
 from .running import ROOT, free_port
 
 SURVEY = """
@@ -123,7 +123,7 @@ def test_the_true_answer_never_leaves_the_page(browser, survey):
     assert page.evaluate("window.hacked") is None
     page.reload()
     page.wait_for_selector("text=This browser has sent its reports")
-    assert page.locator("#draw").is_disabled()
+    expect(page.locator("#draw")).to_be_disabled()
     assert not page.problems
     page.context.close()
 
@@ -136,14 +136,14 @@ def test_a_respondent_may_leave_out_is_told_of_mistakes_and_of_a_server_that_is_
     page.goto(survey[0])
     page.wait_for_selector("fieldset >> nth=1")
     page.fill("input[type=number]", "1000")
-    assert page.inner_text("[role=status]") == "This counts as 40."
-    assert page.locator("#draw").is_enabled()
+    expect(page.locator("[role=status]")).to_have_text("This counts as 40.")
+    expect(page.locator("#draw")).to_be_enabled()
     page.locator("input[type=number]").press_sequentially("e")
-    assert page.inner_text("[role=status]") == "This is no number: it is left out."
-    assert page.locator("#draw").is_disabled()
+    expect(page.locator("[role=status]")).to_have_text("This is no number: it is left out.")
+    expect(page.locator("#draw")).to_be_disabled()
     page.click("label:has-text('SECRETCATEGORY')")
     page.click("label:has-text('I leave this out')")
-    assert page.locator("#draw").is_disabled(), "nothing was answered"
+    expect(page.locator("#draw")).to_be_disabled()
     page.fill("input[type=number]", "3")
     page.click("#draw")
     page.wait_for_selector("#reports")
@@ -199,7 +199,7 @@ def test_reports_are_stored_without_address_time_or_order(browser, survey):
     assert httpx.get(f"{url}/results/wrong").status_code == 404
     page = browser.new_page()
     page.goto(url + results)
-    assert page.locator("svg .whisker").count() == 4
+    expect(page.locator("svg .whisker")).to_have_count(4)
     assert "within" in page.inner_text("section >> nth=0")
     assert page.evaluate("window.hacked") is None
     page.close()
@@ -331,8 +331,8 @@ def test_results_show_an_error_bar_for_each_estimate(browser, survey):
     page = browser.new_page()
     page.goto(url + results)
     first = page.locator("section >> nth=0")
-    assert first.locator("svg .bar").count() == 3
-    assert first.locator("svg .whisker").count() == 3
+    expect(first.locator("svg .bar")).to_have_count(3)
+    expect(first.locator("svg .whisker")).to_have_count(3)
     assert "95% confidence" in first.inner_text()
     assert all(float(text) > 0 for text in first.locator("tbody td:nth-child(3)").all_inner_texts())
     page.close()
