@@ -24,10 +24,11 @@ from discreet.adaptive import (
     Thresholdout,
     Where,
 )
-from discreet.app.demo.holdout_experiment import science
 from discreet.mechanisms import CountsBelow
 from discreet.sampling import Entropy
 from discreet.tables import Memory
+
+from ._holdout_experiment import science
 
 RUNS, OFF, WITHIN, SECONDS = 100, 0.08, 0.01, 60.0
 

@@ -44,10 +44,11 @@ from discreet.adaptive import (
     alarm_threshold,
     changepoint,
 )
-from discreet.app.demo import discovery_trials as trials
 from discreet.mechanisms import Component, Histogram
 from discreet.sampling import Entropy
 from discreet.tables import Memory
+
+from . import _discovery_trials as trials
 
 PEOPLE, STEP = 1000, Fraction(1, 20)
 COIN = Binomial(trials=PEOPLE, chance=0.5)

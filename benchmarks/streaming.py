@@ -13,11 +13,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from discreet import Public
+from discreet.app.plots import ACCENT, GRAY, label_ends, load_pyplot, save_figure, style_axes
 from discreet.mechanisms import Count, matrix
 from discreet.sampling import Entropy
 from discreet.streaming import counter, error_factors
@@ -158,11 +160,30 @@ def online() -> bool:
         print(f"  regret {last:.3f}, bound {private.regret_bound():.3f}")
     where = os.environ.get("STREAM_PLOT", "")
     if where:
-        from discreet.app.streaming_plots import regrets
-
         title = f"Regret of the approximate leader, {rounds:,} rounds"
         print(regrets(Path(where), title, {k: v.tolist() for k, v in series.items()}, [bound] * rounds))
     return met
+
+
+def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound: Sequence[float]) -> Path:
+    """Draw the cumulative regret of online learners round by round, with the bound on it.
+
+    `series` has one curve of regrets per name, the learner without noise first (it is drawn gray); at most
+    four are drawn. `bound` is computed before the first round and has one value per round.
+    """
+    figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
+    style_axes(axes, title, "round", "regret so far")
+    rounds = list(range(1, len(bound) + 1))
+    colors = [GRAY, ACCENT, "#3c8d53", "#e08e45"]
+    lines = []
+    curves = [*zip(series.items(), colors, strict=False), (("bound", bound), "#c0392b")]
+    for (label, values), color in curves:
+        axes.plot(rounds, values, color=color, linewidth=1.6, linestyle="--" if values is bound else "-")
+        lines.append((label, color, rounds, list(values)))
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xlim(0, len(rounds))
+    label_ends(axes, lines)
+    return save_figure(figure, path)
 
 
 def main() -> int:

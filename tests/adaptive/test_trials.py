@@ -1,14 +1,12 @@
-"""Simulated trials, and the pictures of them."""
+"""The simulated trials of `benchmarks.discovery`."""
 
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image
+from benchmarks import _discovery_trials as trials
 
 from discreet import Bounds, Public
 from discreet.adaptive import AlphaInvesting, BernoulliChange, Binomial, ChangeWatch, Paprika
-from discreet.app import discovery_plots
-from discreet.app.demo import discovery_trials as trials
 
 COIN = Binomial(trials=1000, chance=0.5)
 
@@ -47,13 +45,3 @@ def test_an_alarm_comes_after_the_change_and_not_before():
     seen = trials.alarms(watch, change_at=51, runs=40, seed=2)
     assert np.all((seen > 51) & (seen < 70))
     assert not np.isfinite(trials.alarms(watch, change_at=None, runs=40, seed=3)).any()
-
-
-def test_pictures_are_saved(tmp_path):
-    found = {epsilon: tried(epsilon) for epsilon in (1.0, 10.0)}
-    for path in (
-        discovery_plots.power(tmp_path / "a" / "power.png", found, target=0.05),
-        discovery_plots.alarms(tmp_path / "alarms.png", {"one": [(0.1, 3), (0.2, 2)], "two": [(0.1, 5)]}),
-    ):
-        with Image.open(path) as picture:
-            assert min(picture.size) > 300

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from fractions import Fraction
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from discreet import accounting as acc
@@ -18,8 +16,6 @@ from discreet._errors import InvalidInput, MissingExtra
 from discreet.app import cli, plots
 from discreet.app.cli.accounting import _factor, _six_digits
 from discreet.app.cli.forms import EventOptions, event
-from discreet.app.demo import composition
-from discreet.app.demo.stage import Stage
 
 MNIST = ["dpsgd", "--n", "60000", "--batch", "256", "--epochs", "60", "--delta", "1e-5"]
 
@@ -289,13 +285,6 @@ def test_a_bad_description_is_refused(tmp_path: Path) -> None:
 # --- pictures
 
 
-def test_the_figure_of_abadi_et_al_has_their_numbers() -> None:
-    """arXiv:1607.00133, Section 3.2 and Figure 2: 9.34 against 1.26 after 100 epochs, 24.2 after 400."""
-    assert plots.strong_composition(0.01, 4.0, 10_000, 1e-5) == pytest.approx(9.34, abs=0.005)
-    assert plots.strong_composition(0.01, 4.0, 40_000, 1e-5) == pytest.approx(24.22, abs=0.02)
-    assert plots.published_moments(0.01, 4.0, [10_000], 1e-5)[0] == pytest.approx(1.26, abs=0.005)
-
-
 def test_an_attacker_cannot_reach_more_than_the_curve_says() -> None:
     alphas = [0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0]
     shown = plots.reach(acc.Gaussian(noise_multiplier=1.0), alphas)
@@ -338,12 +327,3 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, 
         plots.tradeoff(acc.PureDP(epsilon=1), path=tmp_path / "x.png")
     words = ["epsilon", "pure", "--each", "1", "--delta", "1e-6", "--plot", str(tmp_path / "x.png")]
     assert leave(monkeypatch, *words) == 3
-
-
-def test_the_chapter_on_composition_tells_its_story(tmp_path: Path) -> None:
-    console = Console(width=110, record=True, file=io.StringIO())
-    composition.run(Stage(console=console, out=tmp_path))
-    told = console.export_text()
-    for fact in ("4.775", "2.382", "5,446", "admits 3 pure releases"):
-        assert fact in told
-    assert (tmp_path / "composition.png").exists() or "matplotlib is missing" in told

@@ -12,8 +12,9 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
+from discreet import MissingExtra
 from discreet.app.cli import app
-from discreet.app.demo import CHAPTERS, SHORT, composition, first_answers, learning
+from discreet.app.demo import CHAPTERS, attacks, chapter, first_answers
 from discreet.app.demo.stage import Bar, Stage
 
 runner = CliRunner()
@@ -96,12 +97,11 @@ def test_without_matplotlib_it_names_the_extra_and_goes_on(tmp_path, monkeypatch
 
 def test_extras_and_paths_in_brackets_are_printed_whole(tmp_path, monkeypatch):
     """Rich takes [learn] and [plots] for markup, and leaves them out."""
-    monkeypatch.setitem(sys.modules, "discreet.learning.digits", None)
     console = Console(width=120, record=True, force_terminal=False)
     stage = Stage(console=console, out=tmp_path)
-    learning.run(stage)
+    stage.aside(str(MissingExtra.of("learn", "no model: PyTorch is missing")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    learning._picture(stage, [(1.0, 0.5)], 0.9)
+    attacks._picture(stage, None, {})
     stage.saved(Path("[a]/b.png"))
     text = console.export_text()
     assert "pip install 'discreet[learn]'" in text
@@ -113,14 +113,25 @@ def test_bounds_are_rounded_to_their_own_side():
     """50 per cent become up to 62.246 at epsilon 0.5: "at most 62.2" was said."""
     assert first_answers.highest_belief(0.5) == 62.3
     assert first_answers.highest_belief(0.0) == 50.0
-    assert [composition._number(x) for x in (2.38151, 10.0, 1277.1, 0.0)] == ["2.382", "10", "1,278", "0"]
 
 
-def test_the_short_demo_is_a_part_of_all_and_says_where_the_rest_is(shown):
-    assert set(SHORT) < set(CHAPTERS)
-    rest = [name for name in CHAPTERS if name not in SHORT]
-    text = " ".join(shown[0].split())
-    assert f"discreet demo --all ({', '.join(rest)})" in text
+def test_every_chapter_is_told_and_where_there_is_more(shown):
+    told = " ".join(shown[0].split())
+    for number, name in enumerate(CHAPTERS, start=1):
+        assert f"{number}. {chapter(name).TITLE[:40]}" in told, name
+    root = Path(__file__).parents[2]
+    *_, scripts, _, notebooks = told.split()
+    assert list((root / scripts).glob("*.py"))
+    assert list((root / notebooks).glob("*.ipynb"))
+
+
+def test_one_chapter_is_told_alone(tmp_path):
+    told = runner.invoke(
+        app, ["demo", "-c", "attacks", "--out", str(tmp_path)], env={"COLUMNS": "100"}
+    ).output
+    assert f"1. {chapter('attacks').TITLE[:40]}" in told
+    assert "2. " not in told
+    assert "notebooks" not in told
 
 
 def watched(folder, *arguments):
@@ -150,15 +161,3 @@ def test_the_first_answer_comes_within_ten_seconds_and_all_within_a_minute_of_cp
     assert first is not None, text[:2000]
     assert first < 10
     assert total < 60
-
-
-@pytest.mark.slow
-def test_with_all_every_chapter_is_told(tmp_path):
-    from discreet.app.demo import chapter
-
-    text, first, _ = watched(tmp_path, "--all")
-    told = " ".join(text.split())
-    assert first < 10
-    for number, name in enumerate(CHAPTERS, start=1):
-        assert f"{number}. {chapter(name).TITLE[:40]}" in told, name
-    assert "demo --all" not in told.splitlines()[-1][-200:]

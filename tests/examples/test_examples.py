@@ -11,7 +11,15 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 # Those that train or simulate for more than 4 CPU-seconds are in `make test-all`.
-LATER = {*LONG, "federated", "mnist_dp_sgd", "mnist_pate", "online_learning", "ab_test_stream"}
+LATER = {
+    *LONG,
+    "attacked_models",
+    "federated",
+    "mnist_dp_sgd",
+    "mnist_pate",
+    "online_learning",
+    "ab_test_stream",
+}
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""What docs/streaming.md shows is what happens, and the plot is drawn."""
+"""What docs/streaming.md shows is what happens, and its plot of regrets is drawn."""
 
 from __future__ import annotations
 
 import doctest
 from pathlib import Path
 
-from discreet.app.streaming_plots import gain, regrets
+from benchmarks.streaming import regrets
 
 PAGE = Path(__file__).parents[2] / "docs" / "streaming.md"
 
@@ -14,10 +14,6 @@ def test_the_examples_of_the_page_run() -> None:
     done = doctest.testfile(str(PAGE), module_relative=False)
     assert done.failed == 0
     assert done.attempted >= 10
-
-
-def test_the_gain_is_drawn(tmp_path: Path) -> None:
-    assert gain(tmp_path / "gain.png", steps=64).stat().st_size > 10_000
 
 
 def test_regrets_are_drawn_below_their_bound(tmp_path: Path) -> None:

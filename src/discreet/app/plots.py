@@ -1,24 +1,29 @@
-"""Plots an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
+"""Plots an event's privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile; and
+the error of one count in the central, the shuffle and the local model.
 
 An event (`accounting.events`) describes what was released, and so its privacy loss.
 
-Every function saves one PNG and returns its path. Lines are labelled where they end. Needs matplotlib
-(`discreet[plots]`).
+Every function that draws saves one PNG and returns its path. Lines are labelled where they end. Drawing needs
+matplotlib (`discreet[plots]`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import accounting as acc
+from .. import local, sampling
 from .._errors import DiscreetError, InvalidInput, MissingExtra
-from ..accounting import moments, rdp
+from ..accounting import amplification, rdp
 from ..accounting.api import ACCOUNTANTS
 from ..accounting.conversion import rdp_to_epsilon
 from ..accounting.normal import normal
+from ..sampling import Entropy
 from .demo.stage import ACCENT, INK, PALE
 
 GRAY = "#52606d"
@@ -174,92 +179,6 @@ def draw_steps(
 def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw epsilon against the number of steps, by every accountant that has a theorem for the event."""
     return one_picture(lambda axes: draw_steps(axes, event, delta), path)
-
-
-# --- the figure of Abadi et al. 2016
-
-
-def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Return the epsilon of the strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34
-    after 100 epochs.
-
-    For the figure only, not a valid bound: to charge, use the `advanced` accountant.
-
-    One Gaussian step is (x, d)-DP with x = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
-    A step on a sample is taken as (rate x, rate d)-DP; `step_epsilon` is rate x. The factor `rate` on x is
-    right only for small x. Half of `delta` is spent on the d of all steps, half on the composition theorem,
-    in which step_epsilon^2 stands for step_epsilon (exp(step_epsilon) - 1).
-    """
-    step_delta = delta / (2 * steps * rate)
-    step_epsilon = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
-    return math.sqrt(2 * steps * math.log(2 / delta)) * step_epsilon + steps * step_epsilon * step_epsilon
-
-
-def published_moments(
-    rate: float, noise_multiplier: float, counts: Sequence[int], delta: float
-) -> list[float]:
-    """Return the epsilon of the moments accountant of Abadi et al. 2016 after each of `counts` steps.
-
-    After n steps it is the least (n log_moment - ln(delta)) / k over the orders k, where `log_moment` is that
-    of one step at order k, the larger one of adding and of removing a unit. The moments are computed once for
-    all counts.
-    """
-    log_moments = [
-        moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)
-    ]
-    return [
-        min((n * log_moment - math.log(delta)) / k for k, log_moment in enumerate(log_moments, start=1))
-        for n in counts
-    ]
-
-
-def draw_abadi(axes: Axes, epochs: int = 400) -> None:
-    """Draw three lines of epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016; the one
-    of strong composition is not a valid bound (`strong_composition`). `epochs` is at least 100: the values at
-    100 epochs are written beside the lines."""
-    rate, noise, delta = 0.01, 4.0, 1e-5
-    step_event = acc.Gaussian(noise_multiplier=noise).sampled(rate)
-    steps_per_epoch = round(1 / rate)
-    epochs_shown = sorted({1, 2, 5, *range(10, epochs + 1, 10)})
-    counts = [epoch * steps_per_epoch for epoch in epochs_shown]
-    strong = [strong_composition(rate, noise, n, delta) for n in counts]
-    published = published_moments(rate, noise, counts, delta)
-    axes.plot(epochs_shown, strong, color=COLORS["advanced"], linewidth=1.8)
-    axes.plot(epochs_shown, published, color=COLORS["rdp"], linewidth=1.8)
-    # fewer points than on the other lines: each takes one computation of a privacy loss distribution
-    sparse = [epoch for epoch in epochs_shown if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
-    exact = [acc.epsilon(step_event.repeated(epoch * steps_per_epoch), delta=delta) for epoch in sparse]
-    axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
-    axes.set_xlim(0, epochs)
-    axes.set_ylim(0, None)
-    style_axes(
-        axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon"
-    )
-    lines: list[Line] = [
-        ("strong composition", COLORS["advanced"], epochs_shown, strong),
-        ("moments accountant (2016)", COLORS["rdp"], epochs_shown, published),
-        ("privacy loss distribution", ACCENT, sparse, exact),
-    ]
-    for label, _, x, y in lines:
-        at_100 = y[list(x).index(100)]
-        below = label == lines[-1][0]
-        axes.annotate(
-            f"{at_100:.2f}",
-            (100, at_100),
-            (6, -10) if below else (-4, 6),
-            textcoords="offset points",
-            ha="left" if below else "right",
-            fontsize=9,
-            color=INK,
-        )
-        axes.plot([100], [at_100], "o", color=INK, markersize=4, label=label)
-    label_ends(axes, lines)
-
-
-def abadi(*, path: Path) -> Path:
-    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the line of the privacy loss distribution
-    below theirs."""
-    return one_picture(draw_abadi, path)
 
 
 # --- Rényi budget curve
@@ -454,4 +373,86 @@ def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     draw_orders(axes[0, 1], event, delta)
     draw_tradeoff(axes[1, 0], event)
     draw_profile(axes[1, 1], event, delta)
+    return save_figure(figure, path)
+
+
+# --- one count in the central, the shuffle and the local model
+
+_MODEL_COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
+
+
+def local_epsilon(epsilon: float, people: int, delta: float) -> float:
+    """Return a local epsilon with which the shuffled reports of `people` cost at most `epsilon` at `delta`.
+
+    It is `epsilon` or more, as shuffling never costs more than the reports themselves; the search by
+    bisection goes up to 16 (chosen by hand), or to `epsilon` where that is more.
+    """
+    low, high = epsilon, max(16.0, epsilon)
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if amplification.shuffling(middle, people, delta) <= epsilon else (low, middle)
+        )
+    return low
+
+
+def measure_counts(
+    *,
+    epsilon: float,
+    counts: Sequence[int],
+    runs: int,
+    entropy: Entropy,
+    delta: float = 1e-6,
+    share: float = 0.3,
+) -> dict[str, list[float]]:
+    """Return, for each model, the root mean squared error of a count of "yes" over `runs` runs, for each
+    number of people in `counts`.
+
+    A `share` of the people says yes. In each model the whole count costs `epsilon` (in the shuffle model at
+    `delta`); the error is in people.
+    """
+    curves: dict[str, list[float]] = {"central": [], "shuffled": [], "local": []}
+    for people in counts:
+        values = (np.arange(people) < share * people).astype(np.int64)
+        noise = sampling.discrete_laplace(1 / epsilon, runs, entropy)
+        curves["central"].append(math.sqrt(float(np.mean(noise.astype(float) ** 2))))
+        for name, report_epsilon in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
+            # binary randomized response; `estimate` returns the shares of the values 0 and 1
+            oracle = local.KaryResponse(epsilon=report_epsilon, domain=2)
+            errors = [
+                people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1])
+                - values.sum()
+                for _ in range(runs)
+            ]
+            curves[name].append(math.sqrt(float(np.mean(np.square(errors)))))
+    return curves
+
+
+def against_central(
+    path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
+) -> Path:
+    """Draw measured errors as points; dashed lines are exact standard deviations where there is a formula.
+
+    For n people and small epsilon these are about sqrt(n) / epsilon in the local model and sqrt(2) / epsilon
+    in the central one. The dotted line joins the measured points of the shuffle model.
+    """
+    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
+    style_axes(
+        axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    exp_epsilon = math.exp(epsilon)
+    lines = []
+    for name, curve in curves.items():
+        axes.plot(counts, curve, "o", color=_MODEL_COLORS[name], markersize=6)
+        lines.append((f"{name}, measured", _MODEL_COLORS[name], list(counts), list(curve)))
+    reference = {
+        "local": [math.sqrt(n * exp_epsilon) / (exp_epsilon - 1) for n in counts],
+        "central": [math.sqrt(2 / exp_epsilon) / (1 - 1 / exp_epsilon)] * len(counts),
+    }
+    for name, curve in reference.items():
+        axes.plot(counts, curve, color=_MODEL_COLORS[name], linewidth=1.2, linestyle="--")
+    axes.plot(counts, curves["shuffled"], color=_MODEL_COLORS["shuffled"], linewidth=1.2, linestyle=":")
+    label_ends(axes, lines)
     return save_figure(figure, path)

@@ -193,19 +193,19 @@ def compare(
     """Measure the error of one count in the local, the shuffle and the central model, for 100 to 100,000
     people."""
     from ...sampling import Entropy
-    from .. import local_plots
+    from .. import plots
 
     # `picture` returns None only for None; `or out` is for the type checker.
     out = outputs.picture(out) or out
     outputs.check(out, force=force, makes_folder=True)
     counts = (100, 1000, 10_000, 100_000)
     price = float(_number(epsilon))
-    curves = local_plots.measure(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
+    curves = plots.measure_counts(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
     table = Table("people", "central", "shuffled", "local")
     for i, people in enumerate(counts):
         table.add_row(f"{people}", *(f"{curves[name][i]:.3g}" for name in ("central", "shuffled", "local")))
     Console().print(table)
-    path = local_plots.against_central(out, counts, curves, price)
+    path = plots.against_central(out, counts, curves, price)
     typer.echo(f"picture saved as {visible(str(path))}")
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ..._errors import InvalidInput
-from ..demo import CHAPTERS, SHORT
+from ..demo import CHAPTERS
 from ..demo import chapter as load_chapter
 from ..demo.stage import Stage
 
@@ -17,7 +17,6 @@ def demo(
     chapter: list[str] = typer.Option(
         [], "--chapter", "-c", help="Only this chapter; may be given more than once."
     ),
-    everything: bool = typer.Option(False, "--all", help="Also the long chapters: several minutes."),
     out: Path = typer.Option(Path("out/demo"), "--out", help="Folder for the pictures."),
     list_: bool = typer.Option(False, "--list", help="List the chapters and stop."),
 ) -> None:
@@ -31,12 +30,10 @@ def demo(
     unknown = [name for name in chapter if name not in CHAPTERS]
     if unknown:
         raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
-    chapters = tuple(chapter) or (CHAPTERS if everything else SHORT)
     stage = Stage(console=console, out=out)
-    for number, name in enumerate(chapters, start=1):
+    for number, name in enumerate(chapter or CHAPTERS, start=1):
         stage.title(number, load_chapter(name).TITLE)
         load_chapter(name).run(stage)
     console.print()
-    skipped = [name for name in CHAPTERS if name not in chapters]
-    if skipped and not chapter:
-        console.print(f"[dim]More, in several minutes: discreet demo --all ({', '.join(skipped)})[/]")
+    if not chapter:
+        console.print("[dim]More, as short scripts and as notebooks: examples/ and docs/notebooks[/]")

@@ -1,7 +1,7 @@
 """Simulates private testing: the shares of false discoveries and of signals detected, and the times of
 alarms.
 
-For benchmarks, pictures and the choice of settings. Data is made up and randomness is seeded, so nothing here
+For benchmarks and the choice of settings. Data is made up and randomness is seeded, so nothing here
 may be used on real data.
 """
 
@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._errors import Halted
-from ..._public import Public
-from ...adaptive.alarms import ChangeWatch, best_scores
-from ...adaptive.changepoints import GRID, on_grid
-from ...adaptive.hypotheses import Hypothesis, NullLaw
-from ...adaptive.paprika import Paprika
-from ...mechanisms.protocols import Integers, Sensitivity
-from ...sampling import SeededEntropy
-from ...tables import Memory, Source
+from discreet import Halted, Public
+from discreet.adaptive import ChangeWatch, Hypothesis, Paprika
+from discreet.adaptive.alarms import best_scores
+from discreet.adaptive.changepoints import GRID, on_grid
+from discreet.adaptive.hypotheses import NullLaw
+from discreet.mechanisms.protocols import Integers, Sensitivity
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory, Source
 
 Floats = NDArray[np.float64]
 # Draws the statistics of all hypotheses from a generator and a mask that is True where the null is false.

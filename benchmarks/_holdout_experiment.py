@@ -26,12 +26,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import _require
-from ..._public import REPLACE, Public
-from ...adaptive.holdout import Check, Thresholdout
-from ...mechanisms import Sensitivity
-from ...sampling import Entropy, SeededEntropy
-from ...tables import Source
+from discreet import REPLACE, Public, _require
+from discreet.adaptive import Check, Thresholdout
+from discreet.mechanisms import Sensitivity
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import Source
 
 Floats = npt.NDArray[np.float64]
 # the numbers k of attributes that vote, as in the paper's figure
