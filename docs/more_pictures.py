@@ -130,6 +130,29 @@ def generalization() -> Picture:
     )
 
 
+def reusable_holdout() -> Picture:
+    """The figure of Dwork et al. (Science 2015), without a signal: what each holdout tells of the vote."""
+    from benchmarks._holdout_experiment import science
+
+    plain, reusable = (science(reusable=kind, runs=20, seed=3) for kind in (False, True))
+    x = tuple(map(float, plain.sizes))
+    curves = {
+        "training part": plain.training,
+        "plain holdout": plain.holdout,
+        "reusable holdout (Thresholdout)": reusable.holdout,
+    }
+    return Picture(
+        title="Choosing and judging by one holdout",
+        x_label="attributes in the vote",
+        y_label="accuracy (%)",
+        y_bottom=45.0,
+        series=(
+            *(Series(name, x, tuple(100 * shares.mean(axis=0))) for name, shares in curves.items()),
+            Series("fresh people", x, tuple(100 * plain.fresh.mean(axis=0)), dashed=True),
+        ),
+    )
+
+
 def perfect_generalization() -> Picture:
     """How well one draw tells a neighbor from a sample, and a sample from a fresh one, over the noise."""
     entropy, n, draws = SeededEntropy(14), 10_000, 4000
@@ -238,6 +261,7 @@ PICTURES = {
     "special-cases": special_cases,
     "sample-and-aggregate": sample_and_aggregate,
     "generalization": generalization,
+    "reusable-holdout": reusable_holdout,
     "perfect-generalization": perfect_generalization,
     "best-of-trials": best_of_trials,
     "dp-sgd-and-pate": dp_sgd_and_pate,
