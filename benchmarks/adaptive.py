@@ -3,7 +3,7 @@ one does; in CPU-seconds.
 
 100 runs, with and without signal. Where plain reuse is off by more than 0.08, the reusable holdout must be
 within 0.01 of fresh people, and each experiment (100 runs of both) must take less than a minute. Also:
-answers a second of holdout, board and weights, unledgered.
+answers a second of holdout and board, unledgered.
 """
 
 from __future__ import annotations
@@ -15,15 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from discreet import REPLACE, Boolean, Bounds, Categories, Public
-from discreet.adaptive import (
-    Check,
-    MultiplicativeWeights,
-    ShakyLadder,
-    Submission,
-    Thresholdout,
-    Where,
-)
+from discreet import REPLACE, Bounds, Categories, Public
+from discreet.adaptive import Check, ShakyLadder, Submission, Thresholdout
 from discreet.mechanisms import CountsBelow
 from discreet.sampling import Entropy
 from discreet.tables import Memory
@@ -66,17 +59,9 @@ def rate(name: str, mechanism: Any, source: Memory, question: Any, times: int) -
 def rates() -> None:
     n = 10_000
     random = np.random.default_rng(0)
-    schema = {"x": Bounds(0, 1), "y": Categories([0, 1]), "z": Boolean()}
+    schema = {"x": Bounds(0, 1), "y": Categories([0, 1])}
     public = Public(schema=schema, neighbors=REPLACE, size=n)
-    source = Memory(
-        {
-            "id": np.arange(n),
-            "x": random.random(n),
-            "y": random.integers(0, 2, n),
-            "z": random.random(n) < 0.5,
-        },
-        public,
-    )
+    source = Memory({"id": np.arange(n), "x": random.random(n), "y": random.integers(0, 2, n)}, public)
     below: Callable[[Any], CountsBelow] = lambda at: CountsBelow(column="x", thresholds=at)  # noqa: E731
     holdout = Thresholdout(public=public, threshold=0.1, sigma=0.01, budget=10**6)
     rate("holdout", holdout, source, Check(statistic=below((0.5,)), training=0.5), 300)
@@ -92,10 +77,6 @@ def rates() -> None:
     )
     board = ShakyLadder(public=public, target="y", id="id", epsilon=1, delta=1e-6, budget=10**5)
     rate("shaky ladder", board, source, Submission.of("a", dict.fromkeys(range(n), 1)), 100)
-    weights = MultiplicativeWeights(
-        public=public, columns=("y", "z"), epsilon=1, alpha=0.1, questions=10**6, updates=100
-    )
-    rate("multiplicative weights", weights, source, Where(conditions=(("y", (1,)),)), 200)
 
 
 def main() -> int:

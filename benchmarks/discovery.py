@@ -26,15 +26,12 @@ from discreet.adaptive import (
     BernoulliChange,
     Binomial,
     ChangeWatch,
-    CorrelationTest,
     GaussianChange,
     GoodnessOfFitTest,
     Hypothesis,
     IndependenceTest,
-    KruskalWallisTest,
     Listed,
     LordPlusPlus,
-    MannWhitneyTest,
     Paprika,
     PrivateBenjaminiHochberg,
     ProportionTest,
@@ -211,9 +208,8 @@ def watches() -> list[bool]:
 
 def speed() -> list[bool]:
     random, good = np.random.default_rng(1), []
-    pvalues = np.where(
-        random.random(1_000_000) < 0.05, 1e-9, random.random(1_000_000)
-    )  # one in twenty is a signal
+    # one in twenty is a signal
+    pvalues = np.where(random.random(100_000) < 0.05, 1e-9, random.random(100_000))
     for procedure in (LordPlusPlus(alpha=0.05), Saffron(alpha=0.05), AlphaInvesting(alpha=0.05)):
         start = time.process_time()
         procedure.run(pvalues)
@@ -221,9 +217,9 @@ def speed() -> list[bool]:
         good.append(
             state(
                 f"speed {type(procedure).__name__}",
-                f"{1e6 / took:,.0f} decisions a CPU-second",
+                f"{len(pvalues) / took:,.0f} decisions a CPU-second",
                 ">= 300,000",
-                took < 1 / 0.3,
+                took < len(pvalues) / 300_000,
             )
         )
     return good
@@ -277,7 +273,6 @@ def powers(runs: int = 40, people: int = 1000) -> list[bool]:
             "ill": Boolean(),
         }
     )
-    delta: dict[str, Any] = {"public": public, "epsilon": 1, "delta": 1e-6}
     ours: dict[str, Any] = {"public": public, "epsilon": 1}
     tests: dict[str, tuple[Any, Any]] = {
         "proportion, trials known": (
@@ -309,18 +304,6 @@ def powers(runs: int = 40, people: int = 1000) -> list[bool]:
             lambda d: (
                 stats.ttest_ind(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"], equal_var=False).pvalue
             ),
-        ),
-        "Mann-Whitney": (
-            MannWhitneyTest(**delta, column="x", group="arm"),
-            lambda d: stats.mannwhitneyu(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"]).pvalue,
-        ),
-        "Kruskal-Wallis": (
-            KruskalWallisTest(**delta, column="y", group="site", runs=999),
-            lambda d: stats.kruskal(*(d["y"][d["site"] == s] for s in sites)).pvalue,
-        ),
-        "correlation": (
-            CorrelationTest(**delta, first="x", second="y"),
-            lambda d: stats.kendalltau(d["x"], d["y"]).pvalue,
         ),
     }
     random, entropy, good = np.random.default_rng(4), Entropy(), []

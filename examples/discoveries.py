@@ -6,7 +6,6 @@ import numpy as np
 import discreet as dp
 from discreet.adaptive import (
     LordPlusPlus,
-    MannWhitneyTest,
     ProportionTest,
     Saffron,
     TwoSampleMeanTest,
@@ -18,7 +17,7 @@ COLUMNS, PEOPLE, REAL = 40, 20_000, (3, 7, 19, 28, 33)  # the treatment moves th
 random = np.random.default_rng(0)
 arm = random.integers(0, 2, PEOPLE)
 data = {
-    f"marker_{i}": random.normal(50 + 4 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)
+    f"marker_{i}": random.normal(50 + 5 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)
 }
 data |= {"arm": np.array(["control", "treated"])[arm], "smoker": random.random(PEOPLE) < 0.23}
 
@@ -34,7 +33,9 @@ trial = dp.open(
 print(trial.sql("SELECT arm, COUNT(*) AS people FROM trial GROUP BY arm ORDER BY arm", epsilon=0.1), "\n")
 
 tests = [
-    MannWhitneyTest(public=trial.public, column=f"marker_{i}", group="arm", epsilon=0.05, delta=1e-9)
+    TwoSampleMeanTest(
+        public=trial.public, column=f"marker_{i}", group="arm", epsilon=0.05, step=2, runs=99_999
+    )
     for i in range(COLUMNS)
 ]
 pvalues = [trial.ask(test).value.pvalue for test in tests]

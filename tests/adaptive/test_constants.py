@@ -1,9 +1,7 @@
-"""Constants that no unread paper stands behind: prices and sensitivities found anew by looking at every case
-of small tables.
+"""Constants that no unread paper stands behind: prices found anew by looking at every case of small tables.
 
 The shaky ladder is driven through all values of its noise, with their exact chances, and the law of what it
-shows is compared between all neighboring tables. The rank statistics are computed on every table of a few
-rows and every neighbor of it.
+shows is compared between all neighboring tables.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -21,16 +18,13 @@ import pytest
 
 from discreet import Halted, Public
 from discreet import accounting as acc
-from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories
+from discreet._public import REPLACE, Categories
 from discreet.adaptive import (
     AlphaInvesting,
-    CorrelationTest,
     GeneralizedAlphaInvesting,
-    KruskalWallisTest,
     Listed,
     Lord3,
     LordPlusPlus,
-    MannWhitneyTest,
     ShakyLadder,
     Submission,
     _sparse_vector,
@@ -181,123 +175,6 @@ def test_the_enumeration_has_teeth_a_told_score_with_a_third_of_the_noise_costs_
     found, tables = ladder(REPLACE, monkeypatch, Fraction(1, 3))
     loss, _ = worst(found, tables, SEQUENCES[1:], 40.0)
     assert loss > acc.basic(found.board.event).value
-
-
-# ---------------------------------------------------------------------------------------------------------- ranks
-
-SCHEMA = {"x": Bounds(0, 9), "y": Bounds(0, 9), "g": Categories(["p", "q", "r"]), "h": Categories(["p", "q"])}
-
-
-def every(size: int, values: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """All tables of so many rows (value, group), up to the order of rows."""
-    return itertools.combinations_with_replacement(list(itertools.product(range(values), range(3))), size)
-
-
-def public_of(relation: Any, size: int) -> Public:
-    return Public(schema=SCHEMA, neighbors=relation, size=None if relation is ADD_REMOVE else size)
-
-
-def computed(kind: str, rows: tuple[tuple[int, int], ...]) -> int:
-    """The statistic, by the code of the test."""
-    return int(added(kind).exact(source_of(rows))[1])
-
-
-@functools.cache
-def source_of(rows: tuple[tuple[int, int], ...]) -> Memory:
-    """The table of these rows, for all three statistics."""
-    table = {
-        "x": np.array([v for v, _ in rows], dtype=float),
-        "y": np.array([g for _, g in rows], dtype=float),
-        "g": ["pqr"[g] for _, g in rows],
-        "h": ["pqq"[g] for _, g in rows],
-    }
-    return Memory(table, public_of(ADD_REMOVE, 0))
-
-
-@functools.cache
-def added(kind: str) -> Any:
-    return kinds(public_of(ADD_REMOVE, 0))[kind]
-
-
-def kinds(public: Public) -> dict[str, Any]:
-    more: dict[str, Any] = {
-        "public": public,
-        "epsilon": 1,
-        "delta": 1e-6 if public.neighbors is ADD_REMOVE else None,
-    }
-    return {
-        "Mann-Whitney": MannWhitneyTest(**more, column="x", group="h"),
-        "Kruskal-Wallis": KruskalWallisTest(**more, column="x", group="g", runs=99),
-        "correlation": CorrelationTest(**more, first="x", second="y"),
-    }
-
-
-# the worst on every table: by how many rows there are
-REPLACED = {
-    "Mann-Whitney": {3: 4, 4: 6},
-    "Kruskal-Wallis": {3: 4, 4: 8},
-    "correlation": {3: 4, 4: 6},
-}
-
-
-@pytest.mark.parametrize("kind", ["Mann-Whitney", "Kruskal-Wallis", "correlation"])
-@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_small_table(
-    kind: str, size: int
-) -> None:
-    """All tables and all their neighbors.
-
-    Two and four times the others is the price; the worst case has one row fewer to turn around.
-    """
-    values = size
-    rows = list(itertools.product(range(values), range(3)))
-    known = {table: computed(kind, table) for table in every(size, values)}
-    largest = 0
-    for base in every(size - 1, values):
-        reached = [known[tuple(sorted((*base, row)))] for row in rows]
-        largest = max(largest, max(reached) - min(reached))
-    paid = kinds(public_of(REPLACE, size))[kind].row_sensitivity(size)
-    assert largest == REPLACED[kind][size] <= paid
-    assert paid <= {"Kruskal-Wallis": 2 * largest}.get(kind, largest)
-
-
-@pytest.mark.parametrize("kind", ["Mann-Whitney", "Kruskal-Wallis", "correlation"])
-def test_adding_a_row_moves_a_rank_statistic_by_its_pairs_on_every_small_table(kind: str) -> None:
-    """With the true sizes the bound that is bought is exactly met: once or twice the rows that the new one is
-    compared with."""
-    size, values = 4, 4
-    rows = list(itertools.product(range(values), range(3)))
-    known = {table: computed(kind, table) for n in (size - 1, size) for table in every(n, values)}
-    met = False
-    for base in every(size - 1, values):
-        for row in rows:
-            groups = [g if kind == "Kruskal-Wallis" else min(g, 1) for _, g in base]
-            mine = row[1] if kind == "Kruskal-Wallis" else min(row[1], 1)
-            others = len(base) if kind == "correlation" else sum(g != mine for g in groups)
-            paid = others * (2 if kind == "Kruskal-Wallis" else 1)
-            moved = abs(known[tuple(sorted((*base, row)))] - known[base])
-            assert moved <= paid
-            met = met or (moved == paid > 0)
-    assert met
-    assert kinds(public_of(ZERO_OUT, size))[kind].row_sensitivity(size) >= paid
-
-
-def test_the_published_statistic_is_ours_in_another_scale_and_moves_by_nearly_eight() -> None:
-    """4 (n - 1) / n² times the sum over groups of |sum of ranks - its mean|, with noise 8 / epsilon: the
-    authors' code (github.com/simonpcouch/non-pm-dpht, kw_new.R and gen_data.R). Its worst case is 8 (n - 1)(n
-    - 2) / n² for these n."""
-    for size in (4, 5, 6):
-        groups = np.array([0, *[1] * (size - 2), 0])
-        low, high = np.array([0.0, *range(2, size), 1.0]), np.array([0.0, *range(2, size), size + 1.0])
-        found = []
-        for x in (low, high):
-            ranks = np.argsort(np.argsort(x)) + 1.0
-            apart = sum(abs((ranks[groups == g] - (size + 1) / 2).sum()) for g in (0, 1))
-            rows = tuple((int(v), int(g)) for v, g in zip(x, groups, strict=True))
-            assert 2 * apart == computed("Kruskal-Wallis", rows)
-            found.append(4 * (size - 1) / size**2 * apart)
-        assert found[0] - found[1] == pytest.approx(8 * (size - 1) * (size - 2) / size**2)
-        assert found[0] - found[1] <= 8
 
 
 # ------------------------------------------------------------------------------------------------ false discoveries

@@ -21,7 +21,6 @@ from discreet.adaptive import changepoints
 from discreet.adaptive.alarms import ChangeWatch
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.adaptive.leaderboard import ShakyLadder
-from discreet.adaptive.multiplicative_weights import MultiplicativeWeights, Where
 from discreet.adaptive.submissions import Submission
 from discreet.curator import Curator, Ledger, books
 from discreet.mechanisms import CountNonNull, Sensitivity, SparseVector, Trusted
@@ -60,12 +59,6 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "shaky ladder": (
         ShakyLadder(public=PUBLIC, target="ward", id="id", epsilon=1, delta=1e-6, budget=500),
         Submission.of("team", dict.fromkeys(range(N), "a")),
-    ),
-    "multiplicative weights": (
-        MultiplicativeWeights(
-            public=PUBLIC, columns=("ward", "ill"), epsilon=1, alpha=0.1, questions=10_000, updates=500
-        ),
-        Where(conditions=(("ward", ("b",)),)),
     ),
 }
 

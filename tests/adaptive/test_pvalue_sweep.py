@@ -16,16 +16,12 @@ from scipy import stats
 
 from discreet import Boolean, Bounds, Categories, Public
 from discreet.adaptive.significance import (
-    CorrelationTest,
     GoodnessOfFitTest,
     IndependenceTest,
-    KruskalWallisTest,
-    MannWhitneyTest,
     ProportionTest,
     TwoSampleMeanTest,
     chi_squared,
     means,
-    ranks,
 )
 from discreet.adaptive.significance.result import FAILURE_PROBABILITY, simulated
 from discreet.mechanisms.noise_tails import laplace_sum_error
@@ -151,34 +147,6 @@ def test_a_low_cut_off_and_no_unseen_rows_fail_the_sweep(monkeypatch: pytest.Mon
     monkeypatch.setattr(means, "_UNSEEN", 0)
     with pytest.raises(AssertionError):
         assert_valid(mean_rates(6, 200, 0.1), 300)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("n1", "n2"), [(1, 60), (3, 3), (9, 40)])
-def test_ranks_of_few_rows_and_of_ties(law: str, n1: int, n2: int) -> None:
-    ours: dict[str, Any] = {"public": PUBLIC, "epsilon": 200, "delta": 1e-3}
-    for test in (
-        MannWhitneyTest(**ours, column="x", group="arm", alternative="greater"),
-        KruskalWallisTest(**ours, column="x", group="arm", runs=199),
-        CorrelationTest(**ours, first="x", second="y"),
-    ):
-        assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
-
-
-def test_one_row_against_many_is_not_normal() -> None:
-    """Why rank tests need rows: the rank of one row is uniform.
-
-    At level 0.1 its normal law would reject 13% of the time.
-    """
-    values = np.arange(1000)
-    deviation = np.sqrt(1000 * 1002 / 3)
-    pvalues = [ranks._normal_tail(int(2 * v - 999), deviation, 0.01) for v in values[::7]]
-    assert np.mean(np.array(pvalues) <= 0.1) > 0.12
-    test = MannWhitneyTest(
-        public=PUBLIC, epsilon=200, delta=1e-3, column="x", group="arm", alternative="greater"
-    )
-    assert rates(test, lambda random: _rows(random, 1, 60, "normal")) == [0, 0, 0, 0]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Cases for the reusable holdout, private leaderboards and multiplicative weights."""
+"""Cases for the reusable holdout and private leaderboards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Boolean, Bounds, Categories, Neighbors, Public
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard
-from discreet.adaptive.multiplicative_weights import MultiplicativeWeights, Where
 from discreet.adaptive.submissions import Submission
 from discreet.mechanisms import CountsBelow, Sum
 from discreet.tables import Memory
@@ -59,17 +58,11 @@ def shown(answers: list[Any]) -> Any:
     return tuple(round(4 * a.value.score) if a.value.improved else None for a in answers)
 
 
-def counted(answers: list[Any]) -> Any:
-    return tuple(round(a.value.value / 2) if a.value.updated else None for a in answers)
-
-
 AGE = Check(statistic=Sum("age", 0.25), training=0.1)
 YOUNG = Check(statistic=CountsBelow(column="age", thresholds=(0.5, 0.75)), training=(0.9, 0.1))
 RIGHT = Submission.of("right", {1: "bern", 2: "rome", 3: "rome", 4: "rome", 5: "rome"})
 WRONG = Submission.of("wrong", {1: "rome", 2: "rome", 3: "bern", 9: "rome"})
 ILL = Submission.of("ill", {1: True, 2: True, 3: True, 4: True})
-BERN = Where(conditions=(("city", ("bern",)),))
-HEALTHY = Where(conditions=(("city", ("bern", "rome")), ("ill", (0,))))
 BOARD: dict[str, Any] = {"target": "city", "id": "id", "step": 0.2}
 
 CASES = [
@@ -117,36 +110,5 @@ CASES = [
             [ILL] * 4,
         )
         for n in Neighbors
-    ),
-    case(
-        "multiplicative weights",
-        MultiplicativeWeights(
-            public=facts(ADD_REMOVE),
-            columns=("city", "ill"),
-            epsilon=1.5,
-            alpha=0.1,
-            failure=0.95,
-            questions=4,
-            updates=2,
-        ),
-        counted,
-        [BERN, HEALTHY] * 3,
-    ),
-    case(
-        "multiplicative weights, approximate, the textbook's rule",
-        MultiplicativeWeights(
-            public=facts(REPLACE),
-            columns=("city", "ill"),
-            epsilon=1.5,
-            delta=0.01,
-            alpha=0.1,
-            failure=0.95,
-            questions=4,
-            updates=2,
-            rule="hardt-rothblum",
-        ),
-        counted,
-        [HEALTHY, BERN] * 3,
-        claim=(1.5, 0.01),
     ),
 ]

@@ -41,7 +41,6 @@ from .verbs import OTHERWISE, SCHEMA, TABLE, TABLES, VERBS, facts, follow, opene
 HALTS_BY_ITS_ANSWERS = {
     "AboveThreshold": "halts at the first noisy count above the noisy threshold",
     "ChangeWatch": "halts after `times` alarms",
-    "MultiplicativeWeights": "halts after so many updates, which noisy comparisons decide",
     "Paprika": "halts after so many noisy rejections",
     "PrivateTeachers": "some aggregators halt after so many noisy answers, or refusals",
     "RedrawnSparseVector": "halts after `positives` answers above",

@@ -125,7 +125,7 @@ def test_a_message_shows_no_endless_number() -> None:
 
 # Results that we make ourselves, and pictures: nobody pays by them.
 RECORDS = {
-    "Alarm", "CanaryAudit", "Claim", "Comparison", "CopyComparison", "Counted", "Decision", "Deployment",
+    "Alarm", "CanaryAudit", "Claim", "Comparison", "CopyComparison", "Decision", "Deployment",
     "DomainColumn", "FilterPreview", "Marginal", "Picture", "Plan", "QualityReport", "Release", "Report",
     "Series", "Standing", "ThresholdAnswer",
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Defines the sparse vector technique with a public threshold that may differ from question to question, and
-with a number released at each positive. The reusable holdout, leaderboards, multiplicative weights, PAPRIKA
-and change watches are built on it.
+with a number released at each positive. The reusable holdout, leaderboards, PAPRIKA and change watches are
+built on it.
 
 A question arrives as two integers: its `excess`, by how much its exact value exceeds its public threshold,
 and the exact number to be released with noise if the noisy excess passes (a positive). The threshold of each

@@ -8,7 +8,7 @@ hypothesis is called a discovery.
 
     stream = Saffron(alpha=0.05).start()
     stream.level, stream.test(0.003)            # the level of the next test, and whether it is rejected
-    Saffron(alpha=0.05).run(pvalues)            # all in one call: about a million decisions per second
+    Saffron(alpha=0.05).run(pvalues)            # all in one call
 
 None of them is differentially private: one person's data can change an exact p-value, and with it a decision.
 Their event is `NonPrivate`, and a curator refuses them on protected data.
@@ -31,7 +31,6 @@ from ._alpha_wealth import Lord3 as Lord3
 from ._procedures import Decisions as Decisions
 from ._procedures import FDRProcedure, check_saved, pvalues_of
 from ._procedures import HypothesisStream as HypothesisStream
-from ._relaxed import decide
 from .spending import Javanmard, Levels, PowerLaw, Spending
 
 _POWER_LAW, _JAVANMARD = PowerLaw(), Javanmard()
@@ -107,10 +106,18 @@ class _SpendingProcedure(FDRProcedure):
         """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
         of a stream up to floating-point rounding."""
         values = pvalues_of(pvalues)
-        gamma = self.spending(len(values) + 1)
-        levels, rejected = decide(
-            values, self.uses_term(values), gamma, self.level_from, wealth=self.wealth, alpha=self.alpha
-        )
+        gamma, uses_term = self.spending(len(values) + 1), self.uses_term(values)
+        levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
+        # sums[j]: what the initial wealth and the discoveries so far pay to a test that finds j terms used up
+        sums, used, payout = self.wealth * gamma, 0, self.alpha - self.wealth
+        # Not vectorized: each level depends on the decision before it.
+        for index, value in enumerate(values.tolist()):
+            levels[index] = level = self.level_from(sums[used])
+            rejected[index] = value <= level
+            used += not rejected[index] if uses_term is None else uses_term[index]
+            if rejected[index]:
+                sums[used:] += payout * gamma[: len(gamma) - used]
+                payout = self.alpha
         return Decisions(levels, rejected)
 
 

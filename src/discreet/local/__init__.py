@@ -20,14 +20,10 @@ from .client import ClientBudget
 from .consistency import consistent, expectation_maximization
 from .designs import DesignResponse
 from .hashing import HadamardResponse, LocalHashing, walsh_hadamard
-from .joint import HeavyHitters, MarginalResponse
-from .location import DistanceResponse, grid_places
 from .longterm import LongTermResponse, Rappor
 from .means import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean
 from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
-from .sets import KeyValueResponse, SetResponse
 from .shuffle import Shuffler, blend
-from .vectors import PrivUnit
 
 # The file with the client for browsers.
 SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
@@ -35,28 +31,22 @@ SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
 __all__ = [
     "ClientBudget",
     "DesignResponse",
-    "DistanceResponse",
     "DuchiMean",
     "FrequencyOracle",
     "HadamardResponse",
-    "HeavyHitters",
     "HybridMean",
     "KaryResponse",
-    "KeyValueResponse",
     "LaplaceMean",
     "LocalHashing",
     "LocalRandomizer",
     "LongTermResponse",
-    "MarginalResponse",
     "ORACLES",
     "OptimalUnary",
     "PiecewiseMean",
     "Prediction",
-    "PrivUnit",
     "Rappor",
     "ReportBatch",
     "SCRIPT",
-    "SetResponse",
     "Shuffler",
     "SubsetSelection",
     "SymmetricUnary",
@@ -64,7 +54,6 @@ __all__ = [
     "blend",
     "consistent",
     "expectation_maximization",
-    "grid_places",
     "predictions",
     "walsh_hadamard",
 ]

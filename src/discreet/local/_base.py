@@ -63,18 +63,16 @@ class LocalRandomizer:
     A subclass reads the value of one person (`_one`) and checks those of many (`_values`), checks its reports
     (`_check_reports`), draws (`_draw`), and estimates (`_estimate`). This class calls them so that values are
     read before anything is drawn, and reports before anything is estimated, because reports come from
-    strangers. `_value_dimensions` is the number of array dimensions of one person's value: 0 for a number, 1
-    for a vector.
+    strangers.
 
     The value of one person is never refused: what is none of the randomizer's values counts as a fixed public
-    one (zero, the lower bound, the empty set, the empty word). The collector chooses the randomizer, so a
+    one (zero, the lower bound, the empty word). The collector chooses the randomizer, so a
     device that reports some values and refuses others would tell it which of them its value is, for nothing.
     Values of many people are given by somebody who sees them, and wrong ones are refused.
     """
 
     __slots__ = ()
     epsilon: Any
-    _value_dimensions = 0
 
     @property
     def ratio(self) -> Fraction:
@@ -97,7 +95,7 @@ class LocalRandomizer:
         if self.is_single(value):
             return self._respond_one(value, entropy)
         array = _array(value)
-        if array.ndim != self._value_dimensions + 1:
+        if array.ndim != 1:
             raise InvalidInput(
                 f"give one value, or an array with one value for each person; got {array.ndim} "
                 f"dimensions. Nothing was drawn."
@@ -106,7 +104,7 @@ class LocalRandomizer:
 
     def is_single(self, value: Any) -> bool:
         """Return whether this is the value of one person, and not a list of values of several."""
-        return _array(value).ndim <= self._value_dimensions
+        return _array(value).ndim == 0
 
     def _respond_one(self, value: Any, entropy: Entropy) -> Any:
         """Return the report of one person, whatever the value is."""

@@ -16,7 +16,6 @@ from .._errors import InvalidInput
 from ..inference import with_total
 from ._base import Floats
 from .designs import DesignResponse
-from .location import DistanceResponse
 from .longterm import LongTermResponse
 from .oracles import FrequencyOracle, UnaryEncoding
 
@@ -88,14 +87,12 @@ def expectation_maximization(
 def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
     """Return (likelihoods, weights): a table of P(report | value), one row per distinct report, each row up
     to a factor of its own; and the share of all reports that each distinct report has."""
-    if not isinstance(randomizer, FrequencyOracle | DesignResponse | DistanceResponse):
-        raise _require.fail(
-            "randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response"
-        )
+    if not isinstance(randomizer, FrequencyOracle | DesignResponse):
+        raise _require.fail("randomizer", type(randomizer).__name__, "a frequency oracle or a design")
     data, _ = randomizer._collect(reports)
     rows, counts = np.unique(data, axis=0, return_counts=True)
     weights = counts / counts.sum()
-    if isinstance(randomizer, DesignResponse | DistanceResponse):
+    if isinstance(randomizer, DesignResponse):
         return np.asarray(randomizer.matrix().T[rows]), weights
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(

@@ -185,8 +185,8 @@ class LocalHashing(FrequencyOracle):
         """
         if self._length > _TRANSFORM_BITS:
             raise InvalidInput(
-                f"a domain of {self.domain} values is too large to estimate all shares. Give candidates, "
-                f"shares_of(reports, candidates), or look for the common values with local.HeavyHitters."
+                f"a domain of {self.domain} values is too large to estimate all shares. Give candidates: "
+                f"shares_of(reports, candidates)."
             )
         # many buckets: one pass per value is cheaper than one per bucket
         if self.buckets > self.domain:

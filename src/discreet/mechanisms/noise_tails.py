@@ -3,8 +3,7 @@ rounded in a stated direction.
 
 Most variances (to the nearest float) and tail bounds (never too small) decide only the errors that are
 reported. p-values of `adaptive.significance` rest on `laplace_error` and `laplace_sum_error`. Privacy depends
-on `laplace_sum_error`, from which `KruskalWallisTest` takes a sensitivity, so it is certified; and on
-`sqrt_down` and `sqrt_up` where a mechanism takes its noise or its epsilon from them. Their directions must
+on `sqrt_down` and `sqrt_up` where a mechanism takes its noise or its epsilon from them. Their directions must
 stay.
 """
 

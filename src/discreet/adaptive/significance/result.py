@@ -154,9 +154,6 @@ def check_groups(
         raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
     too_many = at_most is not None and len(chosen) > at_most
     if len(set(chosen)) < len(chosen) or len(chosen) < at_least or too_many:
-        if at_most is None:
-            number = f"at least {at_least}"
-        else:
-            number = str(at_least) if at_most == at_least else f"{at_least} to {at_most}"
+        number = f"at least {at_least}" if at_most is None else str(at_most)
         raise _require.fail("groups", chosen, f"{number} different categories")
     return chosen

@@ -198,29 +198,11 @@ async function bloom(spec, word, cohort) {
   return filter;
 }
 
-/** The oracles that a description may hold, and how many numbers a report of each has. */
-const WIDTHS = {
-  kary: () => 1,
-  unary: (oracle) => oracle.domain,
-  subset: (oracle) => oracle.size,
-  hashing: (oracle) => oracle.masks + 1,
-  hadamard: () => 1,
-};
-
-/** What an oracle inside a description costs; it must be one over exactly `domain` values. */
-function oracleCost(oracle, domain) {
-  require(typeof oracle === "object" && oracle !== null && Object.hasOwn(WIDTHS, oracle.kind), "this kind of oracle is not known.");
-  require(oracle.domain === domain, "the oracle is not one over these values.");
-  return costOf(oracle);
-}
+/** The kinds of which every description has a domain. */
+const ORACLES = ["kary", "unary", "subset", "hashing", "hadamard"];
 
 function isCode(value, domain) {
   return Number.isSafeInteger(value) && value >= 0 && value < domain;
-}
-
-/** One of `largest` places, drawn without looking at what is in them; `items` or beyond is an empty one. */
-function drawnPlace(largest, items, words) {
-  return below(Math.max(largest, items), words);
 }
 
 function isNumber(value) {
@@ -243,23 +225,6 @@ const VALUES = {
   hybrid: (spec, value) => number(spec.duchi, value),
   laplace: number,
   rappor: (spec, value) => (typeof value === "string" || value instanceof Uint8Array ? value : ""),
-
-  set(spec, value) {
-    const items = Array.isArray(value) || value instanceof Set ? [...new Set(value)] : [];
-    return items.filter((item) => isCode(item, spec.items)).sort((x, y) => x - y);
-  },
-
-  pairs(spec, value) {
-    const isObject = typeof value === "object" && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
-    const entries = isObject ? Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]) : [];
-    const pairs = value instanceof Map ? [...value] : entries;
-    return pairs.filter(([key, number]) => isCode(key, spec.keys) && isNumber(number)).sort(([x], [y]) => x - y);
-  },
-
-  marginals({ sizes }, value) {
-    const isList = Array.isArray(value) && value.length === sizes.length;
-    return sizes.map((size, i) => code(isList ? value[i] : 0, size));
-  },
 };
 
 const CODES = {
@@ -270,7 +235,6 @@ const CODES = {
   hadamard: (spec) => spec.domain,
   longterm: (spec) => spec.domain,
   table: (spec) => spec.ends.length,
-  prefixes: (spec) => 2 ** spec.length,
 };
 
 const KINDS = {
@@ -348,35 +312,6 @@ const KINDS = {
 
   // beyond 2**53 (less than once in e**127 draws, for no scale is above 2**46) the sum is rounded after it was drawn
   laplace: (spec, value, words) => Number(BigInt(onGrid(spec, value, words)) + discreteLaplace(spec.rate.map(BigInt), words)),
-
-  set(spec, items, words) {
-    const place = drawnPlace(spec.largest, items.length, words);
-    return KINDS[spec.oracle.kind](spec.oracle, place < items.length ? items[place] : spec.items, words);
-  },
-
-  pairs(spec, pairs, words) {
-    const place = drawnPlace(spec.largest, pairs.length, words);
-    const [key, number] = place < pairs.length ? pairs[place] : [spec.keys, spec.low];
-    const level = (Math.min(Math.max(number, spec.low), spec.high) - spec.low) / (spec.high - spec.low);
-    // also for nothing: one draw for all
-    const up = coin(Math.floor(level * COIN), COIN, words) ? 1 : 0;
-    return KINDS[spec.oracle.kind](spec.oracle, place < pairs.length ? 2 * key + up : 2 * spec.keys, words);
-  },
-
-  marginals(spec, codes, words) {
-    const which = below(spec.marginals.length, words);
-    const oracle = spec.oracles[which];
-    const cell = spec.marginals[which].reduce((sum, i) => sum * spec.sizes[i] + codes[i], 0);
-    const report = [which].concat(KINDS[oracle.kind](oracle, cell, words));
-    const width = 1 + spec.oracles.reduce((most, one) => Math.max(most, WIDTHS[one.kind](one)), 1);
-    return report.concat(new Array(width - report.length).fill(-1));
-  },
-
-  prefixes(spec, value, words) {
-    const level = below(spec.levels.length, words);
-    const prefix = Math.floor(value / 2 ** (spec.length - spec.levels[level]));
-    return [level].concat(KINDS.hashing(spec.oracles[level], prefix, words));
-  },
 
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
 
@@ -538,46 +473,6 @@ const COSTS = {
     return (((BigInt(spec.steps) * a * 1000000n) << FINE) + b - 1n) / b;
   },
 
-  set(spec) {
-    whole(spec.items, spec.largest);
-    require(spec.items >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one item and one place, or more.");
-    return oracleCost(spec.oracle, spec.items + 1);
-  },
-
-  pairs(spec) {
-    whole(spec.keys, spec.largest);
-    require(spec.keys >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one key and one place, or more.");
-    ordered(spec);
-    return oracleCost(spec.oracle, 2 * spec.keys + 1);
-  },
-
-  marginals(spec) {
-    const { sizes, marginals, oracles } = spec;
-    require([sizes, marginals, oracles].every((list) => Array.isArray(list) && list.length >= 1), "the lists of attributes are missing.");
-    require(marginals.length === oracles.length && marginals.every(Array.isArray), "there must be one oracle for each marginal.");
-    whole(...sizes);
-    const costs = marginals.map((attributes, number) => {
-      require(attributes.length >= 1 && attributes.every((i) => isCode(i, sizes.length)), "a marginal is of attributes that are none.");
-      return oracleCost(oracles[number], attributes.reduce((cells, i) => cells * sizes[i], 1));
-    });
-    return largest(costs);
-  },
-
-  prefixes(spec) {
-    const { length, levels, oracles } = spec;
-    whole(length);
-    require(length >= 1 && length <= 52, "values must have from 1 to 52 bits.");
-    require([levels, oracles].every(Array.isArray) && levels.length >= 1 && levels.length === oracles.length, "there must be one oracle for each level.");
-    whole(...levels);
-    const costs = levels.map((bits, number) => {
-      require(bits >= 1 && bits <= length, "a level has more bits than values have, or none.");
-      const cost = oracleCost(oracles[number], 2 ** bits);
-      require(oracles[number].kind === "hashing", "prefixes are reported by hashing.");
-      return cost;
-    });
-    return largest(costs);
-  },
-
   longterm(spec) {
     odds(spec.again, 1, spec.domain - 1);
     return odds(spec.permanent, 1, spec.domain - 1);
@@ -598,7 +493,7 @@ function costOf(spec) {
   whole(spec.microepsilon);
   require(spec.microepsilon >= 1, "nothing is free.");
   // a domain that is missing where one is needed is no whole number
-  if (spec.domain !== undefined || Object.hasOwn(WIDTHS, spec.kind)) {
+  if (spec.domain !== undefined || ORACLES.includes(spec.kind)) {
     whole(spec.domain);
     require(spec.domain >= 2 && spec.domain <= LIMIT, "there must be two values or more.");
   }
