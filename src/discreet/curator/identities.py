@@ -21,7 +21,7 @@ from typing import Any
 
 from .._public import Public
 from .._registry import plain
-from .entries import canonical
+from .ledger import canonical
 from .questions import description_of
 
 # Objects inside more objects than this are compared by their classes alone; far more than parameters have.

@@ -10,7 +10,7 @@ from typing import Any
 from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput
 from .._public import Public
-from .entries import canonical
+from .ledger import canonical
 
 # Most entries of a statistic, such as the cells of a histogram. Chosen by hand: ten million 64-bit integers
 # and their noise take 160 MB, which any machine has; a billion would take 16 GB.

@@ -14,15 +14,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Public
 from ..tables import Source
 
-Ints = npt.NDArray[np.int64]
+Ints = NDArray[np.int64]
 # The contribution of one row, in grid units, stays below this, so that int64 never wraps.
 LIMIT = 1 << 62
 
@@ -60,7 +60,7 @@ def unpacked(array: Any) -> Any:
     return array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
 
 
-def present(array: Any) -> npt.NDArray[np.bool_]:
+def present(array: Any) -> NDArray[np.bool_]:
     """Return True where there is a value: not NULL, and for floats neither NaN nor infinite."""
     # slow to load
     import pyarrow.compute as pc
@@ -71,7 +71,7 @@ def present(array: Any) -> npt.NDArray[np.bool_]:
     return np.asarray(valid.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def numbers(array: Any, column: str) -> npt.NDArray[Any]:
+def numbers(array: Any, column: str) -> NDArray[Any]:
     """Return int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
     # slow to load
     import pyarrow.compute as pc
@@ -88,7 +88,7 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
             f"column {column!r} holds {kind}, and a number is needed. Nothing was released. Convert "
             f"it, or declare Categories."
         )
-    values: npt.NDArray[Any] = pc.fill_null(filled, 0).to_numpy(zero_copy_only=False)
+    values: NDArray[Any] = pc.fill_null(filled, 0).to_numpy(zero_copy_only=False)
     return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if values.dtype.kind == "f" else values
 
 
@@ -160,7 +160,7 @@ class ColumnGrid:
                 f"Nothing was released. Choose a larger step."
             )
 
-    def __call__(self, values: npt.NDArray[Any]) -> Ints:
+    def __call__(self, values: NDArray[Any]) -> Ints:
         num, den = self.step.numerator, self.step.denominator
         # in steps; values further from zero are clipped anyway
         reach = max(abs(self.low), abs(self.high)) + 1
@@ -181,7 +181,7 @@ def nearest(x: Fraction) -> int:
     return (x + Fraction(1, 2)).__floor__()
 
 
-def _as_signed(values: npt.NDArray[Any]) -> Ints:
+def _as_signed(values: NDArray[Any]) -> Ints:
     """Return integers as int64; those of uint64 beyond its range become the largest int64."""
     top = np.iinfo(np.int64).max
     return np.minimum(values, top).astype(np.int64) if values.dtype == np.uint64 else values
@@ -200,13 +200,13 @@ def exact_sum(values: Ints) -> int:
     return (high << 32) + low
 
 
-def as_integers(values: list[int]) -> npt.NDArray[Any]:
+def as_integers(values: list[int]) -> NDArray[Any]:
     """Return int64 where all values fit, Python integers otherwise."""
     fits = all(-LIMIT < v < LIMIT for v in values)
     return np.array(values, dtype=np.int64 if fits else object)
 
 
-def integers(values: Any) -> npt.NDArray[Any]:
+def integers(values: Any) -> NDArray[Any]:
     """Return `values` as an array of integers; refuse anything else, with a message that shows no value."""
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from .._errors import InvalidInput
 from .._public import Public
 from .domain import Domain, comparable_bin_ends, is_integral
+from .model import Floats
 
 if TYPE_CHECKING:
     from ..tables.cells import Coding
     from .constraints import Constraint
-
-Floats = NDArray[np.float64]
 
 
 class ColumnOrder:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 from scipy import optimize
 
 from ... import _require
@@ -25,7 +25,7 @@ from ..._errors import InvalidInput
 from ..._registry import described
 from .triangular import Matrix, Triangular
 
-Floats = npt.NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 # Six buffers are within rounding of the optimum for 2**30 steps (measured); more only cost memory.
 MAX_BUFFERS = 8

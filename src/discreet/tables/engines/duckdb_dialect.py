@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.duckdb import DuckDB as DuckDBSyntax
 from sqlglot.generator import Generator
 
 from .. import semantics as d
@@ -316,4 +316,4 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.SmallestValues: _smallest_values,
     d.SmallestRows: _smallest_rows,
 }
-DUCKDB = Dialect("duckdb", DuckDB.Generator, WRITERS)
+DUCKDB = Dialect("duckdb", DuckDBSyntax.Generator, WRITERS)
