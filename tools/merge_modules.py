@@ -294,6 +294,7 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
             if where == module:
                 renamed[old] = new
 
+    gone: set[ast.stmt] = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
@@ -350,7 +351,15 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
             where = relative(into, own_new, new_package) if node.level else into
             statements.append(f"from {where} import {', '.join(dict.fromkeys(wanted[into]))}")
         indent = "\n" + " " * node.col_offset
+        if not statements:
+            gone.add(node)
         out.replace(node, indent.join(statements) if statements else REMOVED)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and all(n in gone for n in body):
+            for n in body:
+                out.edits = [e for e in out.edits if e[0] != out.at(n.lineno, n.col_offset)]
+            out.replace(node, REMOVED) if is_type_checking(node) else out.replace(body[0], "pass")
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -645,6 +654,15 @@ def names(house: House, tracked: list[str]) -> None:
         new = pattern.sub(swap, text)
         if path.suffix == ".md" or name.startswith("src/"):
             new = prose.sub(lambda m: short[m.group(0)], new)
+        if path.suffix == ".toml" and new != text:
+            seen: set[str] = set()
+            kept = []
+            for line in new.splitlines(keepends=True):
+                if line.strip().startswith('"') and line in seen:
+                    continue
+                seen.add(line)
+                kept.append(line)
+            new = "".join(kept)
         if new != text:
             path.write_text(new)
 
