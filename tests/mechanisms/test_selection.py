@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet import sampling
 from discreet._errors import DiscreetError, InvalidInput, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
 from discreet._registry import from_json, to_json
@@ -45,6 +46,11 @@ CHOOSERS = [
     TopK(epsilon=1, k=2),
     TopK(epsilon=1, k=2, one_shot=False),
 ]
+
+
+class NoDraws(Entropy):
+    def _take(self, size):
+        raise AssertionError("bits were drawn")
 
 
 # --- the laws, in closed form -------------------------------------------------------------------------------
@@ -134,8 +140,25 @@ def test_top_k_peels_without_replacement(one_shot):
 # --- privacy, computed and not sampled ----------------------------------------------------------------------
 
 
-def log_ratios(law, before, after, rate):
-    return [mp.log(a / b) for a, b in zip(law(after, rate), law(before, rate), strict=True)]
+def law_of(chooser, scores):
+    """The law of a choice, by the sampler that the chooser calls and by what it passes to it. That the
+    samplers have these laws is tested above, by draws, and in tests/sampling."""
+    laws, drawn = {"gumbel": softmax, "exponential": permute_and_flip, "laplace": laplace_argmax}, []
+
+    def record(scores, rate, law):
+        drawn.append(law([int(s) for s in scores], rate))
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        for noise, law in laws.items():
+            patch.setattr(sampling, f"argmax_{noise}", lambda s, rate, _, law=law: record(s, rate, law))
+        chooser(scores, entropy=NoDraws())
+    (law,) = drawn
+    return law
+
+
+def log_ratios(chooser, before, after):
+    return [mp.log(a / b) for a, b in zip(law_of(chooser, after), law_of(chooser, before), strict=True)]
 
 
 @st.composite
@@ -152,7 +175,7 @@ def neighbors(draw, monotone, size=4, sensitivity=2):
 def test_exponential_mechanism_is_epsilon_dp_and_of_bounded_range_epsilon(monotone, data):
     before, after = data.draw(neighbors(monotone))
     chooser = ExponentialMechanism(epsilon=1, sensitivity=2, monotone=monotone)
-    ratios = log_ratios(softmax, before, after, chooser.rate)
+    ratios = log_ratios(chooser, before, after)
     assert max(map(abs, ratios)) <= 1 + 1e-12
     assert max(ratios) - min(ratios) <= 1 + 1e-12
 
@@ -163,7 +186,7 @@ def test_exponential_mechanism_is_epsilon_dp_and_of_bounded_range_epsilon(monoto
 def test_permute_and_flip_is_epsilon_dp(monotone, data):
     before, after = data.draw(neighbors(monotone))
     chooser = PermuteAndFlip(epsilon=1, sensitivity=2, monotone=monotone)
-    assert max(map(abs, log_ratios(permute_and_flip, before, after, chooser.rate))) <= 1 + 1e-12
+    assert max(map(abs, log_ratios(chooser, before, after))) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -173,24 +196,22 @@ def test_permute_and_flip_is_epsilon_dp(monotone, data):
 )
 def test_noisy_max_with_laplace_noise_is_epsilon_dp(monotone, moves):
     moves = [abs(m) for m in moves] if monotone else moves
-    rate = ReportNoisyMax(epsilon=1, monotone=monotone).rate
+    chooser = ReportNoisyMax(epsilon=1, monotone=monotone)
     for before in ([0, 0, 0], [0, 3, 1], [4, 0, 0]):
         after = [b + m for b, m in zip(before, moves, strict=True)]
-        assert max(map(abs, log_ratios(laplace_argmax, before, after, rate))) <= 1 + 1e-9
+        assert max(map(abs, log_ratios(chooser, before, after))) <= 1 + 1e-9
 
 
 def test_the_privacy_checks_have_teeth():
     before, after = [0, 0, 4, 4], [1, -1, 5, 5]
-    for law in (
-        softmax,
-        permute_and_flip,
-        laplace_argmax,
-    ):  # sensitivity halved, or monotone claimed falsely: rate 1
-        assert max(map(abs, log_ratios(law, before, after, Fraction(1)))) > 1.05
+    # priced for epsilon 1, a chooser that takes these scores for monotone has twice the rate
+    for cls in (ExponentialMechanism, PermuteAndFlip, ReportNoisyMax):
+        assert max(map(abs, log_ratios(cls(epsilon=1), before, after))) <= 1 + 1e-9
+        assert max(map(abs, log_ratios(cls(epsilon=1, monotone=True), before, after))) > 1.05
 
 
 def test_permute_and_flip_is_not_of_bounded_range_epsilon():
-    ratios = log_ratios(permute_and_flip, [0, 0], [1, -1], PermuteAndFlip(epsilon=1).rate)
+    ratios = log_ratios(PermuteAndFlip(epsilon=1), [0, 0], [1, -1])
     assert max(ratios) - min(ratios) == pytest.approx(1 + math.log(2 - math.exp(-1)))
     assert PermuteAndFlip(epsilon=1).event == PureDP(epsilon=1)
 
@@ -348,11 +369,6 @@ def test_trusted_scores_run_but_have_no_description():
 
 
 # --- bad input draws nothing --------------------------------------------------------------------------------
-
-
-class NoDraws(Entropy):
-    def _take(self, size):
-        raise AssertionError("bits were drawn")
 
 
 @for_each("chooser", CHOOSERS, ids=repr)
