@@ -28,7 +28,6 @@ from discreet import Bounds, Categories, Public
 from discreet.learning import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
-    ElasticNet,
     ExplainableBoostingClassifier,
     ExplainableBoostingRegressor,
     GaussianNB,
@@ -219,8 +218,6 @@ def regressions() -> None:
                 "target_lower": 0, "target_upper": 350,
             }  # fmt: skip
             models: dict[str, Any] = {
-                **{f"squared, {m}": ElasticNet(method=m, l1=0.0, **facts) for m in METHODS},
-                "squared, objective, l1 1": ElasticNet(method="objective", l1=1.0, **facts),
                 "Huber": HuberRegressor(**facts),
                 "moments (AdaSSP)": LinearRegression(**facts),
                 "tree": DecisionTreeRegressor(**facts),

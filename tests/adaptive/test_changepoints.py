@@ -347,38 +347,70 @@ def test_the_price_and_the_papers_scales():
 
 
 @for_each(
-    "make",
+    ("says", "make"),
     [
-        lambda: BernoulliChange(before=0.2, after=0.2),
-        lambda: BernoulliChange(before=0, after=0.2),
-        lambda: GaussianChange(before=1, after=1),
-        lambda: GaussianChange(before=0, after=1, most=0),
-        lambda: LikelihoodScores(column="x", time="t", times=1, change=RISE),
-        lambda: LikelihoodScores(column="x", time="x", times=5, change=RISE),
-        lambda: LikelihoodScores(column="x", time="t", times=5, change="up"),
-        lambda: LikelihoodScores(column="x", time="t", times=10**9, change=RISE),
-        lambda: RankScores(column="x", time="t", times=5, margin=3),
-        lambda: changepoint(public=PUBLIC, column="x", time="t", times=5, epsilon=1),
-        lambda: changepoint(public=PUBLIC, column="x", time="t", times=5, epsilon=1, change=RISE, margin=1),
-        lambda: changepoint(public=PUBLIC, column="y", time="t", times=5, epsilon=1, change=RISE),
-        lambda: watch(window=0),
-        lambda: watch(window=401),
-        lambda: watch(threshold=float("nan")),
-        lambda: watch(epsilon=-1),
-        lambda: watch(column="y"),
-        lambda: watch().error(),
-        lambda: watch().answer(
-            watch().start(table([]), entropy=SeededEntropy(1)), table([]), 99, entropy=SeededEntropy(1)
+        ("before and after are both 0.2", lambda: BernoulliChange(before=0.2, after=0.2)),
+        ("before must be strictly between 0 and 1, got 0", lambda: BernoulliChange(before=0, after=0.2)),
+        ("before and after are both 1", lambda: GaussianChange(before=1, after=1)),
+        ("most must be above zero, got 0", lambda: GaussianChange(before=0, after=1, most=0)),
+        (
+            "times must be an integer of at least 2, got 1",
+            lambda: LikelihoodScores(column="x", time="t", times=1, change=RISE),
         ),
-        lambda: watch().answer(
-            watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)
+        (
+            "values and the times are both column 'x'",
+            lambda: LikelihoodScores(column="x", time="x", times=5, change=RISE),
         ),
-        lambda: alarm_threshold(watch(), false_alarm=0),
-        lambda: alarm_threshold(watch(), false_alarm=1e-9),
+        (
+            "change must be a GaussianChange .* got 'str'",
+            lambda: LikelihoodScores(column="x", time="t", times=5, change="up"),
+        ),
+        (
+            "times must be at most 1000000, got 1000000000",
+            lambda: LikelihoodScores(column="x", time="t", times=10**9, change=RISE),
+        ),
+        ("margin=3 leaves nothing of 5 times", lambda: RankScores(column="x", time="t", times=5, margin=3)),
+        (
+            "either change= .* or margin= .*, not both",
+            lambda: changepoint(public=PUBLIC, column="x", time="t", times=5, epsilon=1),
+        ),
+        (
+            "either change= .* or margin= .*, not both",
+            lambda: changepoint(
+                public=PUBLIC, column="x", time="t", times=5, epsilon=1, change=RISE, margin=1
+            ),
+        ),
+        (
+            "declared of column 'y'",
+            lambda: changepoint(public=PUBLIC, column="y", time="t", times=5, epsilon=1, change=RISE),
+        ),
+        ("window must be an integer of at least 1, got 0", lambda: watch(window=0)),
+        ("window=401 is longer than the 400 times", lambda: watch(window=401)),
+        ("threshold must be a number, got nan", lambda: watch(threshold=float("nan"))),
+        ("epsilon must be above zero, got -1", lambda: watch(epsilon=-1)),
+        ("declared of column 'y'", lambda: watch(column="y")),
+        ("declare questions=", lambda: watch().error()),
+        (
+            "now must be an integer of at least 100, got 99",
+            lambda: watch().answer(
+                watch().start(table([]), entropy=SeededEntropy(1)), table([]), 99, entropy=SeededEntropy(1)
+            ),
+        ),
+        (
+            "now must be at most 400, the last public time, got 401",
+            lambda: watch().answer(
+                watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)
+            ),
+        ),
+        (
+            "false_alarm must be strictly between 0 and 1, got 0",
+            lambda: alarm_threshold(watch(), false_alarm=0),
+        ),
+        ("runs must be at least 1000000000 .* got 2000", lambda: alarm_threshold(watch(), false_alarm=1e-9)),
     ],
 )
-def test_wrong_input_is_named(make):
-    with pytest.raises((InvalidInput, PrivateFact)):
+def test_wrong_input_is_named(says, make):
+    with pytest.raises((InvalidInput, PrivateFact), match=says):
         make()
 
 

@@ -189,7 +189,6 @@ ESTIMATOR_OPTIONS: Mapping[str, Sequence[Any]] = {
     "class_weight": (None, "balanced", {"a": 2.0, "b": 1.0, "c": 1.0}),
     "multi_class": ("softmax", "ovr"),
     "l1": (0.0, 0.1, 2.0),
-    "reach": NUMBERS,
     "threshold": NUMBERS,
     "max_depth": (1, 2, 6),
     "criterion": ("gini", "entropy", "max"),

@@ -21,7 +21,6 @@ from discreet.mechanisms import (
     Histogram,
     IntegerLaplace,
     Mean,
-    NoisyTopWithGap,
     Parallel,
     Select,
     Sensitivity,
@@ -29,12 +28,14 @@ from discreet.mechanisms import (
     SparseVector,
     StableMedian,
     StableMode,
+    TopK,
     Trusted,
     noisy_count,
     noisy_sum,
     part_public,
 )
 from discreet.mechanisms.protocols import release
+from discreet.mechanisms.vote_cost import SanitizedFigure
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -364,7 +365,14 @@ def test_what_cannot_be_stored_is_released_once_and_what_fails_to_be_stored_is_a
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), {"a": 1, 2: np.array([1.5])}, np.float32(0.5), (1, float("inf"), None)]
+    "value",
+    [
+        float("nan"),
+        {"a": 1, 2: np.array([1.5])},
+        np.float32(0.5),
+        (1, float("inf"), None),
+        SanitizedFigure(order=2.0, rdp=0.5, epsilon=1.0, delta=1e-6),
+    ],
 )
 def test_every_kind_of_value_comes_back_from_the_store_as_it_was(value):
     stored = values.decode(json.loads(canonical(values.encode(value))))
@@ -391,7 +399,7 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
             public=public,
             scores=Histogram(column="c"),
             candidates=("a", "b"),
-            chooser=NoisyTopWithGap(epsilon=1),
+            chooser=TopK(epsilon=1, k=2),
         ),
         DistanceToInstability(public=public, function=StableMode(column="c"), epsilon=50, delta=0.01),
         DistanceToInstability(public=public, function=StableMedian(column="x"), epsilon=50, delta=0.01),

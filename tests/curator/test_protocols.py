@@ -152,7 +152,6 @@ def _stable(column: str) -> mech.SubsampleAggregateStable:
     [
         lambda: _finder("agee"),
         lambda: _finder("name"),
-        lambda: mech.BinarySearchBounds(public=PUBLIC, column="agee", epsilon=0.1, smallest=1, levels=5),
         lambda: mech.MeanWithFoundBounds(public=PUBLIC, column="name", finder=_finder("name"), epsilon=0.1),
         lambda: _noisy(mech.CountNonNull(column="agee")),
         lambda: mech.Sequential(mechanisms=(_noisy(mech.Count()), _finder("agee"))),

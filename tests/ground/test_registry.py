@@ -82,7 +82,7 @@ def test_what_is_not_exactly_a_known_thing_is_refused(data):
 def test_a_released_value_has_no_description():
     """The tag of a named tuple ended in a TypeError."""
     with pytest.raises(DescriptionError, match="no JSON description"):
-        from_json({"type": "mechanisms.WithGap"})
+        from_json({"type": "mechanisms.SanitizedFigure"})
 
 
 def test_a_description_with_bad_values_is_refused_by_the_class():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,6 @@ from discreet.mechanisms import (
     Sequential,
     Sum,
     Truncate,
-    WithGap,
     gaussian,
     laplace,
     noisy_count,
@@ -98,9 +97,14 @@ def test_functions_act_on_every_entry() -> None:
     assert Fold(lower=0, upper=10)(np.array([-3, 25])).tolist() == [3, 5]
 
 
+class Place(NamedTuple):
+    name: str
+    rank: int
+
+
 @for_each("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
 @for_each(
-    "value", [None, "rome", Bounds(0, 1), ("rome", "bern"), WithGap("rome", 3), {"a": 1}, [[1], [2, 3]], True]
+    "value", [None, "rome", Bounds(0, 1), ("rome", "bern"), Place("rome", 3), {"a": 1}, [[1], [2, 3]], True]
 )
 def test_what_is_not_made_of_numbers_stays_as_it_is(function: Any, value: Any) -> None:
     # It was paid for: an error after the charge would lose it.

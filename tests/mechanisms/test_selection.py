@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet import sampling
 from discreet._errors import DiscreetError, InvalidInput, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
 from discreet._registry import from_json, to_json
@@ -22,14 +23,12 @@ from discreet.mechanisms.selection import (
     CellCounts,
     CellDistances,
     ExponentialMechanism,
-    NoisyTopWithGap,
     PermuteAndFlip,
     RealScores,
     ReportNoisyMax,
     Select,
     TopK,
 )
-from discreet.mechanisms.selectors import _difference_tail, ranked_with_gaps
 from discreet.mechanisms.statistics import Count, CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax
@@ -44,11 +43,14 @@ CHOOSERS = [
     ReportNoisyMax(epsilon=1, noise="laplace"),
     ReportNoisyMax(epsilon=1, noise="exponential"),
     ReportNoisyMax(epsilon=1, noise="gumbel"),
-    NoisyTopWithGap(epsilon=1),
-    NoisyTopWithGap(epsilon=1, k=2),
     TopK(epsilon=1, k=2),
     TopK(epsilon=1, k=2, one_shot=False),
 ]
+
+
+class NoDraws(Entropy):
+    def _take(self, size):
+        raise AssertionError("bits were drawn")
 
 
 # --- the laws, in closed form -------------------------------------------------------------------------------
@@ -86,34 +88,6 @@ def laplace_argmax(scores, rate):
         return mp.exp(-abs(t - centers[i])) / 2 * rest
 
     return [mp.quad(lambda t, i=i: density(t, i), kinks) for i in range(len(centers))]
-
-
-def gap_law(scores, scale, i, g, *, naive=False, reach=120):
-    """P(i is chosen with gap g) for one choice by discrete Laplace noise; `naive` is the plain difference."""
-    p = mp.exp(-1 / mp.mpf(scale.numerator) * scale.denominator)
-
-    def pmf(x):
-        return (1 - p) / (1 + p) * p ** abs(x)
-
-    def cdf(x):
-        return 1 - p ** (x + 1) / (1 + p) if x >= 0 else p**-x / (1 + p)
-
-    def ahead(a, lead):  # everyone stays at or below a - lead, the earlier ones strictly below
-        return mp.fprod(cdf(a - lead - (j < i) - s) for j, s in enumerate(scores) if j != i)
-
-    def exactly(a):
-        if not naive:
-            return ahead(a, g) - ahead(a, g + 1)
-        if g > 0:
-            return mp.fprod(cdf(a - g - s) for j, s in enumerate(scores) if j != i) - mp.fprod(
-                cdf(a - g - 1 - s) for j, s in enumerate(scores) if j != i
-            )
-        earlier = mp.fprod(cdf(a - 1 - s) for s in scores[:i])
-        return earlier * (
-            mp.fprod(cdf(a - s) for s in scores[i + 1 :]) - mp.fprod(cdf(a - 1 - s) for s in scores[i + 1 :])
-        )
-
-    return mp.fsum(pmf(a - scores[i]) * exactly(a) for a in range(min(scores) - reach, max(scores) + reach))
 
 
 LAWS = {
@@ -163,37 +137,28 @@ def test_top_k_peels_without_replacement(one_shot):
         assert_law(lambda: wrong(scores, entropy=entropy), law, 1500)
 
 
-def test_the_gap_follows_its_law():
-    scores, chooser, entropy = [1, 3, 2], NoisyTopWithGap(epsilon=2), SeededEntropy(6)
-    law = {(i, g): gap_law(scores, chooser.scale, i, g) for i in range(3) for g in range(6)}
-    law["more"] = 1 - mp.fsum(law.values())
-
-    def draw():
-        chosen, gap = chooser(scores, entropy=entropy)
-        return (chosen, gap) if gap < 6 else "more"
-
-    assert_law(draw, law, 2500)
-    plain = {(i, g): gap_law(scores, chooser.scale, i, g, naive=True) for i in range(3) for g in range(6)}
-    plain["more"] = 1 - mp.fsum(plain.values())
-    with pytest.raises(AssertionError):  # mutant: the plain difference
-        assert_law(draw, plain, 2500)
-
-
-@given(st.lists(st.integers(-5, 5), min_size=3, max_size=7), st.integers(1, 2))
-def test_a_gap_is_how_much_worse_the_chosen_could_be(noisy, k):
-    chosen, gaps = ranked_with_gaps(np.array(noisy), k)
-    order = sorted(range(len(noisy)), key=lambda i: (-noisy[i], i))
-    for rank, (i, gap) in enumerate(zip(chosen, gaps, strict=True)):
-        following = order[rank + 1]
-        still, no_more = ((-(noisy[i] - gap - more), i) for more in (0, 1))
-        assert still < (-noisy[following], following) < no_more
-
-
 # --- privacy, computed and not sampled ----------------------------------------------------------------------
 
 
-def log_ratios(law, before, after, rate):
-    return [mp.log(a / b) for a, b in zip(law(after, rate), law(before, rate), strict=True)]
+def law_of(chooser, scores):
+    """The law of a choice, by the sampler that the chooser calls and by what it passes to it. That the
+    samplers have these laws is tested above, by draws, and in tests/sampling."""
+    laws, drawn = {"gumbel": softmax, "exponential": permute_and_flip, "laplace": laplace_argmax}, []
+
+    def record(scores, rate, law):
+        drawn.append(law([int(s) for s in scores], rate))
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        for noise, law in laws.items():
+            patch.setattr(sampling, f"argmax_{noise}", lambda s, rate, _, law=law: record(s, rate, law))
+        chooser(scores, entropy=NoDraws())
+    (law,) = drawn
+    return law
+
+
+def log_ratios(chooser, before, after):
+    return [mp.log(a / b) for a, b in zip(law_of(chooser, after), law_of(chooser, before), strict=True)]
 
 
 @st.composite
@@ -210,7 +175,7 @@ def neighbors(draw, monotone, size=4, sensitivity=2):
 def test_exponential_mechanism_is_epsilon_dp_and_of_bounded_range_epsilon(monotone, data):
     before, after = data.draw(neighbors(monotone))
     chooser = ExponentialMechanism(epsilon=1, sensitivity=2, monotone=monotone)
-    ratios = log_ratios(softmax, before, after, chooser.rate)
+    ratios = log_ratios(chooser, before, after)
     assert max(map(abs, ratios)) <= 1 + 1e-12
     assert max(ratios) - min(ratios) <= 1 + 1e-12
 
@@ -221,7 +186,7 @@ def test_exponential_mechanism_is_epsilon_dp_and_of_bounded_range_epsilon(monoto
 def test_permute_and_flip_is_epsilon_dp(monotone, data):
     before, after = data.draw(neighbors(monotone))
     chooser = PermuteAndFlip(epsilon=1, sensitivity=2, monotone=monotone)
-    assert max(map(abs, log_ratios(permute_and_flip, before, after, chooser.rate))) <= 1 + 1e-12
+    assert max(map(abs, log_ratios(chooser, before, after))) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -231,75 +196,24 @@ def test_permute_and_flip_is_epsilon_dp(monotone, data):
 )
 def test_noisy_max_with_laplace_noise_is_epsilon_dp(monotone, moves):
     moves = [abs(m) for m in moves] if monotone else moves
-    rate = ReportNoisyMax(epsilon=1, monotone=monotone).rate
+    chooser = ReportNoisyMax(epsilon=1, monotone=monotone)
     for before in ([0, 0, 0], [0, 3, 1], [4, 0, 0]):
         after = [b + m for b, m in zip(before, moves, strict=True)]
-        assert max(map(abs, log_ratios(laplace_argmax, before, after, rate))) <= 1 + 1e-9
+        assert max(map(abs, log_ratios(chooser, before, after))) <= 1 + 1e-9
 
 
 def test_the_privacy_checks_have_teeth():
     before, after = [0, 0, 4, 4], [1, -1, 5, 5]
-    for law in (
-        softmax,
-        permute_and_flip,
-        laplace_argmax,
-    ):  # sensitivity halved, or monotone claimed falsely: rate 1
-        assert max(map(abs, log_ratios(law, before, after, Fraction(1)))) > 1.05
+    # priced for epsilon 1, a chooser that takes these scores for monotone has twice the rate
+    for cls in (ExponentialMechanism, PermuteAndFlip, ReportNoisyMax):
+        assert max(map(abs, log_ratios(cls(epsilon=1), before, after))) <= 1 + 1e-9
+        assert max(map(abs, log_ratios(cls(epsilon=1, monotone=True), before, after))) > 1.05
 
 
 def test_permute_and_flip_is_not_of_bounded_range_epsilon():
-    ratios = log_ratios(permute_and_flip, [0, 0], [1, -1], PermuteAndFlip(epsilon=1).rate)
+    ratios = log_ratios(PermuteAndFlip(epsilon=1), [0, 0], [1, -1])
     assert max(ratios) - min(ratios) == pytest.approx(1 + math.log(2 - math.exp(-1)))
     assert PermuteAndFlip(epsilon=1).event == PureDP(epsilon=1)
-
-
-@pytest.mark.parametrize("monotone", [False, True])
-def test_noisy_max_with_gap_is_epsilon_dp(monotone):
-    scale = NoisyTopWithGap(epsilon=1, monotone=monotone).scale
-    assert scale == (1 if monotone else 2)
-    for before, after in [
-        ([5, 5, 5, 2, 2], [6, 6, 6, 2, 2] if monotone else [6, 6, 6, 1, 1]),
-        ([0, 0, 0], [0, 1, 1] if monotone else [-1, 1, 1]),
-        ([3, 0, 1], [3, 0, 2] if monotone else [2, 1, 2]),
-    ]:
-        for i, g in itertools.product(range(len(before)), range(4)):
-            ratio = mp.log(gap_law(before, scale, i, g) / gap_law(after, scale, i, g))
-            assert abs(ratio) <= 1 + 1e-12, (before, after, i, g)
-
-
-def test_plain_differences_with_ties_by_position_cost_up_to_twice_as_much():
-    scale = NoisyTopWithGap(epsilon=1).scale
-    before, after = [10] * 5 + [2, 2], [11] * 5 + [1, 1]
-    naive, ours = (
-        mp.log(gap_law(before, scale, 5, 0, naive=plain) / gap_law(after, scale, 5, 0, naive=plain))
-        for plain in (True, False)
-    )
-    assert naive > 1.99
-    assert ours <= 1
-
-
-def test_two_gaps_are_epsilon_dp_by_enumeration():
-    """All outcomes of a top-2 with gaps whose noise lies in a box; what the box cuts off is bounded and
-    allowed for."""
-    chooser, reach = NoisyTopWithGap(epsilon=8, k=2), 8
-    p = math.exp(-1 / float(chooser.scale))
-    pmf = {z: (1 - p) / (1 + p) * p ** abs(z) for z in range(-reach, reach + 1)}
-
-    def law(scores):
-        found = {}
-        for z in itertools.product(pmf, repeat=3):
-            outcome = ranked_with_gaps(np.array(scores) + np.array(z), 2)
-            found[outcome] = found.get(outcome, 0.0) + math.prod(pmf[x] for x in z)
-        return found
-
-    cut = 3 * 2 * p ** (reach + 1) / (1 + p)
-    before, after = law([1, 1, 0]), law([0, 0, 1])
-    for outcome, probability in before.items():
-        assert probability <= math.exp(8) * (after.get(outcome, 0.0) + cut)
-    worst = max(
-        math.log(before[o] / after[o]) for o in before if o in after and min(before[o], after[o]) > 10 * cut
-    )
-    assert 3.9 < worst <= 8.2  # one loser alone can be moved instead of the two chosen, at half the price
 
 
 # --- error --------------------------------------------------------------------------------------------------
@@ -318,21 +232,11 @@ def test_the_shortfall_stays_within_error_and_error_is_not_idle(chooser):
         failures = 0
         for _ in range(n):
             picked = chooser(scores, entropy=entropy)
-            picked = picked.chosen if isinstance(chooser, NoisyTopWithGap) else picked
             failures += any(i >= k for i in (picked if isinstance(picked, tuple) else (picked,)))
         if fall > limit:
             assert_rarely(failures, n, 1 - confidence)
         else:
             assert failures / n > 1 - confidence
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3)])
-def test_the_tail_of_a_difference_is_that_of_its_sum(scale):
-    p = math.exp(-1 / float(scale))
-    pmf = {z: (1 - p) / (1 + p) * p ** abs(z) for z in range(-120, 121)}
-    for m in (0, 1, 2, 7):
-        brute = sum(pmf[a] * pmf[b] for a in pmf for b in pmf if a - b >= m)
-        assert _difference_tail(scale, m) == pytest.approx(brute, rel=1e-9)
 
 
 @pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
@@ -387,12 +291,6 @@ def test_what_seeded_entropy_chose_is_not_private():
 def test_every_chooser_round_trips_inside_select(chooser):
     mechanism = select(chooser)
     assert from_json(json.loads(json.dumps(to_json(mechanism)))) == mechanism
-
-
-def test_a_gap_comes_with_its_candidate():
-    chosen, gap = select(NoisyTopWithGap(epsilon=100))(colors([3, 90, 5]), entropy=Entropy()).value
-    assert chosen == "green"
-    assert 80 <= gap <= 90
 
 
 def test_monotone_is_refused_where_nothing_proves_it():
@@ -473,11 +371,6 @@ def test_trusted_scores_run_but_have_no_description():
 # --- bad input draws nothing --------------------------------------------------------------------------------
 
 
-class NoDraws(Entropy):
-    def _take(self, size):
-        raise AssertionError("bits were drawn")
-
-
 @for_each("chooser", CHOOSERS, ids=repr)
 @for_each("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
 def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
@@ -485,7 +378,7 @@ def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
         chooser(scores, entropy=NoDraws())
 
 
-@for_each("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
+@for_each("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, TopK])
 @for_each(
     "bad",
     [{"epsilon": 0}, {"epsilon": math.inf}, {"epsilon": math.nan}, {"epsilon": -1}, {"epsilon": "1"}]
@@ -514,8 +407,8 @@ def test_a_selection_that_does_not_fit_is_refused():
     cells, places = CellDistances(x="x", y="y", cells=3), Public(schema=PLACES)
     with pytest.raises(InvalidInput, match="priced for 1"):
         Select(public=places, scores=cells, candidates=cells.candidates(), chooser=PermuteAndFlip(epsilon=1))
-    with pytest.raises(InvalidInput, match="at most 2"):
-        select(NoisyTopWithGap(epsilon=1, k=3))
+    with pytest.raises(InvalidInput, match="at most 3 for 3 candidates"):
+        select(TopK(epsilon=1, k=4))
     three = Trusted(function=lambda source: np.array([1, 2, 3]), claimed=Sensitivity(linf=1, l0=3))
     short = Select(public=COLORS, scores=three, candidates=("red",), chooser=PermuteAndFlip(epsilon=1))
     with pytest.raises(InvalidInput, match="one score for each"):

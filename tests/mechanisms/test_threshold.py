@@ -264,18 +264,18 @@ def test_state_is_plain_json_and_replays() -> None:
 
 
 def test_the_threshold_is_drawn_once_or_after_every_positive() -> None:
-    entropy = SeededEntropy(2)
+    """Questions so far above or below that the noise, of a scale of a million and more, decides no answer: a
+    new threshold is another number but once in a million draws."""
+    entropy, far = SeededEntropy(2), 10**15
     keeps = SparseVector(public=PUBLIC, threshold=0, epsilon=F(1, 10**6), positives=9)
-    draws = RedrawnSparseVector(public=PUBLIC, threshold=0, epsilon=F(1, 10**3), delta=1e-9, positives=9)
+    draws = RedrawnSparseVector(public=PUBLIC, threshold=0, epsilon=F(1, 10**6), delta=1e-9, positives=9)
     for mechanism, redrawn in ((keeps, False), (draws, True)):
         state = mechanism.start(PEOPLE, entropy=entropy)
-        above = below = 0
-        while not (above and below) and state["positives"] < 8:
-            after, answer = mechanism.answer(state, PEOPLE, constant(0), entropy=entropy)
-            changed = after["threshold"] != state["threshold"]
-            assert changed == (redrawn and answer.value.above)
-            above, below, state = above + answer.value.above, below + (not answer.value.above), after
-        assert above or below
+        for value in (-far, far, -far, -far, far, far):
+            after, answer = mechanism.answer(state, PEOPLE, constant(value), entropy=entropy)
+            assert answer.value.above == (value > 0)
+            assert (after["threshold"] != state["threshold"]) == (redrawn and value > 0)
+            state = after
 
 
 def test_numeric_values_have_fresh_noise_of_their_own_scale() -> None:

@@ -3,11 +3,10 @@ algebra that joins them."""
 
 from .additive import AddNoise, gaussian, laplace, noisy_count, noisy_histogram, noisy_sum
 from .algebra import GroupPrivate, Parallel, Sequential, part_public
-from .bounds import BinarySearchBounds, HistogramBounds
+from .bounds import HistogramBounds
 from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian, discrete_gaussian_delta
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
-from .joint_quantiles import JointQuantiles
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
@@ -41,13 +40,11 @@ from .selection import (
     CellCounts,
     CellDistances,
     ExponentialMechanism,
-    NoisyTopWithGap,
     PermuteAndFlip,
     RealScores,
     ReportNoisyMax,
     Select,
     TopK,
-    WithGap,
 )
 from .smooth import SmoothSensitivityMedian
 from .sparse_vector import RedrawnSparseVector
@@ -85,7 +82,6 @@ __all__ = [
     "ThresholdAnswer",
     "AnySource",
     "ApproximateQuantiles",
-    "BinarySearchBounds",
     "CellCounts",
     "CellDistances",
     "Clamp",
@@ -107,7 +103,6 @@ __all__ = [
     "IntegerGaussian",
     "IntegerLaplace",
     "Interactive",
-    "JointQuantiles",
     "Kary",
     "Mean",
     "MeanWithFoundBounds",
@@ -115,7 +110,6 @@ __all__ = [
     "Median",
     "MinMax",
     "Noise",
-    "NoisyTopWithGap",
     "Parallel",
     "PartMean",
     "PartMode",
@@ -153,7 +147,6 @@ __all__ = [
     "Trusted",
     "TrustedStable",
     "Variance",
-    "WithGap",
     "analytic_gaussian",
     "check_source",
     "classical_gaussian",

@@ -1,6 +1,6 @@
 """Finds bounds of a column that nobody declared, privately and for a price.
 
-Both mechanisms look at the public ranges between the edges 0, ±smallest, ±2 smallest, ±4 smallest, ...,
+The mechanism looks at the public ranges between the edges 0, ±smallest, ±2 smallest, ±4 smallest, ...,
 ±2**levels smallest. A value beyond the last edge counts as lying at it; a missing value (NULL, NaN, infinite)
 does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 """
@@ -8,13 +8,12 @@ does not count. The answer is a `Bounds`, to be declared for later mechanisms.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require, _round
+from .. import _require
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
 from .._require import Real
@@ -97,104 +96,6 @@ class HistogramBounds:
         return release(value, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
 
-@described("mechanisms.BinarySearchBounds")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinarySearchBounds:
-    """Releases the smallest edge on either side beyond which about a fraction `tail` of the rows lies: two
-    noisy binary searches.
-
-    Guarantee: 2 ceil(log2(2 * levels + 2)) discrete Laplace comparisons that share epsilon. With probability
-               `confidence`, on either side at most tail * n + `error` of the n rows are outside, and the next
-               smaller range, if the noise did not make the two ends cross, would leave out at least tail * n
-               - `error`.
-    Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the
-               denominator of `tail`, plus noise: before that factor, a row that appears or disappears moves
-               it by at most max(tail, 1 - tail), one that is replaced by at most 1. It grows with the edge
-               and is zero or more at the last. If all noise stays within t, the edge found passed at >= -t
-               and the one before failed at < t.
-    """
-
-    error_in_scores: ClassVar[bool] = True
-    public: Public
-    column: str
-    epsilon: Real
-    smallest: Real
-    levels: int
-    tail: Real = Fraction(1, 100)
-
-    def __post_init__(self) -> None:
-        _check(self)
-        _require.open_probability(tail=self.tail)
-        exact = Fraction(repr(self.tail)) if isinstance(self.tail, float) else Fraction(self.tail)
-        object.__setattr__(self, "tail", exact)
-        if exact.denominator > 10**6:
-            raise _require.fail("tail", self.tail, "a fraction with a denominator of at most 10**6")
-        if exact >= Fraction(1, 2):
-            raise _require.fail("tail", self.tail, "below 1/2: that part is left out on either side")
-        # Refuses what the noise refuses.
-        self._noise()
-
-    def rehearse(self, source: Source) -> None:
-        """Refuse a column that the table does not have, or that holds no numbers; no schema need declare
-        it."""
-        require_numbers(source, self.column)
-
-    @property
-    def steps(self) -> int:
-        """Return the number of comparisons on one side: the answer is one of the 2 * levels + 2 edges above
-        the lowest."""
-        return (2 * self.levels + 1).bit_length()
-
-    def _noise(self) -> IntegerLaplace:
-        a, b = Fraction(self.tail).as_integer_ratio()
-        sensitivity = b if self.public.neighbors is REPLACE else max(a, b - a)
-        each = _require.exact(self.epsilon, "epsilon") / (2 * self.steps)
-        return IntegerLaplace.for_epsilon(each, sensitivity=sensitivity, neighbors=self.public.neighbors)
-
-    @property
-    def event(self) -> Event:
-        return self._noise().event.repeated(2 * self.steps)
-
-    def error(self, confidence: float = 0.95) -> float:
-        """Return by how many rows the number outside may differ from tail * n, on both sides at once, with
-        probability `confidence`."""
-        worst = self._noise().error(confidence, entries=2 * self.steps)
-        return _round.up(Fraction(worst, Fraction(self.tail).denominator))
-
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        edges = doubling(self.smallest, self.levels)
-        # The number of values up to each edge, of all values, and of those below each edge.
-        up_to, total, below = np.zeros(len(edges), np.int64), 0, np.zeros(len(edges), np.int64)
-        for values in present_values(source, self.column, edges):
-            total += len(values)
-            up_to += np.cumsum(np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges)))
-            below += np.cumsum(
-                np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1)
-            )[:-1]
-        high = self._search(up_to, total, entropy)
-        low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
-        # Noise may make the two ends cross.
-        low, high = min(low, high), max(low, high)
-        # Where both are the same edge, `low` goes down by one: `high` is never the lowest edge.
-        low -= low == high
-        value = Bounds(float(edges[low]), float(edges[high]))
-        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
-
-    def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
-        """Return the number of the first edge after the lowest at which the noisy comparison passes;
-        `covered` counts the rows up to each edge."""
-        a, b = Fraction(self.tail).as_integer_ratio()
-        low, high, noise = 0, len(covered) - 1, self._noise()
-        while high - low > 1:
-            middle = (low + high) // 2
-            inside = int(covered[middle])
-            signed = a * inside - (b - a) * (total - inside)
-            passed = int(noise(arrow_columns.as_integers([signed]), entropy=entropy)[0]) >= 0
-            low, high = (low, middle) if passed else (middle, high)
-        return high
-
-
 def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
     """Return the public edges: 0 and ±smallest * 2**i for i up to `levels`, in order.
 
@@ -216,7 +117,7 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
 
 
 def _check(mechanism: Any) -> None:
-    """Refuse a price, a unit of privacy or a grid of edges that the two mechanisms cannot have."""
+    """Refuse a price, a unit of privacy or a grid of edges that the mechanism cannot have."""
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)
@@ -231,4 +132,4 @@ def _check(mechanism: Any) -> None:
         )
 
 
-__all__ = ["BinarySearchBounds", "HistogramBounds"]
+__all__ = ["HistogramBounds"]

@@ -29,7 +29,7 @@ from ..tables import Source
 from . import arrow_columns
 from .algebra import split
 from .arrow_columns import as_step
-from .bounds import BinarySearchBounds, HistogramBounds
+from .bounds import HistogramBounds
 from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
@@ -260,7 +260,7 @@ class MeanWithFoundBounds:
 
     public: Public
     column: str
-    finder: HistogramBounds | BinarySearchBounds
+    finder: HistogramBounds
     epsilon: Real
     cells: int = 1 << 16
     shares: tuple[int, int] = (1, 3)
@@ -272,8 +272,8 @@ class MeanWithFoundBounds:
         _require.positive(epsilon=self.epsilon)
         _require.integer(cells=self.cells, at_least=1)
         object.__setattr__(self, "shares", _checked_shares(self.shares, 2))
-        if not isinstance(self.finder, HistogramBounds | BinarySearchBounds):
-            raise _require.fail("finder", self.finder, "HistogramBounds(...) or BinarySearchBounds(...)")
+        if not isinstance(self.finder, HistogramBounds):
+            raise _require.fail("finder", self.finder, "HistogramBounds(...)")
         if (self.finder.public, self.finder.column) != (self.public, self.column):
             raise InvalidInput(
                 "the finder is for another column or other public facts. Nothing was computed or released."

@@ -29,12 +29,10 @@ from . import arrow_columns
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
 from .selectors import (
     ExponentialMechanism,
-    NoisyTopWithGap,
     PermuteAndFlip,
     ReportNoisyMax,
     Selector,
     TopK,
-    WithGap,
     as_scores,
 )
 from .statistics import CountsBelow, Histogram, Trusted, length_of, require_rows
@@ -254,11 +252,10 @@ class Select:
             )
 
     def _check_k(self) -> None:
-        """Refuse a selector of more candidates than there are; `NoisyTopWithGap` needs one more for a gap."""
-        k = getattr(self.chooser, "k", None)
-        largest = len(self.candidates) - (1 if isinstance(self.chooser, NoisyTopWithGap) else 0)
+        """Refuse a selector of more candidates than there are."""
+        k, largest = getattr(self.chooser, "k", None), len(self.candidates)
         if k is not None and k > largest:
-            raise _require.fail("k", k, f"at most {largest} for {len(self.candidates)} candidates")
+            raise _require.fail("k", k, f"at most {largest} for {largest} candidates")
 
     @property
     def event(self) -> Event:
@@ -302,12 +299,10 @@ __all__ = [
     "CellCounts",
     "CellDistances",
     "ExponentialMechanism",
-    "NoisyTopWithGap",
     "PermuteAndFlip",
     "RealScores",
     "ReportNoisyMax",
     "Select",
     "TopK",
-    "WithGap",
     "moves_one_way",
 ]

@@ -13,33 +13,23 @@ sensitivity for monotone scores.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
-from .._registry import described, named
+from .._registry import described
 from .._require import Real
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from .protocols import Integers
-
-
-@named("mechanisms.WithGap")
-class WithGap(NamedTuple):
-    """Holds the choice, and by how much its noisy score, an integer, could have been lower without a change
-    of the choice. For several choices both fields are tuples."""
-
-    chosen: Any
-    gap: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +50,7 @@ class _Selector:
 
     @property
     def rate(self) -> Fraction:
-        """The factor of every score before noise of scale 1 is added; `TopK` and `NoisyTopWithGap` divide it
-        by k."""
+        """The factor of every score before noise of scale 1 is added; `TopK` divides it by k."""
         return _require.exact(self.epsilon, "epsilon") / ((1 if self.monotone else 2) * int(self.sensitivity))
 
     @property
@@ -72,7 +61,7 @@ class _Selector:
         return self.named(self.pick(as_scores(scores), entropy), range(len(scores)))
 
     def pick(self, scores: Integers, entropy: Entropy) -> Any:
-        """Return the chosen index, or indices, or either with its gap."""
+        """Return the chosen index, or indices."""
         raise NotImplementedError
 
     def named(self, picked: Any, candidates: Any) -> Any:
@@ -203,58 +192,6 @@ class ReportNoisyMax(_Selector):
         return y / 2 if self.noise == "exponential" else y / (1 + y)
 
 
-@described("mechanisms.NoisyTopWithGap")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyTopWithGap(_Selector):
-    """Chooses the `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order,
-    each with its free gap.
-
-    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the largest integer
-    by which its noisy score could be lower and still rank above the next in that order: their difference,
-    less 1 if the position of the next is earlier.
-
-    Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for
-               some j, with probability at most k (m - 1) P(Z - Z' >= c) among m candidates, Z and Z' being
-               two independent draws of the noise.
-    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, made exact for integers. Think of
-               candidate j as lowered by j / m: no two noisy scores are equal, and a gap is the floor of a
-               difference. Fix the noise of all that are not chosen, with maximum M. The last gap g fixes the
-               last chosen's noisy score to the one integer in a unit interval above M + g, and each gap above
-               fixes one more. Between neighbors M moves by at most `sensitivity`, so these integers all move
-               by one and the same integer of at most that size; with the scores' own move each of the k
-               noises moves by at most 2 sensitivity (1 sensitivity if monotone), at cost epsilon / k.
-               Reporting plain differences with ties by position is NOT epsilon-DP: a tie then says that no
-               earlier candidate reached it. tests/mechanisms/test_selection.py computes both.
-    """
-
-    k: int = 1
-
-    def __post_init__(self) -> None:
-        _Selector.__post_init__(self)
-        _require.integer(k=self.k, at_least=1)
-
-    @property
-    def scale(self) -> Fraction:
-        return int(self.k) / self.rate
-
-    def pick(self, scores: Integers, entropy: Entropy) -> WithGap:
-        if len(scores) <= self.k:
-            raise _require.fail(
-                "k", self.k, f"below the number of candidates, {len(scores)}: the last gap needs a next one"
-            )
-        noisy = _as_python_integers(scores) + _as_python_integers(
-            sampling.discrete_laplace(self.scale, len(scores), entropy)
-        )
-        return ranked_with_gaps(noisy, self.k)
-
-    def named(self, picked: Any, candidates: Any) -> WithGap:
-        chosen = tuple(candidates[i] for i in picked.chosen)
-        return WithGap(chosen, picked.gap) if self.k > 1 else WithGap(chosen[0], picked.gap[0])
-
-    def tail(self, candidates: int, shortfall: int) -> float:
-        return self.k * (candidates - 1) * _difference_tail(self.scale, shortfall)
-
-
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Selector):
@@ -310,15 +247,7 @@ class TopK(_Selector):
         return self.k * y / (1 + y)
 
 
-Selector = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
-
-
-def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
-    """Return the indices of the k largest, the earlier one first of two equals, and the gap between each and
-    the next (see `NoisyTopWithGap`)."""
-    order = sorted(range(len(noisy)), key=lambda i: (-int(noisy[i]), i))[: k + 1]
-    gaps = tuple(int(noisy[a]) - int(noisy[b]) - (1 if b < a else 0) for a, b in itertools.pairwise(order))
-    return WithGap(tuple(order[:k]), gaps)
+Selector = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | TopK
 
 
 def as_scores(scores: Any) -> Integers:
@@ -336,27 +265,9 @@ def as_scores(scores: Any) -> Integers:
     return array
 
 
-def _as_python_integers(values: Integers) -> Integers:
-    """Return Python integers, which cannot wrap."""
-    return values.astype(object)
-
-
 def _exp_neg(x: Fraction) -> float:
     """Return exp(-x), which is 0 as a float from x = 746 on, also where x itself is beyond floats."""
     return math.exp(-min(float(x), 800.0)) if x < 10**6 else 0.0
-
-
-def _difference_tail(scale: Fraction, m: int) -> float:
-    """Return P(Z - Z' >= m) for two independent discrete Laplace variables Z, Z' and m >= 0.
-
-    Proof: with p = exp(-1 / scale), P(Z - Z' = d) = C p^d (d + A), C = ((1-p)/(1+p))², A = (1+p²)/(1-p²). The
-           sum over d >= m is computed in a form without cancellation.
-    """
-    x = float(1 / scale)
-    p, one_minus_p = math.exp(-x), -math.expm1(-x)
-    # An m beyond floats cannot be multiplied by a float; m / scale bounds the product, as 1 - p <= 1 / scale.
-    product = m * one_minus_p if m < 1 << 1000 else float(m / scale)
-    return _exp_neg(m / scale) * (product + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 
 def _first(good: Callable[[int], bool]) -> int:

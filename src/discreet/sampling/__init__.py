@@ -12,7 +12,7 @@ from ._entropy import Entropy, EntropyStream, SeededEntropy
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel, top_k_gumbel_rows
 from ._skips import poisson_subsets
-from ._softmax import decide, weighted_softmax
+from ._softmax import weighted_softmax
 from ._uniform import categorical, permutation, subset, uniform_below
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "bernoulli_exp_each",
     "binomial",
     "categorical",
-    "decide",
     "discrete_gaussian",
     "discrete_laplace",
     "exp_neg",

@@ -14,7 +14,6 @@ from discreet.learning import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     DPClassifier,
-    ElasticNet,
     ExplainableBoostingClassifier,
     GaussianNB,
     HuberRegressor,
@@ -39,9 +38,9 @@ CLASSIFIERS = [
 ]
 REGRESSORS = [
     HuberRegressor(**NUMERIC),
-    ElasticNet(**NUMERIC),
-    ElasticNet(method="output", **NUMERIC),
-    ElasticNet(method="gradient", delta=1e-6, **NUMERIC),
+    HuberRegressor(l1=1.0, **NUMERIC),
+    HuberRegressor(l1=1.0, method="output", **NUMERIC),
+    HuberRegressor(l1=1.0, method="gradient", delta=1e-6, **NUMERIC),
     Ridge(**NUMERIC),
     DecisionTreeRegressor(max_depth=2, **NUMERIC),
 ]

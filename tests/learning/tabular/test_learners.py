@@ -15,8 +15,8 @@ import discreet as dp
 from discreet import ADD_REMOVE, REPLACE, Boolean, Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
 from discreet.learning import (
+    PCA,
     DecisionTreeClassifier,
-    EmpiricalCovariance,
     ExplainableBoostingClassifier,
     ExplainableBoostingRegressor,
     GaussianNB,
@@ -137,8 +137,8 @@ def test_estimators_learn_arrays() -> None:
     # within-cluster variance 2 per row in units of the data; one cluster alone has about 45
     scatter = (np.min(clusters.transform(X), axis=1) ** 2).mean() * 100
     assert scatter < 20
-    covariance = EmpiricalCovariance(epsilon=2, delta=1e-6, **facts).fit(X)
-    np.testing.assert_allclose(covariance.covariance_ * 100, np.cov(X.T), atol=3)
+    components = PCA(1, epsilon=2, delta=1e-6, **facts).fit(X)
+    np.testing.assert_allclose(components.moments_.covariance * 100, np.cov(X.T), atol=3)
     rng = np.random.default_rng(0)
     Z = rng.uniform(0, 1, (3000, 2))
     target = np.sin(6 * Z[:, 0]) + Z[:, 1]
@@ -190,7 +190,7 @@ def test_a_session_fits_all_of_them_within_their_prices(tmp_path: Path) -> None:
     assert clusters.cluster_centers_.shape == (2, 2)
     tabular.save(clusters, tmp_path / "clusters.json")
     assert tabular.load(tmp_path / "clusters.json").predict(new).shape == (2,)
-    assert people.fit(EmpiricalCovariance(epsilon=2)).covariance_.shape == (7, 7)
+    assert people.fit(PCA(3, epsilon=2)).components_.shape == (3, 7)
 
 
 def test_what_is_refused_costs_nothing() -> None:

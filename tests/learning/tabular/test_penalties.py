@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize
 
 from discreet import ADD_REMOVE, Bounds, Categories, InvalidInput, Public
-from discreet.learning import ElasticNet, LogisticRegression, tabular
+from discreet.learning import HuberRegressor, LogisticRegression, tabular
 from discreet.learning.tabular.proximal import minimize_damped, minimize_sparse, shortest_subgradient
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -210,7 +210,7 @@ def test_a_penalty_makes_weights_small_in_all_three_ways_and_bad_ones_are_refuse
     for method in ("output", "objective", "gradient", "auto"):
         # output perturbation needs more: in 40 fits each, weights were within a third of these bounds
         epsilon = 60.0 if method == "output" else 5.0
-        model = ElasticNet(
+        model = HuberRegressor(
             epsilon,
             delta=1e-5,
             method=method,
@@ -229,11 +229,11 @@ def test_a_penalty_makes_weights_small_in_all_three_ways_and_bad_ones_are_refuse
     assert "objective" in model.why_
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(InvalidInput, match="l1"):
-            ElasticNet(l1=wrong, n=4000, lower=-1, upper=1, target_lower=-1, target_upper=1).fit(X, y)
+            HuberRegressor(l1=wrong, n=4000, lower=-1, upper=1, target_lower=-1, target_upper=1).fit(X, y)
         with pytest.raises(InvalidInput, match="l1"):
             LogisticRegression(l1=wrong, n=4000, classes=[0, 1], lower=-1, upper=1).fit(X, y > 0)
     with pytest.raises(InvalidInput, match="reach"):
-        ElasticNet(reach=0.5, n=4000, lower=-1, upper=1, target_lower=-1, target_upper=1).fit(X, y)
+        tabular.Squared(reach=0.5)
     # beyond these, squares of gradients and noise overflow, or underflow to less noise than is claimed
     for wrong in (1e-300, 1e-10, 1e200):
         with pytest.raises(InvalidInput, match="threshold must be between"):

@@ -23,7 +23,6 @@ NAMES = (
     "DPRegressor",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
-    "ElasticNet",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",
     "GaussianNB",

@@ -29,25 +29,22 @@ if TYPE_CHECKING:
     from .learners import (
         DecisionTreeClassifier,
         DecisionTreeRegressor,
-        EmpiricalCovariance,
         ExplainableBoostingClassifier,
         ExplainableBoostingRegressor,
         GaussianNB,
         KMeans,
     )
-    from .linear_regressors import ElasticNet, HuberRegressor
+    from .linear_regressors import HuberRegressor
     from .pipelines import PrivatePipeline
     from .regressions import PCA, LinearRegression, Ridge
     from .search import PrivateSearch
 
 _ESTIMATORS = {
     **dict.fromkeys(("LinearSVC", "LogisticRegression"), "estimators"),
-    **dict.fromkeys(("ElasticNet", "HuberRegressor"), "linear_regressors"),
     **dict.fromkeys(
         (
             "DecisionTreeClassifier",
             "DecisionTreeRegressor",
-            "EmpiricalCovariance",
             "ExplainableBoostingClassifier",
             "ExplainableBoostingRegressor",
             "GaussianNB",
@@ -56,6 +53,7 @@ _ESTIMATORS = {
         "learners",
     ),
     **dict.fromkeys(("LinearRegression", "PCA", "Ridge"), "regressions"),
+    "HuberRegressor": "linear_regressors",
     "PrivatePipeline": "pipelines",
     "PrivateSearch": "search",
 }
@@ -68,8 +66,6 @@ __all__ = [
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "Design",
-    "ElasticNet",
-    "EmpiricalCovariance",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",
     "LoadedModel",

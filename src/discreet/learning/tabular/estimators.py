@@ -300,7 +300,7 @@ class LogisticRegression(Classifier, Linear):
 
     `delta`: by default the session's, and 0 without a session; a method that is pure does not spend it.
     `regularization` is lambda, the 1 / C of scikit-learn, and by default computed from public facts; `l1` is
-    the weight of an l1 penalty in addition (elastic net). `class_weight`: a dictionary of weights by class;
+    the weight of an l1 penalty in addition. `class_weight`: a dictionary of weights by class;
     the noise grows with the largest. For more than two classes `multi_class` is "softmax", one model of all
     classes, or "ovr", one model for each class against the rest, which share epsilon. For DP-SGD use
     `DPClassifier`.

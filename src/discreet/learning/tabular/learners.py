@@ -1,4 +1,4 @@
-"""Defines estimators with scikit-learn's interface: naive Bayes, k-means, trees, boosting and covariances.
+"""Defines estimators with scikit-learn's interface: naive Bayes, k-means, trees and boosting.
 
     people.fit(GaussianNB(epsilon=1), target="income")
     people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
@@ -24,12 +24,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.utils.validation import check_is_fitted
 
 from ..._public import Public
-from ...mechanisms.protocols import Mechanism, Release
+from ...mechanisms.protocols import Mechanism
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
 from .estimators import Classifier, Regressor, TableEstimator
 from .learner import TableLearner
-from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes
 from .regression_trees import PrivateRegressionTree
 from .rows import Design, features_of
@@ -300,49 +299,3 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
         """Return distances to the centers."""
         inputs = self._inputs(X)
         return self.model_.distances(inputs)
-
-
-class EmpiricalCovariance(TableEstimator):
-    """Estimates the covariance of coordinates scaled to [-1, 1] privately, from noisy second moments:
-    `covariance_` has no negative eigenvalue, `location_` is the mean. Rows of more than typical norm count
-    less, as `Design` scales them down.
-
-    Guarantee: the privacy event `event_`. Proof: `SecondMoments`; the rest is post-processing.
-    """
-
-    unsupervised = True
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        n: int | None = None,
-        lower: Any = None,
-        upper: Any = None,
-    ) -> None:
-        self.epsilon, self.delta, self.n, self.lower, self.upper = epsilon, delta, n, lower, upper
-
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        names = features_of(public, target, features)
-        design = Design(features=names, target=None)
-        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
-
-    def adopt(self, release: Release, mechanism: Any) -> Any:
-        super().adopt(release, mechanism)
-        self.moments_: Moments = release.value
-        values, vectors = np.linalg.eigh(self.moments_.covariance)
-        self.covariance_ = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        self.location_ = self.moments_.mean
-        return self
-
-    def fit(self, X: Any, y: Any = None) -> EmpiricalCovariance:
-        self._fit_arrays(X, None, None)
-        return self

@@ -1,5 +1,5 @@
-"""Releases second moments of rows once: ridge regression for every penalty, principal components and
-covariances follow from them.
+"""Releases second moments of rows once: ridge regression for every penalty and principal components follow
+from them.
 
 `SecondMoments` adds exact discrete noise to the matrix sum_i z_i z_i' of rows z = (coordinates, target).
 AdaSSP (Wang 2018), ridge paths and PCA are functions of the released matrix, and cost nothing more.
