@@ -13,10 +13,10 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import DiscreetError, Unsupported
 from discreet.accounting import pure, rdp, rdp_rules, totals
-from discreet.accounting.examples import EXAMPLES
 from discreet.accounting.filters import Filter
 
 from ..loops import for_each
+from .zoo import ZOO
 
 ORDERS = (1.0001, 1.3, 2.0, 3.7, 16.0, 255.5, 3000.0)
 
@@ -118,9 +118,9 @@ def test_no_price_is_negative_and_no_whole_costs_less_than_a_part(name: str) -> 
 LATER = {"poisson-pure", "poisson-laplace"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in EXAMPLES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in ZOO])
 def test_no_run_is_free_and_no_sample_is_negative(name: str) -> None:
-    event = EXAMPLES[name]
+    event = ZOO[name]
     assert event.repeated(0) == acc.NoOp(neighbors=event.neighbors)
     assert acc.epsilon(event.repeated(0), delta=0) == 0
     for rate in (0.0, 1e-300, 1e-12, 1 - 1e-16, 1.0):

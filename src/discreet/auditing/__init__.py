@@ -46,14 +46,11 @@ from .rates import Guesses
 from .reconstruction import Reconstruction, reconstruct
 from .report import Report
 from .roc import Operating, Roc
-from .summation import SumAttack, attempt, attempt_on_ours
-from .timing import Clock, Timing, clock, timing
 
 __all__ = [
     "Attributes",
     "CanaryAudit",
     "Claim",
-    "Clock",
     "Disclosed",
     "Exposure",
     "Groups",
@@ -72,10 +69,6 @@ __all__ = [
     "Roc",
     "SUPPRESSED",
     "Shadows",
-    "SumAttack",
-    "Timing",
-    "attempt",
-    "attempt_on_ours",
     "attribute_inference",
     "audit",
     "audit_canaries",
@@ -84,7 +77,6 @@ __all__ = [
     "by_loss",
     "by_quantile",
     "by_shadows",
-    "clock",
     "curve_refuted",
     "delta_presence",
     "differencing",
@@ -124,7 +116,6 @@ __all__ = [
     "side_knowledge",
     "step_scores",
     "t_closeness",
-    "timing",
     "train_shadows",
     "transcript",
 ]
