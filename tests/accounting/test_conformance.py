@@ -37,7 +37,7 @@ def test_every_event_has_a_number_or_a_refusal_that_names_it(accountant: str, na
     event = ZOO[name]
     value = price(event, accountant)
     if value is None:
-        parts = {type(part).__name__ for part in acc.leaves(event)} | {type(event).__name__}
+        parts = {type(part).__name__ for part in acc.events.leaves(event)} | {type(event).__name__}
         with pytest.raises(Unsupported, match=f"({'|'.join(parts)}).*{accountant}"):
             acc.epsilon(event, delta=1e-6, accountant=accountant)
         return

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _registry
-from ..accounting import Capped, Event, events
+from ..accounting import Event, events
 from ..accounting.caps import with_first
 from ..accounting.filters import BudgetFilter
-from ..accounting.lanes import Item, Spent
+from ..accounting.lanes import Capped, Item, Spent
 from .ledger import Entry, Ledger, Writer
 
 # The kind of entry that charges the dataset, and the analyst who asked.

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from ... import accounting as acc
 from ..._errors import MissingExtra
+from ...accounting.comparison import Comparison
 from .stage import Stage
 
 TITLE = "What composition buys"
@@ -49,7 +50,7 @@ def run(stage: Stage) -> None:
     _picture(stage)
 
 
-def _rows(comparison: acc.Comparison) -> list[list[str]]:
+def _rows(comparison: Comparison) -> list[list[str]]:
     """Return the table of accountants that have a price, the lowest epsilon first, each with a bar."""
     priced = sorted(
         (row for row in comparison.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0

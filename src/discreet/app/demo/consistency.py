@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import inference, mechanisms, sampling
 from ..._public import Categories, Fact, Public, rows
+from ...inference.estimate import width
 from ...tables import Memory, rand_hie
 from ...tables.bundled import HEALTH
 from .stage import ACCENT, INK, PALE, Bar, Stage
@@ -113,7 +114,7 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
     mechanism = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
     values = np.asarray(mechanism(people, entropy=sampling.Entropy()).value, dtype=float)
     # the variance of continuous Laplace noise, a little above that of the discrete noise: see
-    # `inference.width`
+    # `inference.estimate.width`
     variance = 2 * float(noise.scale) ** 2
     return inference.Marginal(
         attributes=attributes, values=values.reshape([SIZES[a] for a in attributes]), variance=variance
@@ -159,7 +160,7 @@ def _smallest_group(
 ) -> None:
     """Show the counts of people in poor health, the smallest group, where a noisy count may be negative."""
     column = HEALTH.values.index("poor")
-    half_width = inference.width(0.95) * math.sqrt(fitted.variance)
+    half_width = width(0.95) * math.sqrt(fitted.variance)
     columns = [x[:, column] for x in (raw.values, fitted.values, rounded, truth)]
     stage.say(
         f"\n[bold]In poor health, by site:[/] consistent, within ± {half_width:.0f} in about "

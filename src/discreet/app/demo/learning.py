@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ... import accounting as acc
 from ... import session as sessions
 from ..._errors import MissingExtra
-from ...curator import Budget, Entry, segments
+from ...curator import Budget, segments
+from ...curator.entries import Entry
 from ...explaining.words import number
 from .stage import ACCENT, INK, PALE, Stage
 
