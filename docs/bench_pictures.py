@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from discreet.explaining import Picture, Series
+from discreet.explaining.picture import Picture, Series
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "benchmarks"

@@ -216,8 +216,6 @@ def local_names(body: list[ast.stmt]) -> set[str]:
             names.add(node.id)
         if isinstance(node, ast.ExceptHandler) and node.name:
             names.add(node.name)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {a.asname or a.name.split(".")[0] for a in node.names}
         if isinstance(node, ast.Global | ast.Nonlocal):
             freed |= set(node.names)
         if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
@@ -287,12 +285,21 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound |= {a.asname or a.name.split(".")[0] for a in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
     renamed: dict[str, str] = {}  # a global name of this file -> its new name
     inlined: dict[str, str] = {}  # a name bound to a module that is now this one -> the old module
     if module:
         for (where, old), new in house.plan.renames.items():
             if where == module:
                 renamed[old] = new
+                for node in tree.body:
+                    if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == old:
+                        start = out.at(node.lineno, node.col_offset + (4 if isinstance(node, ast.FunctionDef) else 6))
+                        out.edits.append((start, start + len(old.encode()), new.encode()))
 
     gone: set[ast.stmt] = set()
     for node in ast.walk(tree):
@@ -318,7 +325,7 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
                     item = f"{leaf} as {alias.asname}" if alias.asname != leaf else leaf
                 elif leaf == alias.name:
                     item = leaf
-                elif leaf in bound or any(s.hides(leaf) for n, s in uses.names if n.id == local):
+                elif leaf in bound:
                     item = f"{leaf} as {alias.name}"
                 else:
                     item = leaf

@@ -12,11 +12,11 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
-from discreet.accounting.examples import EXAMPLES
 from discreet.accounting.pld.pairs import attained, basic_pairs, choices, single
 from discreet.accounting.rdp_sampled import poisson
 
 from ..loops import for_each
+from .zoo import ZOO
 
 
 def hockey(p: np.ndarray, q: np.ndarray, x: float) -> float:
@@ -301,12 +301,12 @@ def test_no_noise_on_a_sample_is_no_privacy(noise):
     "name",
     [
         name
-        for name in EXAMPLES
+        for name in ZOO
         if name not in ("no-op", "non-private", "sparse-vector", "poisson-repeat-and-select")
     ],
 )
 def test_every_event_has_a_lower_end_that_is_not_zero(name):
-    low, high = acc.bounds(EXAMPLES[name].repeated(20), delta=1e-4)
+    low, high = acc.bounds(ZOO[name].repeated(20), delta=1e-4)
     assert 0 < low <= high
 
 
@@ -326,12 +326,12 @@ def test_huge_losses_beside_small_ones_keep_their_lower_end():
 
 
 def test_fixed_size_samples_at_tiny_deltas():
-    event = EXAMPLES["without-replacement"].repeated(1000)
+    event = ZOO["without-replacement"].repeated(1000)
     assert acc.epsilon(event, delta=1e-12) < 1.6 * acc.epsilon(event, delta=1e-6)
 
 
 def test_truncated_samples_cost_no_more_at_a_larger_epsilon():
-    event = EXAMPLES["truncated-poisson"]
+    event = ZOO["truncated-poisson"]
     deltas = [acc.delta(event, epsilon=x) for x in (0.1, 1.0, 10.0, 40.0, 700.0)]
     assert all(
         b <= a * 1.01 for a, b in itertools.pairwise(deltas)
@@ -343,7 +343,7 @@ def test_optimal_composition_of_huge_epsilons():
     assert acc.epsilon(
         acc.PureDP(epsilon=50).repeated(10), delta=1e-6, accountant="optimal"
     ) == pytest.approx(500)
-    assert acc.delta(EXAMPLES["rdp-point"].repeated(1000), epsilon=0) > 0.9
+    assert acc.delta(ZOO["rdp-point"].repeated(1000), epsilon=0) > 0.9
 
 
 @pytest.mark.parametrize(

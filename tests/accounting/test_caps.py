@@ -131,7 +131,9 @@ def test_a_cap_that_is_not_certified_is_refused() -> None:
 # --- the reading
 
 
-def after(rule: acc.BudgetFilter, spent: Spent, event: acc.Event, asked: RequestedPrice | None) -> Spent:
+def after(
+    rule: acc.filters.BudgetFilter, spent: Spent, event: acc.Event, asked: RequestedPrice | None
+) -> Spent:
     return rule.charge(spent, caps.choose(rule, spent, event, asked))
 
 
@@ -244,7 +246,7 @@ _MADE: dict[tuple[str, float], Any] = {}
 def test_what_was_asked_with_some_epsilons_reads_as_at_most_their_sum_and_never_less_than_before(
     asks: list[tuple[float, str]],
 ) -> None:
-    rule: acc.BudgetFilter = acc.Filter(epsilon=1, delta=1e-6)
+    rule: acc.filters.BudgetFilter = acc.Filter(epsilon=1, delta=1e-6)
     spent, total, reading = rule.start(), Fraction(0), 0.0
     for epsilon, kind in asks:
         delta = caps.share(epsilon, of=acc.Filter(epsilon=1, delta=1e-6))

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from discreet import accounting as acc
-from discreet.accounting.api import table
+
+from .zoo import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
 START, END = "<!-- table: event x accountant -->\n", "<!-- end of table -->"

@@ -200,7 +200,7 @@ def test_what_is_admitted_stays_within_the_rule_as_designed(events: list[acc.Eve
     by_order = [rdp_to_epsilon(order, curve(bare, [order])[0], dc / len(orders)) for order in orders if dc]
     pure = (
         acc.basic(bare).value
-        if all(type(e) in (acc.PureDP, acc.Laplace, acc.DiscreteLaplace) for e in acc.leaves(bare))
+        if all(type(e) in (acc.PureDP, acc.Laplace, acc.DiscreteLaplace) for e in acc.events.leaves(bare))
         else math.inf
     )
     assert own <= BUDGET.delta_limit

@@ -13,10 +13,10 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import DiscreetError, Unsupported
 from discreet.accounting import pure, rdp, rdp_rules, totals
-from discreet.accounting.examples import EXAMPLES
 from discreet.accounting.filters import Filter
 
 from ..loops import for_each
+from .zoo import ZOO
 
 ORDERS = (1.0001, 1.3, 2.0, 3.7, 16.0, 255.5, 3000.0)
 
@@ -25,7 +25,7 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-def _trials(rng: random.Random) -> acc.Trials:
+def _trials(rng: random.Random) -> acc.choice_events.Trials:
     if rng.random() < 0.5:
         return acc.PoissonTrials(mean=_log_uniform(rng, 1e-12, 50))
     shape = rng.choice(
@@ -118,9 +118,9 @@ def test_no_price_is_negative_and_no_whole_costs_less_than_a_part(name: str) -> 
 LATER = {"poisson-pure", "poisson-laplace"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in EXAMPLES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in ZOO])
 def test_no_run_is_free_and_no_sample_is_negative(name: str) -> None:
-    event = EXAMPLES[name]
+    event = ZOO[name]
     assert event.repeated(0) == acc.NoOp(neighbors=event.neighbors)
     assert acc.epsilon(event.repeated(0), delta=0) == 0
     for rate in (0.0, 1e-300, 1e-12, 1 - 1e-16, 1.0):
@@ -148,7 +148,7 @@ def test_the_upper_end_of_a_whole_is_at_least_the_lower_end_of_each_part() -> No
 # --- the best of a random number of trials, against its exact law -------------------------------------------
 
 
-def _generating(trials: acc.Trials, x: float) -> float:
+def _generating(trials: acc.choice_events.Trials, x: float) -> float:
     """E[x^K]."""
     if isinstance(trials, acc.PoissonTrials):
         return math.exp(float(trials.mean) * (x - 1))
@@ -159,7 +159,7 @@ def _generating(trials: acc.Trials, x: float) -> float:
     return (1 - (1 - (1 - gamma) * x) ** -shape) / (1 - gamma**-shape)
 
 
-def _best_of(law: list[float], trials: acc.Trials) -> list[float]:
+def _best_of(law: list[float], trials: acc.choice_events.Trials) -> list[float]:
     """The chances of no output and of each output being the best, outputs in ascending order."""
     reached = [0.0]
     for mass in law:
@@ -176,13 +176,13 @@ def _log_moment(p: list[float], q: list[float], order: float) -> float:
     return max(logs) + math.log(math.fsum(math.exp(x - max(logs)) for x in logs))
 
 
-def _case(rng: random.Random) -> tuple[list[float], list[float], acc.Trials, float]:
+def _case(rng: random.Random) -> tuple[list[float], list[float], acc.choice_events.Trials, float]:
     size = rng.randint(2, 4)
     p = [rng.uniform(0.01, 1) for _ in range(size)]
     spread = rng.choice([0.01, 0.3, 2])
     q = [x * math.exp(rng.uniform(-spread, spread)) for x in p]
     p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
-    trials: acc.Trials = acc.PoissonTrials(mean=_log_uniform(rng, 1e-3, 20))
+    trials: acc.choice_events.Trials = acc.PoissonTrials(mean=_log_uniform(rng, 1e-3, 20))
     if rng.random() < 0.4:
         trials = acc.NegativeBinomialTrials(
             shape=rng.choice([0, 1, rng.uniform(-0.9, 2)]), gamma=rng.uniform(0.02, 0.98)
@@ -190,7 +190,7 @@ def _case(rng: random.Random) -> tuple[list[float], list[float], acc.Trials, flo
     return p, q, trials, rng.choice([1.2, 2.0, 4.5, 12.0])
 
 
-def _claimed(p: list[float], q: list[float], trials: acc.Trials, order: float) -> float:
+def _claimed(p: list[float], q: list[float], trials: acc.choice_events.Trials, order: float) -> float:
     """What the rule charges for a base whose curve is the larger of both directions."""
 
     def inner(a: float) -> float:

@@ -56,7 +56,7 @@ def test_delta_is_never_below_the_exact_divergence_of_a_small_search(trials: Any
     positive = 0
     for epsilon in np.linspace(0, 2.5, 26).tolist():
         true = exact(trials, 0.7, epsilon)
-        claimed = acc.selection_delta(event, epsilon=epsilon)
+        claimed = acc.selection_profiles.selection_delta(event, epsilon=epsilon)
         assert true <= claimed <= 1
         positive += true > 1e-6
     assert positive > 3
@@ -71,19 +71,19 @@ def test_profiles_are_tighter_than_renyi_for_gaussian_runs(trials: Any) -> None:
     event = acc.RepeatAndSelect(event=run, trials=trials)
     tight, loose = acc.selection_epsilon(event, delta=1e-6), acc.epsilon(event, delta=1e-6)
     assert acc.epsilon(run, delta=1e-6) < tight < 0.97 * loose
-    assert acc.selection_delta(event, epsilon=tight) <= 1e-6
+    assert acc.selection_profiles.selection_delta(event, epsilon=tight) <= 1e-6
 
 
 def test_pure_runs_keep_the_theorem_of_both_orders() -> None:
     """(2 + shape) epsilon, which is where the profile of a pure run ends."""
     event = acc.RepeatAndSelect(event=acc.PureDP(epsilon=0.5), trials=acc.logarithmic(0.1))
     assert acc.selection_epsilon(event, delta=1e-9) <= 1.0 + 1e-9
-    assert acc.selection_delta(event, epsilon=1.0 + 1e-6) == pytest.approx(0, abs=1e-12)
+    assert acc.selection_profiles.selection_delta(event, epsilon=1.0 + 1e-6) == pytest.approx(0, abs=1e-12)
 
 
 def test_what_is_no_search_is_refused() -> None:
     with pytest.raises(InvalidInput, match="RepeatAndSelect"):
-        acc.selection_delta(acc.PureDP(epsilon=1), epsilon=1.0)
+        acc.selection_profiles.selection_delta(acc.PureDP(epsilon=1), epsilon=1.0)
     with pytest.raises(InvalidInput, match="delta"):
         acc.selection_epsilon(acc.RepeatAndSelect(event=acc.PureDP(epsilon=1), trials=LAWS[0]), delta=0.0)
 

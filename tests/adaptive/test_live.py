@@ -24,7 +24,8 @@ from discreet.adaptive.leaderboard import ShakyLadder
 from discreet.adaptive.submissions import Submission
 from discreet.curator import Curator, Ledger, books
 from discreet.mechanisms import CountNonNull, Sensitivity, SparseVector, Trusted
-from discreet.query import SqlStatistic, where
+from discreet.query import SqlStatistic
+from discreet.query.statistic import where
 from discreet.tables import Memory
 
 from ..victim import Victim

@@ -42,7 +42,7 @@ def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
     name: str, rounds: int, least: float
 ) -> None:
     mechanism = MECHANISMS[name](rounds, epsilon=1, delta=1e-6)
-    ((part, times),) = acc.leaves(mechanism.event).items()
+    ((part, times),) = acc.events.leaves(mechanism.event).items()
     assert isinstance(part, acc.PureDP)
     assert times == rounds
     assert part.epsilon >= least * (1 - 1e-15)
@@ -57,7 +57,7 @@ def test_the_noise_of_a_round_is_what_its_event_says(name: str, rounds: int) -> 
     """The scales in integer units, priced by the proof of the sparse vector: never more than the event of one
     round."""
     mechanism = MECHANISMS[name](rounds, epsilon=1, delta=1e-6)
-    ((part, _),) = acc.leaves(mechanism.event).items()
+    ((part, _),) = acc.events.leaves(mechanism.event).items()
     if isinstance(mechanism, RedrawnSparseVector):
         threshold, query, _ = mechanism.scales
         assert 1 / threshold + 2 / query <= part.epsilon

@@ -15,9 +15,11 @@ from scipy import stats
 import discreet as dp
 from discreet import Public, auditing, mechanisms, sampling, tables
 from discreet._errors import InvalidInput
-from discreet.auditing import floating, summation
-from discreet.auditing.timing import _attack
+from discreet.auditing import floating
 from discreet.sampling import _noise
+
+from . import summation
+from .timing import attack, clock, timing
 
 SURE = 1 - 1e-9
 KINDS = ("overflow", "rounding", "repeated rounding")
@@ -145,7 +147,7 @@ def by_coin_flips(scale, seed=5):
 
 @pytest.mark.parametrize("scale", [3, 10, 100])
 def test_the_clock_gives_away_noise_made_by_flipping_coins(scale):
-    found = auditing.timing(by_coin_flips(scale), draws=2000)
+    found = timing(by_coin_flips(scale), draws=2000)
     assert found.p_value < 1e-9
     assert found.correlation > 0.3
     assert found.explained > 0.2
@@ -156,16 +158,16 @@ def test_the_clock_gives_away_noise_made_by_flipping_coins(scale):
     [1, 10**4, Fraction(33.3) / 3, 10**20, *(pytest.param(s, marks=pytest.mark.slow) for s in (10, 10**9))],
 )
 def test_the_clock_does_not_tell_the_size_of_our_laplace_noise(scale):
-    """A false alarm in a billion, however busy the machine: see `auditing.timing`.
+    """A false alarm in a billion, however busy the machine: see `timing`.
     tests/sampling/test_same_steps.py shows why."""
     entropy = sampling.Entropy()
-    assert auditing.timing(lambda: sampling.discrete_laplace(scale, 1, entropy), draws=4000).p_value > 1e-9
+    assert timing(lambda: sampling.discrete_laplace(scale, 1, entropy), draws=4000).p_value > 1e-9
 
 
 @pytest.mark.parametrize("variance", [1, Fraction(3.3) ** 2, 10**18])
 def test_the_clock_does_not_tell_the_size_of_our_gaussian_noise(variance):
     entropy = sampling.Entropy()
-    found = auditing.timing(
+    found = timing(
         lambda: sampling.discrete_gaussian(sigma_squared=variance, n=1, entropy=entropy), draws=4000
     )
     assert found.p_value > 1e-9
@@ -178,9 +180,7 @@ def largest(draws) -> float:
 @pytest.mark.parametrize(("scale", "n"), [(10, 64), (10, 512), (10**4, 5)])
 def test_the_clock_does_not_tell_the_largest_of_many_draws(scale, n):
     entropy = sampling.Entropy()
-    found = auditing.timing(
-        lambda: sampling.discrete_laplace(scale, n, entropy), draws=4000, magnitude=largest
-    )
+    found = timing(lambda: sampling.discrete_laplace(scale, n, entropy), draws=4000, magnitude=largest)
     assert found.p_value > 1e-9
 
 
@@ -203,7 +203,7 @@ def test_the_clock_tells_a_second_look_that_only_some_draws_take():
             found[open_] = sampler._value(sampler.table.resolve(prefixes, entropy))
         return found
 
-    assert auditing.timing(draw, draws=4000, magnitude=largest).p_value < 1e-9
+    assert timing(draw, draws=4000, magnitude=largest).p_value < 1e-9
 
 
 def drifting(rng, n):
@@ -218,7 +218,7 @@ def drifting(rng, n):
 def test_a_busy_machine_raises_no_more_false_alarms_than_stated():
     """p <= 0.05 in at most a twentieth of 400 attempts; 55 or more of them have probability below 1e-9."""
     rng = np.random.default_rng(8)
-    found = [_attack(np.rint(rng.laplace(0, 3, 200)), drifting(rng, 200))[1] for _ in range(400)]
+    found = [attack(np.rint(rng.laplace(0, 3, 200)), drifting(rng, 200))[1] for _ in range(400)]
     assert stats.binom.sf(54, 400, 0.05) < 1e-9
     assert sum(p <= 0.05 for p in found) < 55
 
@@ -235,16 +235,16 @@ def test_a_busy_machine_raises_no_more_false_alarms_than_stated():
 def test_the_attack_finds_what_the_times_tell(told, question):
     rng = np.random.default_rng(9)
     values = np.rint(rng.laplace(0, 3, 4000))
-    best, p_value = _attack(values, drifting(rng, 4000) + told(values))
+    best, p_value = attack(values, drifting(rng, 4000) + told(values))
     assert best == question
     assert p_value < 1e-9
 
 
 def test_one_value_tells_nothing():
-    same = auditing.timing(lambda: 3, draws=40)
+    same = timing(lambda: 3, draws=40)
     assert (same.correlation, same.explained, same.p_value) == (0, 0, 1)
     with pytest.raises(InvalidInput):
-        auditing.timing(lambda: 1, draws=3)
+        timing(lambda: 1, draws=3)
 
 
 USUAL, ODD = [float(i % 90) for i in range(400)], [float("nan"), 1e308]
@@ -277,7 +277,7 @@ def test_the_time_of_a_query_does_not_tell_whether_an_odd_row_is_there(odd):
     A false alarm in a billion; the test below shows the clock's teeth.
     """
     sql = "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM people GROUP BY g"
-    found = auditing.clock(asking(USUAL, sql), asking([*USUAL, odd], sql), runs=120, confidence=SURE)
+    found = clock(asking(USUAL, sql), asking([*USUAL, odd], sql), runs=120, confidence=SURE)
     assert found.advantage == 0
     assert found.first_ns > 0
 
@@ -286,12 +286,10 @@ def test_the_clock_tells_a_query_that_treats_one_row_by_itself():
     def slow_path(values):
         return sum(time.sleep(0.002) or 0.0 if v > 1e6 else v for v in values)
 
-    found = auditing.clock(
-        lambda: slow_path(USUAL), lambda: slow_path([*USUAL, 1e308]), runs=400, confidence=SURE
-    )
+    found = clock(lambda: slow_path(USUAL), lambda: slow_path([*USUAL, 1e308]), runs=400, confidence=SURE)
     assert found.advantage > 0.3
     with pytest.raises(InvalidInput):
-        auditing.clock(lambda: 1, lambda: 2, runs=3)
+        clock(lambda: 1, lambda: 2, runs=3)
 
 
 def test_unknown_kinds_and_bad_numbers_are_refused():

@@ -14,8 +14,9 @@ from scipy import stats
 
 from discreet._public import ADD_REMOVE, REPLACE
 from discreet.accounting import DiscreteLaplace, Event
-from discreet.mechanisms import AddNoise, Count, IntegerLaplace, PowerSum, Sensitivity
+from discreet.mechanisms import AddNoise, Count, IntegerLaplace, Sensitivity
 from discreet.mechanisms.protocols import Release, release
+from discreet.mechanisms.statistics import PowerSum
 
 from .audit import LEVEL, assert_private, audit, claim_of, epsilon_lower_bound
 from .case import Case

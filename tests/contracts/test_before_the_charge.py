@@ -14,8 +14,9 @@ from discreet._errors import DiscreetError, Unsupported
 from discreet.mechanisms.protocols import rehearse, rehearse_parts
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
-from discreet.tables import DuckDB, EngineError, Memory, connect, engine_of
+from discreet.tables import DuckDB, EngineError, Memory, connect
 from discreet.tables.engines import duckdb as engine_module
+from discreet.tables.engines.duckdb import engine_of
 
 from .audit import answers
 from .case import Case

@@ -17,7 +17,7 @@ from discreet._public import REPLACE
 from discreet._registry import from_json, to_json
 from discreet.accounting import NonPrivate
 from discreet.local import ClientBudget, _draws
-from discreet.mechanisms import Randomizer
+from discreet.mechanisms.protocols import Randomizer
 from discreet.sampling import Entropy, SeededEntropy
 
 from .audit import LEVEL, CountingEntropy, through_json

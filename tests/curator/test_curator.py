@@ -11,7 +11,8 @@ import pytest
 from discreet import Bounds, Categories, InvalidInput, NotPrivate, Public, PublicMismatch
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, DescriptionError, LedgerError, ReleaseFailed
-from discreet.curator import Anchor, Budget, Curator, Key, Ledger, Policy, values
+from discreet.curator import Budget, Curator, Key, Ledger, Policy, values
+from discreet.curator.entries import Anchor
 from discreet.curator.ledger import canonical
 from discreet.curator.store import Store
 from discreet.mechanisms import (

@@ -14,16 +14,10 @@ import pytest
 import discreet as dp
 from discreet import accounting as acc
 from discreet.app.web.odds import _bet, odds
-from discreet.explaining import (
-    AUDIENCES,
-    DEPLOYMENTS,
-    Risk,
-    Spending,
-    columns,
-    explain_question,
-    explain_spending,
-)
-from discreet.explaining.words import number, out_of, percent
+from discreet.explaining import DEPLOYMENTS, Risk
+from discreet.explaining.accuracy import columns
+from discreet.explaining.api import Spending, explain_question, explain_spending
+from discreet.explaining.words import AUDIENCES, number, out_of, percent
 from discreet.tables import rand_hie
 
 

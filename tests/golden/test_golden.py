@@ -13,7 +13,8 @@ import pytest
 
 import discreet as dp
 from discreet import Halted, _registry
-from discreet.curator import Anchor, Curator, Ledger, books
+from discreet.curator import Curator, Ledger, books
+from discreet.curator.entries import Anchor
 from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import Component, Histogram
 

@@ -9,7 +9,8 @@ import discreet as dp
 from discreet import InvalidInput, Public, PublicMismatch, mechanisms
 from discreet._errors import Unsupported
 from discreet.learning import Examples, Trainer
-from discreet.mechanisms import ExampleSource, Sequential, check_source
+from discreet.mechanisms import ExampleSource, Sequential
+from discreet.mechanisms.protocols import check_source
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory, Source
 

@@ -56,9 +56,11 @@ def test_the_price_adds_up_to_rho_and_every_sum_pays() -> None:
     event = scaler(rho=Fraction(1, 20)).event
     assert acc.zcdp(event).value == pytest.approx(0.05, rel=1e-9)
     assert acc.zcdp(event).value <= 0.05 * (1 + 1e-12)
-    assert sum(acc.leaves(event).values()) == 6, "count, sum and squares of two columns"
+    assert sum(acc.events.leaves(event).values()) == 6, "count, sum and squares of two columns"
     known = Public(schema={"age": Bounds(0, 120, nullable=False)}, size=N, neighbors="replace")
-    assert sum(acc.leaves(scaler(public=known, columns=("age",)).event).values()) == 2, "the count is public"
+    assert sum(acc.events.leaves(scaler(public=known, columns=("age",)).event).values()) == 2, (
+        "the count is public"
+    )
 
 
 def test_a_wanted_epsilon_is_met_and_composes_with_training() -> None:

@@ -21,8 +21,8 @@ from discreet.mechanisms import (
     calibration,
     classical_gaussian,
     discrete_gaussian,
-    discrete_gaussian_delta,
 )
+from discreet.mechanisms.calibration import discrete_gaussian_delta
 
 from ..loops import for_each
 

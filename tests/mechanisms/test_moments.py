@@ -91,7 +91,7 @@ def test_the_price_is_epsilon_whatever_is_public():
 
 def test_a_declared_size_is_never_believed_under_add_remove():
     guess = facts(size=5, nullable=False)
-    assert len(accounting.leaves(Mean(public=guess, column="v", epsilon=1, step=1).event)) == 2
+    assert len(accounting.events.leaves(Mean(public=guess, column="v", epsilon=1, step=1).event)) == 2
 
 
 @given(

@@ -196,7 +196,7 @@ def test_charging_the_continuous_price_would_be_below_the_truth() -> None:
         assert delta_of_discrete(mpmath.mpf("4.7746")) <= 1e-6 * (1 + 1e-4) + 1e-9
         assert delta_of_discrete(mpmath.mpf("4.7745")) > 1e-6 * (1 - 1e-3)
     event = IntegerLaplace.for_epsilon(Fraction(1, 10)).event.repeated(100)
-    assert not any(isinstance(part, accounting.Laplace) for part in accounting.leaves(event))
+    assert not any(isinstance(part, accounting.Laplace) for part in accounting.events.leaves(event))
 
 
 def test_targets_are_met_exactly() -> None:

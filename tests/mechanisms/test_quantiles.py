@@ -289,7 +289,7 @@ def test_the_levels_are_the_depth_of_the_recursion_and_their_prices_sum_to_epsil
 
     mechanism = many(qs=tuple(Fraction(i, m + 1) for i in range(1, m + 1)), epsilon=Fraction(1, 2))
     assert mechanism.levels == depth(mechanism._exact()) == math.floor(math.log2(m)) + 1
-    assert accounting.leaves(mechanism.event) == {
+    assert accounting.events.leaves(mechanism.event) == {
         accounting.ExponentialMechanism(epsilon=Fraction(1, 2) / mechanism.levels): mechanism.levels
     }
 

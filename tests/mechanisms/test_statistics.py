@@ -23,16 +23,15 @@ from discreet.mechanisms import (
     CountNonNull,
     CountsBelow,
     Histogram,
-    PowerSum,
     Sensitivity,
     Stack,
     Sum,
     SumOfSquares,
     Trusted,
-    implied_sensitivity,
     noisy_histogram,
 )
 from discreet.mechanisms.matrix import Attribute, Cells
+from discreet.mechanisms.statistics import PowerSum, implied_sensitivity
 from discreet.streaming import DyadicCounts
 from discreet.synthetic import Domain, DomainColumn
 from discreet.tables import Memory

@@ -29,7 +29,6 @@ from discreet.mechanisms import (
     SparseVector,
     Sum,
     SumOfSquares,
-    ThresholdAnswer,
     Trusted,
 )
 from discreet.mechanisms.sparse_vector import (
@@ -40,7 +39,7 @@ from discreet.mechanisms.sparse_vector import (
     round_epsilon,
     zcdp_epsilon,
 )
-from discreet.mechanisms.threshold import moves_up
+from discreet.mechanisms.threshold import ThresholdAnswer, moves_up
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable

@@ -6,7 +6,7 @@ import pytest
 
 import discreet as dp
 from discreet._public import Public
-from discreet.mechanisms import check_source
+from discreet.mechanisms.protocols import check_source
 from discreet.query.plan import plan
 from discreet.query.statistic import SqlStatistic, SqlVector
 from discreet.tables import Memory

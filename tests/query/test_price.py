@@ -105,7 +105,10 @@ def test_the_average_pays_for_one_count_and_says_the_true_price():
     kinds = [m.kind for m in found._recipes.measures]
     assert kinds == ["rows", "sum", "sum"]
     assert (
-        sum(Fraction(e.sensitivity) / e.scale * times for e, times in accounting.leaves(found.event).items())
+        sum(
+            Fraction(e.sensitivity) / e.scale * times
+            for e, times in accounting.events.leaves(found.event).items()
+        )
         <= 1
     )
 
@@ -131,7 +134,9 @@ def test_unknown_groups_need_a_delta_and_pay_for_the_choice():
         query(epsilon=1, public=public)
     found = query(epsilon=1, delta=1e-6, public=public, groups=2)
     chosen = [
-        (e, times) for e, times in accounting.leaves(found.event).items() if isinstance(e, ApproximateDP)
+        (e, times)
+        for e, times in accounting.events.leaves(found.event).items()
+        if isinstance(e, ApproximateDP)
     ]
     assert [(times, round(float(e.epsilon), 12)) for e, times in chosen] == [(2, 0.25)]
     total, delta = accounting.basic(

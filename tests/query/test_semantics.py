@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from discreet import Bounds, Public, Related, Unit
-from discreet.query import Query, plan
+from discreet.query import Query
 from discreet.query.domain import number
 from discreet.query.exact import _occurring_keys
 from discreet.query.measures import candidates
+from discreet.query.plan import plan
 from discreet.tables import connect
 
 from . import reference as ref

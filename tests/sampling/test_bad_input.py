@@ -10,6 +10,7 @@ import pytest
 
 from discreet import sampling
 from discreet._errors import InvalidInput
+from discreet.sampling import _bernoulli
 
 from ..loops import for_each
 from .checks import Forbidden
@@ -23,10 +24,10 @@ CALLS = [
     *[(sampling.discrete_gaussian, (bad, 3)) for bad in NOT_POSITIVE],
     *[(sampling.geometric, (bad, 3)) for bad in NOT_POSITIVE],
     *[(sampling.bernoulli, (bad, 3)) for bad in NOT_PROBABILITY],
-    *[(sampling.bernoulli_exp, (bad, 3)) for bad in (-1, math.nan, math.inf, "1", None)],
-    *[(sampling.bernoulli_each, (bad,)) for bad in ([0.5, 1.5], [math.nan], ["a"], [[0.5]], [True])],
+    *[(_bernoulli.bernoulli_exp, (bad, 3)) for bad in (-1, math.nan, math.inf, "1", None)],
+    *[(_bernoulli.bernoulli_each, (bad,)) for bad in ([0.5, 1.5], [math.nan], ["a"], [[0.5]], [True])],
     *[
-        (sampling.bernoulli_exp_each, bad)
+        (_bernoulli.bernoulli_exp_each, bad)
         for bad in (([1], 0), ([1], -2), ([-1], 1), ([0.5], 1), (np.array([-1]), 1), (3, 1), (None, 1))
     ],
     *[(sampling.poisson_subset, (5, bad)) for bad in NOT_PROBABILITY],
@@ -91,8 +92,8 @@ def test_bad_input_is_refused_and_nothing_is_drawn(call, arguments):
         (sampling.discrete_laplace, (1, 3)),
         (sampling.discrete_gaussian, (1, 3)),
         (sampling.bernoulli, (0.5, 3)),
-        (sampling.bernoulli_each, ([0.5],)),
-        (sampling.bernoulli_exp_each, ([1], 2)),
+        (_bernoulli.bernoulli_each, ([0.5],)),
+        (_bernoulli.bernoulli_exp_each, ([1], 2)),
         (sampling.poisson_subset, (3, 0.5)),
         (sampling.binomial, (3, 0.5, 1)),
         (sampling.uniform_below, (3, 1)),
@@ -120,7 +121,7 @@ def test_no_weight_or_score_is_shown_in_a_message():
     """They may be data."""
     for call in (
         lambda: sampling.categorical([5, -987654], 1, Forbidden()),
-        lambda: sampling.bernoulli_exp_each([-987654], 1, Forbidden()),
+        lambda: _bernoulli.bernoulli_exp_each([-987654], 1, Forbidden()),
         lambda: sampling.argmax_gumbel([1, 987654.5], 1, Forbidden()),
     ):
         with pytest.raises(InvalidInput) as caught:
@@ -131,7 +132,7 @@ def test_no_weight_or_score_is_shown_in_a_message():
 @pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long doubles are doubles here")
 def test_a_probability_that_floats_would_round_is_refused() -> None:
     with pytest.raises(InvalidInput, match="ps must be"):
-        sampling.bernoulli_each(np.array([0.5], dtype=np.longdouble), Forbidden())
+        _bernoulli.bernoulli_each(np.array([0.5], dtype=np.longdouble), Forbidden())
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16])

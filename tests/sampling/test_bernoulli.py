@@ -20,12 +20,10 @@ from discreet.sampling import (
     _binomial,
     _bounds,
     bernoulli,
-    bernoulli_each,
-    bernoulli_exp,
-    bernoulli_exp_each,
     binomial,
     poisson_subset,
 )
+from discreet.sampling._bernoulli import bernoulli_each, bernoulli_exp, bernoulli_exp_each
 
 from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, assert_frequency, words
 

@@ -7,6 +7,7 @@ import pytest
 
 from discreet import InvalidInput
 from discreet.mechanisms import matrix
+from discreet.mechanisms.matrix.minimax import optimal_prefix
 from discreet.mechanisms.matrix.triangular import sensitivity
 from discreet.streaming import NAMES, error_factors, named
 
@@ -53,7 +54,7 @@ def test_the_optimum_of_256_steps_is_reached_and_proved(minimize: str, least: fl
     factors = error_factors("optimal", steps=256, minimize=minimize)
     assert getattr(factors, minimize) <= 1.005 * least
     assert factors.minimizes == minimize
-    triangle = matrix.optimal_prefix(256, minimize)
+    triangle = optimal_prefix(256, minimize)
     assert triangle.bound <= getattr(factors, minimize) <= triangle.bound * 1.0025
     assert np.allclose(triangle.C, np.tril(triangle.C))
 
@@ -82,7 +83,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="strategy"):
         error_factors("best", steps=4)
     with pytest.raises(InvalidInput, match="interlace"):
-        matrix.Buffered(decays=(0.5, 0.9), inverse_decays=(0.4, 0.2))
+        matrix.buffered.Buffered(decays=(0.5, 0.9), inverse_decays=(0.4, 0.2))
     with pytest.raises(InvalidInput, match="blt"):
         named("square_root", 1 << 20)
     with pytest.raises(InvalidInput, match="at most"):

@@ -19,7 +19,6 @@ from discreet.sampling import SeededEntropy
 from discreet.streaming import (
     Ball,
     Box,
-    ClippedGradients,
     Latest,
     LinearLoss,
     LogisticLoss,
@@ -30,7 +29,7 @@ from discreet.streaming import (
     learner,
     regret,
 )
-from discreet.streaming.losses import GRID
+from discreet.streaming.losses import GRID, ClippedGradients
 from discreet.tables import Memory
 
 from ..contracts.audit import epsilon_lower_bound

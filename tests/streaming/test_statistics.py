@@ -17,7 +17,6 @@ from discreet._public import Unit
 from discreet.mechanisms import Histogram
 from discreet.sampling import SeededEntropy
 from discreet.streaming import (
-    ClippedGradients,
     ContinualCounter,
     DyadicCounts,
     HashedBits,
@@ -26,6 +25,7 @@ from discreet.streaming import (
     Presence,
     counter,
 )
+from discreet.streaming.losses import ClippedGradients
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": dp.Bounds(0, 100), "city": dp.Text()}, table="visits")

@@ -30,12 +30,12 @@ from discreet.tables import (
     draft,
     dummy,
     dump,
-    engine_of,
     load,
     rand_hie,
     version_of,
 )
 from discreet.tables.engine import ROW, Engine
+from discreet.tables.engines.duckdb import engine_of
 from discreet.tables.engines.open_rows import ask_open_rows
 from discreet.tables.engines.postgres_arrow import csv_batches
 from discreet.tables.engines.postgres_connection import Pool

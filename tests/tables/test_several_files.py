@@ -19,6 +19,9 @@ from discreet.app import requests
 from discreet.app.cli import app
 from discreet.query import Query
 from discreet.tables import EngineError
+from discreet.tables.files import several, stand_in
+from discreet.tables.fit import coarse, not_utf8
+from discreet.tables.formats import formatted
 
 SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["A", "B"])}
 QUESTIONS = [
@@ -232,7 +235,7 @@ def test_a_wildcard_in_the_name_of_a_folder_is_in_no_name(tmp_path, monkeypatch)
         ("data/*.csv", Path("data")),
         ("data/one/v-*.csv", Path("data/one")),
     ):
-        assert tables.stand_in(pattern) == name, pattern
+        assert stand_in(pattern) == name, pattern
 
 
 def test_a_ledger_at_the_older_place_of_a_pattern_goes_on(tmp_path, monkeypatch):
@@ -280,10 +283,10 @@ def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
         '[columns.age]\ntype = "number"\nlower = 0\nupper = 10\n'
     )
     public = tables.load(schema)
-    engine = tables.connect(tables.formatted(path, schema, public), public)
+    engine = tables.connect(formatted(path, schema, public), public)
     query = Query(sql="SELECT COUNT(*) AS n, SUM(age) AS s FROM visits", public=public, epsilon=1)
     assert query._without_noise(engine, 5) == [[2.0, 5.5]]
-    assert tables.not_utf8(path) == tables.fit.coarse(1, 5)
+    assert not_utf8(path) == coarse(1, 5)
     if kind is not None:
         path.write_bytes(path.read_bytes()[:-10])
         with pytest.raises(InvalidInput, match=r"cannot be decompressed.*Nothing was opened"):
@@ -334,13 +337,13 @@ def test_a_part_of_a_folder_that_cannot_be_listed_is_refused_not_left_out(folder
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 
-    whole = tables.several(folder)
+    whole = several(folder)
     assert len(whole.parts) == 4
     monkeypatch.setattr(os, "scandir", locked)
     with pytest.raises(InvalidInput, match=r"day=2' cannot be listed: Permission denied. Nothing was opened"):
-        tables.several(folder)
+        several(folder)
     monkeypatch.undo()
-    assert tables.several(folder) == whole
+    assert several(folder) == whole
 
 
 @pytest.mark.parametrize("wrap", [str, lambda name: name + "*", lambda name: [name]])

@@ -18,11 +18,10 @@ from .choice_events import (
     RepeatAndSelect,
     SparseVector,
     Thresholded,
-    Trials,
     geometric,
     logarithmic,
 )
-from .comparison import Comparison, compare
+from .comparison import compare
 from .events import (
     ZCDP,
     ApproximateDP,
@@ -43,18 +42,15 @@ from .events import (
     VectorDiscreteGaussian,
     compose,
     from_json,
-    leaves,
 )
-from .filters import BudgetFilter, Filter, FilterPreview, at_once
-from .lanes import Capped, Spent
-from .odometers import Odometer, Reading
+from .filters import Filter, at_once
+from .odometers import Odometer
 from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
 from .sampled_events import (
     BallsInBins,
     Banded,
     CorrelatedGaussian,
     MinSeparated,
-    Participation,
     RandomAllocation,
     SampledWithoutReplacement,
     Shuffled,
@@ -62,16 +58,13 @@ from .sampled_events import (
     TreeRestarts,
     TruncatedPoisson,
 )
-from .selection_profiles import selection_delta, selection_epsilon
+from .selection_profiles import selection_epsilon
 from .totals import Cost, basic, zcdp
 
 __all__ = [
     "ApproximateDP",
     "BallsInBins",
     "Banded",
-    "BudgetFilter",
-    "Capped",
-    "Comparison",
     "Composed",
     "CorrelatedGaussian",
     "Cost",
@@ -91,25 +84,20 @@ __all__ = [
     "NoisyMax",
     "NonPrivate",
     "Odometer",
-    "Participation",
     "PoissonSampled",
     "PoissonTrials",
-    "FilterPreview",
     "PureDP",
     "RDPPoint",
     "RandomAllocation",
     "RandomizedResponse",
-    "Reading",
     "RepeatAndSelect",
     "Repeated",
     "SampledWithoutReplacement",
     "Shuffled",
     "SingleEpoch",
     "SparseVector",
-    "Spent",
     "Thresholded",
     "TreeRestarts",
-    "Trials",
     "TruncatedPoisson",
     "VectorDiscreteGaussian",
     "ZCDP",
@@ -127,11 +115,9 @@ __all__ = [
     "gaussian_filter",
     "geometric",
     "individual",
-    "leaves",
     "logarithmic",
     "moments",
     "pate",
-    "selection_delta",
     "selection_epsilon",
     "shuffling",
     "tradeoff",

@@ -319,26 +319,3 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
     low, high = (math.log(_DELTAS[k]) for k in (max(best - 1, 0), min(best + 1, len(_DELTAS) - 1)))
     refined = -minimum(lambda log_delta: -height(log_delta), low, high, 11)[1]
     return max(0.0, max(refined, heights[best]) - 1e-15)
-
-
-def table() -> str:
-    """Return a table in Markdown of the epsilon at delta 1e-6 by every accountant (columns), computed for one
-    example of every event (rows)."""
-    # imported here: only the documentation and tests need the examples
-    from .examples import EXAMPLES
-
-    head = ["event", *ACCOUNTANTS]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, event in EXAMPLES.items():
-        cells = [_cell(accountant, event) for accountant in ACCOUNTANTS.values()]
-        lines.append("| " + " | ".join([f"`{name}`", *cells]) + " |")
-    return "\n".join(lines)
-
-
-def _cell(accountant: Accountant, event: Event) -> str:
-    """Return the epsilon at delta 1e-6 of an event by one accountant as text."""
-    try:
-        value = _epsilon_by(accountant, event, 1e-6)
-    except Unsupported:
-        return "refused"
-    return "infinite" if math.isinf(value) else f"{value:.3g}"

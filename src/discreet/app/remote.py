@@ -17,10 +17,10 @@ from .. import _require
 from .._errors import InvalidInput, UnknownAttribute
 from .._require import Real
 from ..mechanisms.protocols import Interactive, Release
-from ..query import Answer, cut_off_sql
-from ..session import Fed, QueryPreview
+from ..query import Answer
+from ..query.cut_off import cut_off_sql
 from ..session.base import SYNONYMS
-from ..session.previews import require_sql
+from ..session.previews import Fed, QueryPreview, require_sql
 from .client import Job, dataset_path, reads_reply, to_description
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
 from .remote_reading import RemoteReader, from_description, number_of

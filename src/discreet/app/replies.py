@@ -16,8 +16,8 @@ from ..accounting.filters import FilterPreview as Cost
 from ..curator import values
 from ..mechanisms.protocols import Release
 from ..query import Answer
-from ..query import Preview as QuestionPreview
-from ..session import QueryPreview
+from ..query.preview import Preview as QuestionPreview
+from ..session.previews import QueryPreview
 from ..tables.spill import FILES_PREFIX, PrivateFolder
 from .client import ServerError, reads_reply, to_description
 
@@ -52,7 +52,7 @@ def preview_of(facts: dict[str, Any]) -> QueryPreview:
     The reply has the fields of the preview, and beside them fields that a `QueryPreview` computes itself:
     these are dropped.
     """
-    from ..query import WorkloadPreview
+    from ..query.workload import WorkloadPreview
 
     cost = Cost(**facts.pop("budget"))
     answered = facts.pop("answered")

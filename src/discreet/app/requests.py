@@ -20,7 +20,11 @@ from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.periods import UNLIMITED
 from ..query import Answer
-from ..tables.files import refuse_empty
+from ..session.opening import TRIAL
+from ..session.previews import QueryPreview
+from ..tables.engines.postgres_connection import is_address
+from ..tables.engines.spark_files import is_several
+from ..tables.files import refuse_empty, stand_in
 
 
 def beside(data: str, suffix: str) -> Path:
@@ -30,22 +34,22 @@ def beside(data: str, suffix: str) -> Path:
     For "database.duckdb::table" the table's name comes between the file's name and `suffix`. For a folder, or
     a pattern of files in one ("visits/*.parquet"), the folder's path stands in for the file's; where
     wildcards begin in the current folder or in a folder's name, the text before the first wildcard does
-    (`tables.stand_in`).
+    (`tables.files.stand_in`).
     """
     path, _, table = data.partition("::")
     refuse_empty(path)
     # data in a database on a server: the path is in the current folder, named after the table
-    if tables.is_address(data):
+    if is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
-    if tables.is_several(path):
-        path = str(tables.stand_in(path))
+    if is_several(path):
+        path = str(stand_in(path))
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
 def data_of(data: str) -> Any:
     """Return the table that a text names, as `session.open` takes it: a file, "database.duckdb::table", or
     "postgresql://user@host/database::table"."""
-    if tables.is_address(data):
+    if is_address(data):
         return data
     path, _, table = data.partition("::")
     refuse_empty(path)
@@ -76,7 +80,7 @@ def _require_data(data: str) -> None:
     or the ledger is missing, as these are the likely reasons."""
     if data.lstrip().lower().startswith("select "):
         raise InvalidInput("the file comes first, then the question. Nothing was opened or charged.")
-    is_plain_path = not tables.is_address(data) and "::" not in data and not set(data) & set("*?[")
+    is_plain_path = not is_address(data) and "::" not in data and not set(data) & set("*?[")
     if is_plain_path and not Path(data).exists():
         raise InvalidInput(f"there is no file {data!r}. Nothing was opened or charged.")
 
@@ -139,9 +143,7 @@ def create_session(
     # `attach` returns False if the database does not have that ledger yet.
     if not postgres_store.attach(ledger, books):
         # opens and checks the table; its ledger is temporary and never charged
-        trial = sessions.open(
-            data, ledger=sessions.TRIAL, budget=budget, large_epsilon=large_epsilon, **options
-        )
+        trial = sessions.open(data, ledger=TRIAL, budget=budget, large_epsilon=large_epsilon, **options)
         policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
         Curator.create(ledger, trial.curator.source, policy, remote=books, large_epsilon=large_epsilon)
     return sessions.open(data, ledger=ledger, **options)
@@ -185,7 +187,7 @@ def cost_json(cost: Cost) -> dict[str, Any]:
     return dataclasses.asdict(cost)
 
 
-def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
+def preview_json(query_preview: QueryPreview) -> dict[str, Any]:
     """Return the preview of a query as JSON, with what it would do to the budget.
 
     "admitted" says whether the budget pays for it, "fits" how many times in a row; null means without limit.

@@ -3,7 +3,6 @@ reconstruction and linkage, and measures of what tables with k-anonymity and its
 """
 
 from .anonymity import (
-    ReidentificationRisk,
     delta_presence,
     distinct_l_diversity,
     entropy_l_diversity,
@@ -12,15 +11,14 @@ from .anonymity import (
     risk,
     t_closeness,
 )
-from .attributes import Attributes, attribute_inference, guess_attributes, invert
+from .attributes import attribute_inference, guess_attributes, invert
 from .audit import audit, epsilon_of_labels, from_outputs, transcript
-from .canaries import CanaryAudit, audit_canaries, step_scores
-from .claims import Claim, Lines
-from .disclosure import Disclosed, background_knowledge, differencing, homogeneity, intersection
-from .exposure import Exposure, estimated_exposure, exposure
+from .canaries import audit_canaries, step_scores
+from .disclosure import background_knowledge, differencing, homogeneity, intersection
+from .exposure import estimated_exposure, exposure
 from .floating import explained, floating_point_attack, lowest_bit, precision_attack
 from .generalize import SUPPRESSED, Groups, ToInterval, ToPrefix, generalize, mondrian
-from .linkage import Known, Match, Ratings, SideKnowledge, link, linked, made_up_ratings, side_knowledge
+from .linkage import Ratings, SideKnowledge, link, linked, made_up_ratings, side_knowledge
 from .membership import (
     Shadows,
     by_loss,
@@ -43,39 +41,21 @@ from .one_run import (
     one_run_p_value,
 )
 from .rates import Guesses
-from .reconstruction import Reconstruction, reconstruct
+from .reconstruction import reconstruct
 from .report import Report
-from .roc import Operating, Roc
-from .summation import SumAttack, attempt, attempt_on_ours
-from .timing import Clock, Timing, clock, timing
+from .roc import Roc
 
 __all__ = [
-    "Attributes",
-    "CanaryAudit",
-    "Claim",
-    "Clock",
-    "Disclosed",
-    "Exposure",
     "Groups",
     "Guesses",
     "ToInterval",
-    "Known",
     "SideKnowledge",
-    "Lines",
-    "Match",
-    "Operating",
     "ToPrefix",
     "Ratings",
-    "Reconstruction",
     "Report",
-    "ReidentificationRisk",
     "Roc",
     "SUPPRESSED",
     "Shadows",
-    "SumAttack",
-    "Timing",
-    "attempt",
-    "attempt_on_ours",
     "attribute_inference",
     "audit",
     "audit_canaries",
@@ -84,7 +64,6 @@ __all__ = [
     "by_loss",
     "by_quantile",
     "by_shadows",
-    "clock",
     "curve_refuted",
     "delta_presence",
     "differencing",
@@ -124,7 +103,6 @@ __all__ = [
     "side_knowledge",
     "step_scores",
     "t_closeness",
-    "timing",
     "train_shadows",
     "transcript",
 ]

@@ -2,21 +2,17 @@
 curator."""
 
 from . import books
-from .accounts import Account
 from .curator import Curator
 from .keys import Key
-from .ledger import Anchor, Entry, Ledger
+from .ledger import Ledger
 from .live import InteractiveHandle
 from .periods import Period
 from .policy import STEWARD, Budget, Policy
 
 __all__ = [
     "STEWARD",
-    "Account",
-    "Anchor",
     "Budget",
     "Curator",
-    "Entry",
     "Key",
     "Ledger",
     "InteractiveHandle",

@@ -5,29 +5,14 @@ An explanation is a function of events, budgets and releases; no data is involve
 an answer, a session and more; it is also `dp.explain`, and on the shell `discreet explain`.
 """
 
-from .accuracy import ColumnAccuracy, columns
-from .api import Spending, explain, explain_event, explain_question, explain_spending
-from .deployments import DEPLOYMENTS, Deployment, beside
-from .explanation import Explanation, Section
-from .picture import Picture, Series
+from .api import explain
+from .deployments import DEPLOYMENTS
+from .explanation import Explanation
 from .risk import Risk
-from .words import AUDIENCES
 
 __all__ = [
-    "AUDIENCES",
-    "ColumnAccuracy",
     "DEPLOYMENTS",
-    "Deployment",
     "Explanation",
-    "Picture",
     "Risk",
-    "Section",
-    "Series",
-    "Spending",
-    "beside",
-    "columns",
     "explain",
-    "explain_event",
-    "explain_question",
-    "explain_spending",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .. import _require
 from .._errors import InvalidInput
-from ..query import Preview
+from ..query.preview import Preview
 
 # The multiples of the price at which the curve of errors is evaluated. Chosen for the picture.
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -11,7 +11,8 @@ from typing import Any
 from .. import _require
 from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
-from ..query import Answer, Preview
+from ..query import Answer
+from ..query.preview import Preview
 from . import words
 from .accuracy import ColumnAccuracy, columns
 from .deployments import DEPLOYMENTS

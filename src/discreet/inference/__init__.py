@@ -9,7 +9,7 @@ See docs/inference.md for when to use what.
 """
 
 from .combine import Interval, combine, intersect
-from .estimate import Estimate, width
+from .estimate import Estimate
 from .hierarchy import hierarchy, top_down
 from .least_squares import least_squares, measured
 from .marginals import Marginal, consistent_marginals, marginal_matrix
@@ -39,6 +39,5 @@ __all__ = [
     "round_to_total",
     "round_tree",
     "top_down",
-    "width",
     "with_total",
 ]

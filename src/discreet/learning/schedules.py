@@ -26,6 +26,7 @@ from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from .._registry import described
 from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
 from ..accounting.normal import overflow
+from ..accounting.sampled_events import Participation
 from ..sampling import Entropy
 from .correlated import IDENTITY, Strategy, sensitivity
 from .discrete import GradientGrid
@@ -309,7 +310,7 @@ class Cyclic(Schedule):
         return sensitivity(self.strategy, self.steps, self.bins, self.epochs)
 
     @property
-    def participation(self) -> acc.Participation:
+    def participation(self) -> Participation:
         """Return in which steps one example may take part, as the accounting event describes it."""
         if self.epochs == 1:
             return acc.SingleEpoch()

@@ -4,33 +4,28 @@ algebra that joins them."""
 from .additive import AddNoise, gaussian, laplace, noisy_count, noisy_histogram, noisy_sum
 from .algebra import GroupPrivate, Parallel, Sequential, part_public
 from .bounds import HistogramBounds
-from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian, discrete_gaussian_delta
+from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
 from .protocols import (
-    AnySource,
     ExampleSource,
     Interactive,
     Mechanism,
-    Randomizer,
     Release,
     Sensitivity,
     Statistic,
     Stepped,
-    check_source,
     release,
 )
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
-from .randomized_response import RandomizedResponse, Reports
+from .randomized_response import RandomizedResponse
 from .response_designs import (
     Channel,
     Kary,
-    grid_lottery,
     grid_response_design,
-    optimal_lottery,
     optimal_response_design,
     two_coins,
     yes_fraction_variance,
@@ -48,39 +43,15 @@ from .selection import (
 )
 from .smooth import SmoothSensitivityMedian
 from .sparse_vector import RedrawnSparseVector
-from .stability import (
-    DistanceToInstability,
-    ProposeTestRelease,
-    Stable,
-    StableMedian,
-    StableMode,
-    TrustedStable,
-)
+from .stability import DistanceToInstability, ProposeTestRelease, StableMedian, StableMode, TrustedStable
 from .stable_vector import StableSparseVector
-from .statistics import (
-    Count,
-    CountNonNull,
-    CountsBelow,
-    Histogram,
-    PowerSum,
-    Stack,
-    Sum,
-    SumOfSquares,
-    Trusted,
-    implied_sensitivity,
-)
+from .statistics import Count, CountNonNull, CountsBelow, Histogram, Stack, Sum, SumOfSquares, Trusted
 from .table_parts import PartMean, PartMode
-from .threshold import AboveThreshold, Component, SparseVector, ThresholdAnswer
-
-# Earlier names, which README and docs had used.
-Design = Channel
-Entry = Component
+from .threshold import AboveThreshold, Component, SparseVector
 
 __all__ = [
     "AboveThreshold",
     "AddNoise",
-    "ThresholdAnswer",
-    "AnySource",
     "ApproximateQuantiles",
     "CellCounts",
     "CellDistances",
@@ -115,16 +86,13 @@ __all__ = [
     "PartMode",
     "PermuteAndFlip",
     "PostProcessed",
-    "PowerSum",
     "ProposeTestRelease",
     "Quantile",
     "RandomizedResponse",
-    "Randomizer",
     "RealScores",
     "RedrawnSparseVector",
     "Release",
     "ReportNoisyMax",
-    "Reports",
     "Round",
     "SampleAndAggregate",
     "Select",
@@ -132,7 +100,6 @@ __all__ = [
     "Sequential",
     "SmoothSensitivityMedian",
     "SparseVector",
-    "Stable",
     "StableMedian",
     "StableMode",
     "StableSparseVector",
@@ -148,20 +115,15 @@ __all__ = [
     "TrustedStable",
     "Variance",
     "analytic_gaussian",
-    "check_source",
     "classical_gaussian",
     "discrete_gaussian",
-    "discrete_gaussian_delta",
     "enough_subsamples",
     "gaussian",
-    "grid_lottery",
     "grid_response_design",
-    "implied_sensitivity",
     "laplace",
     "noisy_count",
     "noisy_histogram",
     "noisy_sum",
-    "optimal_lottery",
     "optimal_response_design",
     "part_public",
     "release",

@@ -364,10 +364,6 @@ def grid_response_design(side: int, epsilon: Real) -> Kary:
     return optimal_response_design(side * side, epsilon)
 
 
-# The former public names of these two functions, which scripts may still use.
-optimal_lottery, grid_lottery = optimal_response_design, grid_response_design
-
-
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
     """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
     `people` answers truly with probability p.

@@ -19,35 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from .answer import Answer
 from .ask import ask
-from .cut_off import cut_off_sql
 from .errors import QueryError
-from .groupings import several_counts
 from .mechanism import Query
-from .plan import Plan, plan
-from .preview import Preview
-from .statistic import SqlStatistic, SqlVector, where
+from .statistic import SqlStatistic, SqlVector
 
 if TYPE_CHECKING:
     from .consistency import consistent
-    from .workload import WorkloadPreview, WorkloadQuery, together
+    from .workload import WorkloadQuery
 
 __all__ = [
     "Answer",
-    "Plan",
-    "Preview",
     "Query",
     "QueryError",
     "SqlStatistic",
     "SqlVector",
-    "WorkloadPreview",
     "WorkloadQuery",
     "ask",
     "consistent",
-    "cut_off_sql",
-    "plan",
-    "several_counts",
-    "together",
-    "where",
 ]
 
 
@@ -58,8 +46,8 @@ def __getattr__(name: str) -> Any:
         from .consistency import consistent
 
         return consistent
-    if name in ("WorkloadPreview", "WorkloadQuery", "together"):
-        from . import workload
+    if name == "WorkloadQuery":
+        from .workload import WorkloadQuery
 
-        return getattr(workload, name)
+        return WorkloadQuery
     raise AttributeError(f"module 'discreet.query' has no attribute {name!r}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 
 from .._errors import InvalidInput
-from ..tables import engine_values
+from ..tables.texts import engine_values
 from .domain import Kind, ValueDomain, number, text
 from .errors import Refusal
 from .rules import Rule, any_null

@@ -31,7 +31,8 @@ from .._require import Real
 from ..accounting import Event, NonPrivate, NoOp, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source, engine_of
+from ..tables import Source
+from ..tables.engines.duckdb import engine_of
 from . import partition
 from .answer import Answer
 from .counts import SparseCounts

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from ..tables import engine_values, semantics
+from ..tables import semantics
 from ..tables.semantics import INTEGERS
+from ..tables.texts import engine_values
 from . import date_rules, rules, text_rules
 from .domain import ValueDomain, boolean
 from .errors import Node

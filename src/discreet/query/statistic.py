@@ -25,7 +25,8 @@ from .. import _require
 from .._public import ADD_REMOVE, Public
 from .._registry import described
 from ..mechanisms.protocols import Sensitivity
-from ..tables import Source, engine_of
+from ..tables import Source
+from ..tables.engines.duckdb import engine_of
 from .errors import QueryError
 from .exact import measure, plan_statements, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..tables import engine_values
+from ..tables.texts import engine_values
 from .domain import Kind, ValueDomain, boolean, number, text
 from .errors import Refusal
 from .rules import Rule, any_null, is_fixed

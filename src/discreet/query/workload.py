@@ -34,12 +34,13 @@ from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, NonPrivate
-from ..mechanisms import matrix
+from ..mechanisms.matrix.factorization import Factorization
 from ..mechanisms.matrix.mechanism import norms_for_price
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source, engine_of
+from ..tables import Source
+from ..tables.engines.duckdb import engine_of
 from .answer import Answer
 from .errors import QueryError
 from .exact import public_keys
@@ -166,7 +167,7 @@ class WorkloadQuery:
         return self._plan.noise.event
 
     @property
-    def strategy(self) -> matrix.Factorization:
+    def strategy(self) -> Factorization:
         return self._plan.strategy
 
     @property

@@ -18,6 +18,7 @@ import numpy as np
 from .._public import ADD_REMOVE, Public
 from .._require import Real
 from ..mechanisms import matrix
+from ..mechanisms.matrix.factorization import Factorization
 from ..mechanisms.matrix.integer import Grid, SparseCellCounts
 from ..mechanisms.matrix.mechanism import noise_for
 from ..mechanisms.matrix.on_grid import on_grid
@@ -55,7 +56,7 @@ class WorkloadPlan:
     cells: ExplicitCells | None
     sizes: tuple[int, ...]
     max_rows: int
-    strategy: matrix.Factorization
+    strategy: Factorization
     grid: Grid
     noise: IntegerLaplace | IntegerGaussian
     slices: tuple[Any, ...]

@@ -5,7 +5,7 @@ selections (`argmax_...`) return an index. Parameters are rationals; a float is 
 docs/sampling.md explains how draws are both exact and fast.
 """
 
-from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
+from ._bernoulli import bernoulli, poisson_subset
 from ._binomial import binomial
 from ._bounds import exp_neg
 from ._entropy import Entropy, EntropyStream, SeededEntropy
@@ -23,9 +23,6 @@ __all__ = [
     "argmax_gumbel",
     "argmax_laplace",
     "bernoulli",
-    "bernoulli_each",
-    "bernoulli_exp",
-    "bernoulli_exp_each",
     "binomial",
     "categorical",
     "discrete_gaussian",

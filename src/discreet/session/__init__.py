@@ -6,8 +6,7 @@ charges it and records it in the ledger. Everything that a session does can also
 that it imports (`query`, `learning`, `synthetic`, `curator`); every release goes through the curator.
 """
 
-from .opening import TRIAL, open
-from .previews import Fed, QueryPreview, Watch
+from .opening import open
 from .session import Session
 
-__all__ = ["TRIAL", "Fed", "QueryPreview", "Session", "Watch", "open"]
+__all__ = ["Session", "open"]

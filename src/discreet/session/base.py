@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 
 from .._public import Public
 from .._require import NearestNames, check_options
-from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy
+from ..curator import STEWARD, Budget, Curator, InteractiveHandle, Ledger, Policy
+from ..curator.accounts import Account
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..tables import Memory, dummy
 from .terms import share_of

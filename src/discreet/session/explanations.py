@@ -11,18 +11,19 @@ from .. import _require, _round
 from .._errors import InvalidInput, UnknownOption
 from .._text import visible
 from ..curator import STEWARD, charges
-from ..explaining import Explanation, Spending, explain_question, explain_spending
-from ..query import Preview
+from ..explaining import Explanation
+from ..explaining.api import Spending, explain_question, explain_spending
+from ..query.preview import Preview
 from .terms import Terms
 
 if TYPE_CHECKING:
-    from ..curator import Account
+    from ..curator.accounts import Account
     from .questions import Questions
 
 
 def explain_ledger(session: Questions, audience: str, delta: float | None) -> Explanation:
     """Explain what was spent of the accounts that the caller may see, and what spending the whole budget
-    would mean. `audience` and `delta` are those of `explaining.explain_spending`."""
+    would mean. `audience` and `delta` are those of `explaining.api.explain_spending`."""
     public = session.public
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
     title = f"What the answers about {visible(public.table)} mean for one person"

@@ -16,20 +16,12 @@ from .._public import ADD_REMOVE, UNVERSIONED, Neighbors, Public, Unit, as_neigh
 from ..curator import Budget, Curator, Policy
 from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
-from ..tables import (
-    Database,
-    Source,
-    connect,
-    connect_postgres,
-    data_of,
-    formatted,
-    is_address,
-    load,
-    several,
-    stand_in,
-)
+from ..tables import Database, Source, connect, connect_postgres, load
+from ..tables.engines.postgres_connection import is_address
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
-from ..tables.files import refuse_empty
+from ..tables.files import refuse_empty, several, stand_in
+from ..tables.formats import formatted
+from ..tables.schema import data_of
 from ..tables.spill import TRIAL_PREFIX, PrivateFolder
 from .changes import warn_of_changes
 from .session import Session

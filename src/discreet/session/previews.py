@@ -11,12 +11,13 @@ from .._errors import InvalidInput
 from .._require import NearestNames
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
-from ..mechanisms import ThresholdAnswer
 from ..mechanisms.protocols import Release
-from ..query import Preview, where
+from ..mechanisms.threshold import ThresholdAnswer
+from ..query.preview import Preview
+from ..query.statistic import where
 
 if TYPE_CHECKING:
-    from ..query import WorkloadPreview
+    from ..query.workload import WorkloadPreview
 
 
 # The words for a question whose answer the caller has been given before.

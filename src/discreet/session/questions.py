@@ -10,7 +10,8 @@ from .. import _require
 from .._errors import InvalidInput
 from .._require import Real
 from ..accounting.caps import requested_price_of
-from ..query import Answer, Query, cut_off_sql
+from ..query import Answer, Query
+from ..query.cut_off import cut_off_sql
 from .base import SessionBase
 from .previews import QueryPreview, require_sql
 from .terms import Terms

@@ -28,7 +28,8 @@ from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
 from ..query.streams import stream_statistic
 from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
-from ..tables import EngineError, Memory, Source, connect, connect_postgres, is_address
+from ..tables import EngineError, Memory, Source, connect, connect_postgres
+from ..tables.engines.postgres_connection import is_address
 from ..tables.engines.spark_files import is_frame
 from ..tables.files import refuse_empty
 

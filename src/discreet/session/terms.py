@@ -14,7 +14,8 @@ from .._require import Real
 from ..accounting.caps import share
 from ..accounting.filters import Filter
 from ..curator import Budget
-from ..query import Query, ask, several_counts
+from ..query import Query, ask
+from ..query.groupings import several_counts
 
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
@@ -93,8 +94,8 @@ class Terms:
 
     def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
         """Return a statement with several counts as a workload if that is better than separate counts, or the
-        only way to answer it; else None. See `query.together`, which decides."""
-        from ..query import together
+        only way to answer it; else None. See `query.workload.together`, which decides."""
+        from ..query.workload import together
 
         # Options that a workload does not have, with their defaults; `together` decides what each means.
         unsupported = {

@@ -9,9 +9,9 @@ aggregation or the matrix mechanism), and private online learners.
 
 from .build import counter
 from .continual import Advance, ContinualCounter, Latest
-from .factors import NAMES, ErrorFactors, error_factors, named
+from .factors import NAMES, error_factors, named
 from .learners import OnlineLearner, learner
-from .losses import ClippedGradients, LinearLoss, LogisticLoss, SquaredDistance, SquaredLoss
+from .losses import LinearLoss, LogisticLoss, SquaredDistance, SquaredLoss
 from .online import (
     FollowTheApproximateLeader,
     OnlineMirrorDescent,
@@ -20,17 +20,14 @@ from .online import (
     regret,
 )
 from .rules import Ball, Box, Simplex
-from .running import RunningSum
 from .statistics import DyadicCounts, HashedBits, PerUnit, Presence
 
 __all__ = [
     "Advance",
     "Ball",
     "Box",
-    "ClippedGradients",
     "ContinualCounter",
     "DyadicCounts",
-    "ErrorFactors",
     "FollowTheApproximateLeader",
     "HashedBits",
     "Latest",
@@ -43,7 +40,6 @@ __all__ = [
     "Presence",
     "PrivateExperts",
     "PrivateSums",
-    "RunningSum",
     "Simplex",
     "SquaredDistance",
     "SquaredLoss",

@@ -25,6 +25,7 @@ from discreet import (
 )
 from discreet.mechanisms import IntegerLaplace, matrix
 from discreet.mechanisms.matrix.integer import DenseGrid, SparseCellCounts
+from discreet.mechanisms.matrix.minimax import optimal_prefix
 from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -48,7 +49,7 @@ def test_the_lecture_four_counts_for_12_instead_of_128(epsilon: Any) -> None:
     epsilon²."""
     together = matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=epsilon)
     assert 4 * together.rmse**2 * float(epsilon) ** 2 == pytest.approx(12, rel=2e-3)
-    alone = matrix.Factorization(workload=FOUR, strategy=FOUR, norm="l1")
+    alone = matrix.factorization.Factorization(workload=FOUR, strategy=FOUR, norm="l1")
     assert alone.error * 2 == pytest.approx(4 * 2 * 2**2)
     one_by_one = IntegerLaplace.for_epsilon(Fraction(epsilon) / 4).mean_squared_error * 4
     assert one_by_one * float(epsilon) ** 2 == pytest.approx(128, rel=2e-3)
@@ -63,28 +64,30 @@ def test_generalized_sensitivity_of_the_lecture() -> None:
 
 
 STRATEGIES: list[tuple[matrix.Workload, matrix.Workload, Any]] = [
-    (matrix.prefix(9), matrix.Optimal(workload=matrix.prefix(9)), "l2"),
-    (matrix.prefix(9), matrix.PIdentity(workload=matrix.prefix(9), p=2), "l1"),
+    (matrix.prefix(9), matrix.strategies.Optimal(workload=matrix.prefix(9)), "l2"),
+    (matrix.prefix(9), matrix.strategies.PIdentity(workload=matrix.prefix(9), p=2), "l1"),
     (matrix.prefix(9), matrix.Haar(n=9), "l1"),
-    (matrix.prefix(9), matrix.Identity(n=9), "l2"),
+    (matrix.prefix(9), matrix.workloads.Identity(n=9), "l2"),
     (
         matrix.product(matrix.prefix(3), matrix.identity(3)),
-        matrix.product(matrix.Optimal(workload=matrix.prefix(3)), matrix.Identity(n=3)),
+        matrix.product(matrix.strategies.Optimal(workload=matrix.prefix(3)), matrix.workloads.Identity(n=3)),
         "l2",
     ),
     (
         matrix.marginals([2, 3, 3], ways=2),
-        matrix.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)),
+        matrix.marginal_strategies.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)),
         "l2",
     ),
     (
         matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)}),
-        matrix.Residuals(marginals=matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)})),
+        matrix.marginal_strategies.Residuals(
+            marginals=matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)})
+        ),
         "l2",
     ),
     (
         matrix.marginals([2, 3], [(0,), (0, 1)]),
-        matrix.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])),
+        matrix.marginal_strategies.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])),
         "l1",
     ),
 ]
@@ -151,7 +154,7 @@ def test_without_noise_answers_are_exact_and_variances_are_those_of_least_square
 
 
 def test_counts_beyond_64_bits_neither_wrap_nor_raise() -> None:
-    grid = on_grid(matrix.Optimal(workload=matrix.prefix(4)), "l2")
+    grid = on_grid(matrix.strategies.Optimal(workload=matrix.prefix(4)), "l2")
     huge = counts((4,), [2**62, 2**62 - 1, 0, 5])
     exact = [
         sum(int(a) * int(c) for a, c in zip(row, [2**62, 2**62 - 1, 0, 5], strict=True))
@@ -193,7 +196,7 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
         epsilon=0.5,
         strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1"),
     )
-    A = matrix.Hierarchical(n=8).dense()
+    A = matrix.strategies.Hierarchical(n=8).dense()
     entropy, better = SeededEntropy(6), 0
     for _ in range(60):
         answer = asked(people, entropy=entropy).value
@@ -245,7 +248,9 @@ def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> N
             BY_BOTH,
             FOUR,
             epsilon=1,
-            strategy=matrix.Factorization(workload=FOUR, strategy=matrix.Total(n=4), norm="l1"),
+            strategy=matrix.factorization.Factorization(
+                workload=FOUR, strategy=matrix.workloads.Total(n=4), norm="l1"
+            ),
         )
     for wrong in ({}, {"epsilon": 1, "rho": 1}, {"epsilon": 0}, {"rho": -1}, {"epsilon": math.inf}):
         with pytest.raises(InvalidInput):
@@ -314,7 +319,7 @@ def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
     # and the answers failed after the charge.
     workload = matrix.marginals([4], sets=[(), (0,)], weights=[30.0, 1.0])
     mechanism = matrix.answer(PUBLIC, BY_BOTH, workload, rho=1e6)
-    assert isinstance(mechanism.strategy, matrix.Residuals)
+    assert isinstance(mechanism.strategy, matrix.marginal_strategies.Residuals)
     answers = mechanism(PEOPLE, entropy=SeededEntropy(1)).value.answers
     assert np.allclose(answers, [4, 1, 2, 0, 1], atol=0.5)
 
@@ -328,13 +333,16 @@ def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
             lambda: matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1, strategy=matrix.Haar(n=4)),
             "strategy must be a Factorization",
         ),
-        (lambda: matrix.Factorization(workload=FOUR, strategy="haar"), "strategy must be a workload"),
+        (
+            lambda: matrix.factorization.Factorization(workload=FOUR, strategy="haar"),
+            "strategy must be a workload",
+        ),
         (lambda: matrix.explicit([[1j, 2]]), "rows of numbers"),
         (lambda: matrix.explicit([[1, 2]], over=2), "over must be a list"),
         (lambda: matrix.predicates([[True], [True, False]]), "one length"),
         (lambda: matrix.union(FOUR, weights=None), "weights must be a list"),
         (lambda: matrix.optimize(matrix.explicit([[1e-200, 0]])), "so small that its square"),
-        (lambda: matrix.optimal_prefix(4, gap=math.nan), "gap must be"),
+        (lambda: optimal_prefix(4, gap=math.nan), "gap must be"),
         (lambda: matrix.blt(1 << 60), r"steps must be at most 2\*\*48"),
         (lambda: matrix.Toeplitz(coefficients=(1e200,)), "scale it"),
     ],

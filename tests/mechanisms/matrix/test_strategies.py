@@ -87,7 +87,7 @@ def test_laplace_strategies_beat_identity_where_many_cells_are_added_up() -> Non
 @pytest.mark.parametrize("ways", [1, 2])
 def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int) -> None:
     workload = matrix.marginals(sizes, ways=ways)
-    strategy = matrix.Residuals(marginals=workload)
+    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
     assert strategy.error() == pytest.approx(optimal.svd_bound(workload.gram()), rel=1e-9)
     assert matrix.sensitivity(strategy) == pytest.approx(1)
     assert optimal.least_squares_error(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
@@ -95,13 +95,13 @@ def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int
 
 def test_weights_shift_the_error_to_what_counts_less() -> None:
     workload = matrix.marginals([3, 4, 5], ways=2, weights=(5, 1, 1))
-    strategy = matrix.Residuals(marginals=workload)
+    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
     assert strategy.error() == pytest.approx(optimal.svd_bound(workload.gram()), rel=1e-9)
 
 
 def test_residuals_of_prefix_sums_know_their_error() -> None:
     workload = matrix.marginals([6, 3], [(0,), (0, 1)], bases={0: matrix.prefix(6)})
-    strategy = matrix.Residuals(marginals=workload)
+    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
     assert matrix.sensitivity(strategy) <= 1 + 1e-9
     dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(workload.gram(), strategy.gram())
     assert dense <= strategy.error() * (1 + 1e-6)
@@ -110,7 +110,7 @@ def test_residuals_of_prefix_sums_know_their_error() -> None:
 
 def test_measured_marginals_know_their_error() -> None:
     workload = matrix.marginals([2, 3, 4], [(0, 1), (1, 2), (2,)])
-    strategy = matrix.MeasuredMarginals(marginals=workload)
+    strategy = matrix.marginal_strategies.MeasuredMarginals(marginals=workload)
     assert sum(strategy.weights().values()) == pytest.approx(1, abs=1e-3)
     dense = matrix.sensitivity(strategy, "l1") ** 2 * optimal.least_squares_error(
         workload.gram(), strategy.gram()
@@ -125,7 +125,7 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
     union = matrix.union(
         matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2)
     )
-    strategy = matrix.product(matrix.Optimal(workload=one), matrix.Hierarchical(n=3))
+    strategy = matrix.product(matrix.strategies.Optimal(workload=one), matrix.strategies.Hierarchical(n=3))
     dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(union.gram(), strategy.gram())
     assert error_of(union, strategy, "l2") == pytest.approx(dense, rel=1e-9)
     best = matrix.optimize(union)
@@ -135,13 +135,13 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
 @pytest.mark.parametrize(
     "strategy",
     [
-        matrix.Hierarchical(n=9, branching=3),
-        matrix.Hierarchical(n=7, weights=(1, 2, 3, 4)),
+        matrix.strategies.Hierarchical(n=9, branching=3),
+        matrix.strategies.Hierarchical(n=7, weights=(1, 2, 3, 4)),
         matrix.Haar(n=6),
-        matrix.Fourier(workload=matrix.prefix(7)),
-        matrix.WeightedTree(workload=matrix.prefix(8), norm="l1"),
-        matrix.LowerTriangular(strategy=square_root(5), n=8),
-        matrix.PIdentity(workload=matrix.prefix(8)),
+        matrix.strategies.Fourier(workload=matrix.prefix(7)),
+        matrix.strategies.WeightedTree(workload=matrix.prefix(8), norm="l1"),
+        matrix.strategies.LowerTriangular(strategy=square_root(5), n=8),
+        matrix.strategies.PIdentity(workload=matrix.prefix(8)),
     ],
     ids=lambda s: type(s).__name__,
 )

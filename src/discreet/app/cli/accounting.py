@@ -23,6 +23,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
+from ...accounting.comparison import Comparison
 from . import forms, outputs
 from .forms import EventOptions
 
@@ -252,7 +253,7 @@ def _factor(epsilon: float) -> str:
     return f"{1 + float(above_one):.12g}" if epsilon > 1e-6 else f"(1 + {above_one})"
 
 
-def _table(comparison: acc.Comparison) -> Table:
+def _table(comparison: Comparison) -> Table:
     """Return a table with the epsilon of every accountant, the tightest first; those without a theorem for
     the event come last."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")

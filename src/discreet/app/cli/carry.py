@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 
 from ..._round import LowerAmount, UpperAmount
-from ...curator import Anchor, Ledger
+from ...curator import Ledger
 from ...curator.carrying import carry as carry_charges
 from ...curator.closed import without_data
+from ...curator.entries import Anchor
 from ...curator.exports import Export, is_export
 from .ledger import JSON, LEDGER, _key, ledger
 

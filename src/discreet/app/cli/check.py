@@ -14,6 +14,9 @@ from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Categories, Public, Unit
 from ...curator import Curator
+from ...tables.fit import fit_of, not_utf8
+from ...tables.formats import formatted
+from ...tables.schema import data_of as related_data
 from ..requests import beside, data_of, fit_json, refuse_password
 from .query import DATA, JSON, LEDGER, SCHEMA
 
@@ -40,12 +43,12 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
         )
     public = tables.load(schema_path)
     engine = tables.connect(
-        tables.formatted(data_of(data), schema_path, public),
+        formatted(data_of(data), schema_path, public),
         public,
-        related=tables.data_of(schema_path) or None,
+        related=related_data(schema_path) or None,
     )
-    columns, people, groups = tables.fit_of(engine)
-    undecodable = tables.not_utf8(data_of(data))
+    columns, people, groups = fit_of(engine)
+    undecodable = not_utf8(data_of(data))
     has_ledger = ledger_path.exists()
     # Recorded before anything is printed.
     if has_ledger:

@@ -16,8 +16,10 @@ from ..._text import visible
 from ...accounting import Event, from_json
 from ...curator import STEWARD
 from ...curator.closed import read_only
-from ...explaining import AUDIENCES, Explanation, explain_event
+from ...explaining import Explanation
 from ...explaining import explain as explain_anything
+from ...explaining.api import explain_event
+from ...explaining.words import AUDIENCES
 from .. import requests
 from . import outputs
 from .ledger import _ledger_of

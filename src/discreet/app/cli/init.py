@@ -12,6 +12,9 @@ from ... import session as sessions
 from ... import tables
 from ..._errors import InvalidInput
 from ...curator import Budget
+from ...tables.engines.spark_files import is_several
+from ...tables.files import several
+from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
 from . import outputs
@@ -98,7 +101,7 @@ def init(
         analysts=requests.analysts_of(analyst), large_delta=large_delta,
         large_epsilon=large_epsilon, engine=engine,
     )  # fmt: skip
-    if tables.was_looked(path):
+    if was_looked(path):
         session.curator.note(
             "looked", {"what": "discreet init --look", "columns": [name for name, _ in session.public.schema]}
         )
@@ -117,11 +120,11 @@ def _draft(
     """
     source = requests.data_of(data)
     file = Path(source.path if isinstance(source, tables.Database) else source)
-    if not file.exists() and not tables.is_several(file):
+    if not file.exists() and not is_several(file):
         raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
     if missing := [name for name in related if not Path(name.partition("::")[0]).exists()]:
         raise InvalidInput(f"there is no file {missing[0]!r}. Nothing was drafted.")
-    files = tables.several(file)
+    files = several(file)
     if files is not None:
         text = tables.draft(
             files.paths[0],

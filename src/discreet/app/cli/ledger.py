@@ -20,16 +20,19 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import accounting as acc
-from ... import tables
 from ..._errors import InvalidInput, LedgerError, Unsupported
 from ..._public import Neighbors
 from ..._round import LowerAmount, UpperAmount
 from ..._text import visible
 from ...accounting import events
-from ...curator import Account, Anchor, Curator, Ledger, books
+from ...curator import Curator, Ledger, books
+from ...curator.accounts import Account
 from ...curator.backups import back_up
 from ...curator.closed import without_data
+from ...curator.entries import Anchor
 from ...curator.exports import Export, is_export
+from ...tables.engines.postgres_connection import is_address
+from ...tables.engines.spark_files import is_several
 from ..entries import own_entries, price, what, without_totals
 from ..requests import beside, refuse_password
 from . import outputs
@@ -48,10 +51,10 @@ def _ledger_of(path: Path) -> Path:
     refuse_password(str(path))
     # As a Path, the address of a database has lost one slash; its ledger is in the current folder.
     address = re.sub(r"^(postgres(?:ql)?):/+", r"\1://", str(path))
-    if tables.is_address(address):
+    if is_address(address):
         return beside(address, ".ledger")
     name, _, table = str(path).partition("::")
-    several = tables.is_several(name)
+    several = is_several(name)
     ledger_path = (
         beside(name, ".ledger") if several else Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     )

@@ -107,8 +107,8 @@ def belongs_to(path: Path, data: str | Path) -> bool:
     text = str(data).partition("::")[0]
     if path.exists() and (os.path.isdir(text) or not os.path.exists(text)):
         # imported late: commands without data need no engine
-        from ...tables import is_several
-        from ...tables import several as files_of
+        from ...tables.engines.spark_files import is_several
+        from ...tables.files import several as files_of
 
         files = files_of(text) if is_several(text) else None
         return files is not None and any(same(path, file) for file in files.paths)

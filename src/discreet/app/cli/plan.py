@@ -10,12 +10,12 @@ from typing import Any
 
 import typer
 
-from ... import tables
 from ..._errors import InvalidInput
 from ..._text import visible
 from ...curator.policy import check_epsilon
 from ...planning import BudgetPlan
 from ...query import Answer
+from ...tables.engines.postgres_connection import is_address
 from .. import requests
 from .query import ANALYST, JSON, LARGE_EPSILON, LEDGER, SCHEMA
 
@@ -42,7 +42,7 @@ def plan(
     settings = _read_plan(file)
     data = settings["data"]
     # A relative path is relative to the plan file.
-    if not tables.is_address(data) and not Path(data.partition("::")[0]).is_absolute():
+    if not is_address(data) and not Path(data.partition("::")[0]).is_absolute():
         data = str(file.parent / data)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     budget_plan = session.plan(

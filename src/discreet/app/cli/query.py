@@ -17,7 +17,8 @@ from ..._errors import MissingExtra
 from ..._text import visible
 from ...curator import STEWARD
 from ...curator.policy import check_epsilon
-from ...query import Answer, Preview
+from ...query import Answer
+from ...query.preview import Preview
 from .. import requests
 from . import outputs
 

@@ -15,7 +15,7 @@ import typer
 from ... import _require, tables
 from ..._errors import InvalidInput
 from ..._text import visible
-from ...tables import Format
+from ...tables.formats import Format
 
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
 # A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
@@ -209,7 +209,7 @@ def _values() -> list[str]:
 
 def _are_dates(text: str) -> bool:
     """Return whether these are formats of dates, separated by commas: each has a day, a month and a year, and
-    `tables.Format` accepts it."""
+    `tables.formats.Format` accepts it."""
     formats = [part.strip() for part in text.split(",") if part.strip()]
     years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
     is_complete = all(

@@ -75,7 +75,7 @@ def refuse_private_test_set(data: str, public: Path | None) -> None:
     if public is None:
         return
     # imported late: commands without data need no engine
-    from ...tables import several
+    from ...tables.files import several
 
     files = several(public)
     if any(outputs.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):

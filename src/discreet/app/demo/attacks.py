@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ... import auditing, mechanisms, sampling
 from ..._errors import MissingExtra
+from ...auditing.reconstruction import Reconstruction
 from ...tables import rand_hie
 from .stage import ACCENT, INK, Stage
 
@@ -73,7 +74,7 @@ def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
     }
 
 
-def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
+def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, Reconstruction]) -> None:
     """Print how many people the attack guesses right from each kind of counts."""
     stage.say(
         f"So publish counts only? An attacker asks how many people in random groups are in fair or "
@@ -96,7 +97,7 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     stage.say("")
 
 
-def _share_of_ill_identified(reconstruction: auditing.Reconstruction, secret: Any) -> float:
+def _share_of_ill_identified(reconstruction: Reconstruction, secret: Any) -> float:
     """Return the share of the ill people whom the attack guesses to be ill."""
     return float(reconstruction.bits[secret].mean())
 
@@ -135,7 +136,7 @@ def _last_bits(stage: Stage) -> None:
     stage.say("")
 
 
-def _picture(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
+def _picture(stage: Stage, secret: Any, reconstructions: dict[str, Reconstruction]) -> None:
     """Save a picture with one dot per person, 15 in a row, colored by whether the guess is right."""
     try:
         import matplotlib

@@ -8,6 +8,7 @@ from ... import session as sessions
 from ..._errors import DiscreetError
 from ...curator import Budget
 from ...query import Answer
+from ...session.opening import TRIAL
 from ...tables import Memory, rand_hie
 from .stage import Bar, Stage
 
@@ -25,7 +26,7 @@ def run(stage: Stage) -> None:
         data,
         budget=Budget(epsilon=2, delta=1e-6),
         analysts={"ann": Budget(epsilon=1.5)},
-        ledger=sessions.TRIAL,
+        ledger=TRIAL,
     )
     stage.say(
         "The RAND Health Insurance Experiment gave families health insurance at random: some paid "

@@ -18,8 +18,9 @@ from ...accounting.caps import requested_price_of
 from ...curator import STEWARD, values
 from ...curator.policy import check_epsilon
 from ...mechanisms.protocols import Interactive, Mechanism, Release
-from ...query import Preview
-from ...session import Session, Watch
+from ...query.preview import Preview
+from ...session import Session
+from ...session.previews import Watch
 from .. import requests
 from .estimators import estimator_of, model_json
 from .odds import odds

@@ -15,6 +15,7 @@ from typing import Any
 
 from ... import tables
 from ..._errors import InvalidInput
+from ...tables.schema import data_of
 from .. import requests
 
 # Endings of database files, which hold several tables.
@@ -76,7 +77,7 @@ class Folders:
             name: requests.data_of(self.data(str(where.path) + "::" + where.table))
             if isinstance(where, tables.Database)
             else Path(self.data(str(where)))
-            for name, where in tables.data_of(schema).items()
+            for name, where in data_of(schema).items()
         }
         return {
             "data": requests.data_of(self.data(facts["data"])),

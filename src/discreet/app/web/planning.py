@@ -13,10 +13,12 @@ from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Unit
 from ...accounting.caps import requested_price_of
-from ...explaining import Explanation, Picture, Risk, Section, Series, explain_event
+from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
-from ...explaining.api import USUAL_DELTA
+from ...explaining.api import USUAL_DELTA, explain_event
+from ...explaining.explanation import Section
 from ...explaining.pages import fragment
+from ...explaining.picture import Picture, Series
 from ...planning import Item, Model, Question, Together
 from .bookkeeping import visible_releases
 from .estimators import describe_estimator, estimator_of

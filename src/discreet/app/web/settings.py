@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._errors import InvalidInput
-from ...tables import is_address
+from ...tables.engines.postgres_connection import is_address
 from ..requests import ledger_name
 from .folders import Folders
 

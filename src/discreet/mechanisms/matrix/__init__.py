@@ -12,68 +12,23 @@ open dataset. `blt` builds a buffered linear Toeplitz strategy for noise that is
 """
 
 from .binary_tree import BinaryTree
-from .buffered import Buffered, blt
-from .compound import Marginals, Product, Union, marginals, product, union
-from .factorization import Factorization, fourier, greedy_tree, haar, optimize, square_root, tree
-from .marginal_strategies import MeasuredMarginals, Residuals
-from .mechanism import Attribute, Cells, WorkloadAnswer, WorkloadMechanism, answer
-from .minimax import optimal_prefix
-from .strategies import (
-    Fourier,
-    Haar,
-    Hierarchical,
-    LowerTriangular,
-    Optimal,
-    PIdentity,
-    Strategy,
-    WeightedTree,
-    sensitivity,
-)
-from .triangular import Dense, Toeplitz, Triangular
-from .workloads import (
-    AllRanges,
-    Explicit,
-    Identity,
-    Prefix,
-    Total,
-    Workload,
-    all_ranges,
-    explicit,
-    identity,
-    predicates,
-    prefix,
-    total,
-)
+from .buffered import blt
+from .compound import marginals, product, union
+from .factorization import fourier, greedy_tree, haar, optimize, square_root, tree
+from .mechanism import Attribute, Cells, WorkloadMechanism, answer
+from .strategies import Haar, Strategy, sensitivity
+from .triangular import Dense, Toeplitz
+from .workloads import Workload, all_ranges, explicit, identity, predicates, prefix, total
 
 __all__ = [
-    "AllRanges",
     "Attribute",
     "BinaryTree",
-    "Buffered",
     "Cells",
     "Dense",
-    "Explicit",
-    "Factorization",
-    "Fourier",
     "Haar",
-    "Hierarchical",
-    "Identity",
-    "LowerTriangular",
-    "Marginals",
-    "MeasuredMarginals",
-    "Optimal",
-    "PIdentity",
-    "Prefix",
-    "Product",
-    "Residuals",
     "Strategy",
     "Toeplitz",
-    "Total",
-    "Triangular",
-    "Union",
-    "WeightedTree",
     "Workload",
-    "WorkloadAnswer",
     "WorkloadMechanism",
     "all_ranges",
     "answer",
@@ -84,7 +39,6 @@ __all__ = [
     "haar",
     "identity",
     "marginals",
-    "optimal_prefix",
     "optimize",
     "predicates",
     "prefix",

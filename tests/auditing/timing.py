@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from .. import _require
-from .outputs import Floats, atoms, number
+from discreet import _require
+from discreet.auditing.outputs import Floats, atoms, number
 
 # The number of consecutive draws whose median time is subtracted: the machine's other load changes little
 # within so few. Chosen by hand, not tuned.
@@ -70,7 +70,7 @@ def timing(
         value = draw()
         times[i] = time.perf_counter_ns() - started
         values[i] = magnitude(value)
-    question, p_value = _attack(values, times)
+    question, p_value = attack(values, times)
     sizes = np.abs(values)
     large = sizes > np.median(sizes)
     alike = np.unique(sizes).size < 2 or np.unique(times).size < 2
@@ -84,7 +84,7 @@ def timing(
     )
 
 
-def _attack(values: Floats, times: Floats) -> tuple[str, float]:
+def attack(values: Floats, times: Floats) -> tuple[str, float]:
     """Return the question that the first half of the times answers best, and how likely the second half
     answers it as well by chance."""
     half = len(values) // 2

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import _require
-from .._public import REPLACE, Bounds, Public
-from ..mechanisms import Sum
-from ..tables import Memory
+from discreet import REPLACE, Bounds, Public, _require
+from discreet.mechanisms import Sum
+from discreet.tables import Memory
 
 
 @dataclass(frozen=True, eq=False)
