@@ -88,6 +88,16 @@ class House:
     def new_is_package(self, module: str) -> bool:
         return self.is_package(module) and module not in self.plan.groups
 
+    def names_of_package(self, package: str) -> set[str]:
+        """Return what an `__init__` binds that is no module, though it may have the name of one."""
+        tree = self.trees.get(package, ast.Module([], []))
+        found = set(top_names(tree))
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                base = resolve(node, package, self.is_package(package))
+                found |= {a.asname or a.name for a in node.names if f"{base}.{a.name}" not in self.paths}
+        return found
+
     def defined(self, module: str) -> dict[str, ast.stmt]:
         return top_names(self.trees[module])
 
@@ -314,7 +324,7 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
         for alias in node.names:
             full = f"{base}.{alias.name}"
             local = alias.asname or alias.name
-            if full in house.paths and alias.name not in top_names(house.trees.get(base, ast.Module([], []))):
+            if full in house.paths and alias.name not in house.names_of_package(base):
                 new = house.new(full)
                 changed |= new != full
                 if new == own_new:

@@ -50,7 +50,6 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms.algebra import SourcePart, split
 from discreet.mechanisms.protocols import rehearse
-from discreet.mechanisms.selection import WithGap
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
