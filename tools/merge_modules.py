@@ -311,6 +311,16 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
                         start = out.at(node.lineno, node.col_offset + (4 if isinstance(node, ast.FunctionDef) else 6))
                         out.edits.append((start, start + len(old.encode()), new.encode()))
 
+    modules: dict[str, str] = {}  # names bound to modules, and where these will be
+    olds: dict[str, str] = {}  # and where these are now
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            base = resolve(node, module or "", own_package)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                if full in house.paths and alias.name not in house.names_of_package(base):
+                    modules[alias.asname or alias.name] = house.new(full)
+                    olds[alias.asname or alias.name] = full
     gone: set[ast.stmt] = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
@@ -335,7 +345,7 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
                     item = f"{leaf} as {alias.asname}" if alias.asname != leaf else leaf
                 elif leaf == alias.name:
                     item = leaf
-                elif leaf in bound:
+                elif leaf in bound and modules.get(leaf) != new:
                     item = f"{leaf} as {alias.name}"
                 else:
                     item = leaf
@@ -386,6 +396,10 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
 
     for attribute, scope in uses.attributes:
         name = attribute.value.id
+        new_name = house.plan.renames.get((olds.get(name, ""), attribute.attr))
+        if new_name and name not in inlined:
+            start = out.at(attribute.end_lineno, attribute.end_col_offset) - len(attribute.attr.encode())
+            out.edits.append((start, start + len(attribute.attr.encode()), new_name.encode()))
         if name in inlined:
             member = house.plan.renames.get((inlined[name], attribute.attr), attribute.attr)
             if scope.hides(member):
