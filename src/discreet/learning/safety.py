@@ -25,7 +25,6 @@ from torch.utils.checkpoint import CheckpointError
 
 from .. import _require
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
-from . import heap
 from .engine import ClippingEngine
 from .random_numbers import Medians
 from .reference_gradients import losses_of, plain_gradient
@@ -89,7 +88,6 @@ def probe(
         try:
             with _repeatable(engine, inputs, targets):
                 check_alone(engine, inputs, targets, batch, own=own)
-            heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
                 # Fewer than all examples for a large model, as two batches are in memory at a time.
@@ -117,7 +115,6 @@ def probe(
             for module, mode in modes:
                 module.training = mode
             _restore(engine.model, buffers)
-    heap.give_back()
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -247,9 +244,8 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch" + ("." if engine.isolate else "; or use isolate=True.")
             )
-        # It took as much memory as a training step, which is given back before the next one is measured.
+        # It holds as much memory as a training step, which is freed before the next one is measured.
         del after
-        heap.give_back()
 
 
 def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import DiscreetError, InvalidInput, NotPrivate
-from . import heap, plan
+from . import plan
 from .engine import ClippingEngine, Gradients
 from .reference_gradients import PIECE, ReferenceGradients, loss_sum, losses_of, plain_gradient, squared_norm
 from .taps import Tap, Target
@@ -267,15 +267,12 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
                 del fewer
     # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold only
     # one batch.
-    heap.give_back()
     measured_batch = measure(engine, inputs, targets)
     if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
         return True
     _check_lengths(measured_batch, norm_bounds, reference)
     del measured_batch
     for size in _larger_sizes(engine, count, batch):
-        # The freed blocks of a smaller batch are too small for a larger one: memory would hold both.
-        heap.give_back()
         more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
         if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
             return True
