@@ -126,11 +126,14 @@ def _principal_directions(centered: Tensor, count: int) -> Tensor:
     They are computed from the eigenvectors of the smaller of the two products X'X and XX'.
     """
     n, width = centered.shape
+    directions: Tensor
     if n >= width:
-        return torch.linalg.eigh(centered.T @ centered / n).eigenvectors.flip(1)[:, :count]
-    values, vectors = torch.linalg.eigh(centered @ centered.T / n)
-    values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
-    return centered.T @ vectors / (values * n).clamp(1e-30).sqrt()
+        directions = torch.linalg.eigh(centered.T @ centered / n).eigenvectors.flip(1)[:, :count]
+    else:
+        values, vectors = torch.linalg.eigh(centered @ centered.T / n)
+        values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
+        directions = centered.T @ vectors / (values * n).clamp(1e-30).sqrt()
+    return directions
 
 
 __all__ = ["Directions", "PartialWhitening"]
