@@ -13,9 +13,10 @@ proof, where `torch.func.vmap` can run the model (`vmappable`).
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -115,6 +116,18 @@ def probe(
             for module, mode in modes:
                 module.training = mode
             _restore(engine.model, buffers)
+    _return_freed_memory()
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system, where the C library is glibc; no setting is changed.
+
+    Blocks of the probe are of other sizes than those of a training step. With them a BERT-base takes 1.38
+    times the memory of plain torch, without them 1.26 (measured).
+    """
+    # Other C libraries do not have the function, or cannot be opened so.
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
