@@ -233,15 +233,13 @@ STACKS = {
     "frozen", [None, 0, -1], ids=["all learn", "first weight frozen", "last bias frozen"]
 )
 @pytest.mark.parametrize("name", STACKS)
-def test_a_plain_stack_run_by_hand_gives_what_torch_gives(name: str, frozen: int | None) -> None:
+def test_a_plain_stack_has_the_gradients_of_the_naive_loop(name: str, frozen: int | None) -> None:
     torch.manual_seed(3)
     model, x, y = STACKS[name](), torch.randn(B, 6) * 3, torch.randint(0, 4, (B,))
     if frozen is not None:
         list(model.parameters())[frozen].requires_grad_(False)
-    by_hand = ClippingEngine(model, nn.CrossEntropyLoss())
-    assert by_hand._stack is not None
     kept = x.clone()
-    rows, norms = rows_of(by_hand, x, y)
+    rows, norms = rows_of(ClippingEngine(model, nn.CrossEntropyLoss()), x, y)
     truth = naive(model, x, y, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"))
     assert torch.equal(x, kept), "the batch is not overwritten"
     assert ((rows - truth).norm(dim=1) / truth.norm(dim=1)).max() < 1e-5
@@ -249,24 +247,8 @@ def test_a_plain_stack_run_by_hand_gives_what_torch_gives(name: str, frozen: int
     assert (norms <= truth.double().norm(dim=1) * 1.001).all()
 
 
-def test_only_plain_stacks_are_run_by_hand() -> None:
-    hooked, shared = nn.Linear(4, 4), nn.Linear(4, 4)
-    hooked.register_forward_hook(lambda module, args, out: out * 2)
-    others = [
-        nn.Sequential(hooked),
-        nn.Sequential(shared, nn.ReLU(), shared),
-        nn.Sequential(nn.Linear(4, 4), nn.Dropout()),
-        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()),
-        nn.Sequential(nn.Sequential(nn.Linear(4, 4))),
-        type("Own", (nn.Linear,), {})(4, 4),
-    ]
-    assert [ClippingEngine(model, nn.CrossEntropyLoss())._stack for model in others] == [None] * len(others)
-    assert ClippingEngine(nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=0.1))._stack is None
-    assert ClippingEngine(nn.Linear(4, 4), nn.CrossEntropyLoss(), isolate=True)._stack is None
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
-def test_a_stack_run_by_hand_leaves_out_what_is_not_finite(bad: float) -> None:
+def test_a_plain_stack_leaves_out_what_is_not_finite(bad: float) -> None:
     model, x, y = STACKS["deep"](), torch.randn(B, 6), torch.randint(0, 4, (B,))
     engine, keep = ClippingEngine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
     x[2] = bad
@@ -378,66 +360,6 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     exact = every.flatten(1).norm(dim=1)
     assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
     assert (bound <= exact * (1 + 3e-5)).all()
-
-
-def test_freed_memory_is_kept_only_where_that_is_asked_and_while_a_model_is_attached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from discreet.learning import heap
-
-    calls: list[tuple[int, ...]] = []
-    monkeypatch.setattr(heap, "_glibc", lambda name: lambda *args: calls.append(args))
-    with ClippingEngine(nn.Linear(2, 2), loss).attached():
-        assert heap._inside == 0
-    assert calls == [], "nobody asked: the process's allocator is left alone"
-    engine = ClippingEngine(nn.Linear(2, 2), loss, keep_memory=True)
-    with engine.attached():
-        assert heap._inside == 1
-        with heap.kept(True):
-            assert heap._inside == 2
-        assert len(calls) == 2, "the last one out resets it"
-    assert heap._inside == 0
-    assert len(calls) == 3
-
-
-@pytest.mark.parametrize("name", ["lstm", "lstm, two layers, both ways", "lstm, states handed on"])
-def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from discreet.learning.fast import recurrence
-
-    calls = []
-    plain = recurrence._LstmSteps.forward
-    monkeypatch.setattr(recurrence._LstmSteps, "forward", lambda *args: (calls.append(1), plain(*args))[1])
-    model, x, y = made(name)
-    sums = []
-    for by_hand in (True, False):
-        engine, before = ClippingEngine(model, loss, by_hand=by_hand), len(calls)
-        with engine.attached():
-            sums.append(engine.clipped_sum(x, y, clip=1.0))
-        assert (len(calls) > before) == by_hand
-    torch.testing.assert_close(*sums, rtol=1e-4, atol=1e-5)
-    assert ClippingEngine(nn.Linear(3, 2), nn.CrossEntropyLoss())._stack is not None
-    assert ClippingEngine(nn.Linear(3, 2), nn.CrossEntropyLoss(), by_hand=False)._stack is None
-
-
-def test_one_bound_serves_linear_layers_by_hand_and_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that is too short is too short in both: there is one to believe, not two."""
-    from discreet.learning import taps
-    from discreet.learning.fast import stack
-
-    model, x, y = (
-        nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
-        torch.randn(B, 6),
-        torch.arange(B) % 3,
-    )
-    assert stack.outer_bound is taps.outer_bound
-    squares = []
-    for by_hand in (True, False):
-        engine = ClippingEngine(model, nn.CrossEntropyLoss(), by_hand=by_hand)
-        with engine.attached():
-            squares.append(engine.gradients(x, y).squares)
-    torch.testing.assert_close(*squares, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])

@@ -336,7 +336,6 @@ def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInput, match=r"not fitted yet: people\.fit\(.* Nothing was written"):
         models.save(SGDLogisticRegression(), tmp_path / "none")
-    # Today's LogisticRegression is another class than that of older files, and must not be listed.
     with pytest.raises(
         InvalidInput, match="fitted DPClassifier, DPRegressor, SGDLogisticRegression; got int"
     ):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,6 @@ TINY = 2.0**-126
 BLOCK = 256
 # The largest n u for which the proof of `growth` holds (it needs at most 0.38), rounded down.
 _LARGEST_ROUNDING = 0.375
-# Arrays of torch or numpy.
-Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 
 
 def growth(n: int) -> float:
@@ -95,12 +93,11 @@ def _squares_in_numpy(rows: Tensor) -> Tensor:
 class Widening(NamedTuple):
     """Turns sums of squares that were computed in float32 into upper bounds in float64.
 
-    `factor` covers rounding and `offset` underflow. Both depend on the number of summands: they are numbers,
-    or arrays that broadcast where sums have different numbers of summands.
+    `factor` covers rounding and `offset` underflow. Both depend on the number of summands.
     """
 
-    factor: Any
-    offset: Any
+    factor: float
+    offset: float
 
     def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return sums * factor + offset, at least the true sums of squares (`growth`)."""
@@ -116,18 +113,16 @@ def widening(n: int) -> Widening:
     return Widening((1 + growth(n)) ** 2, 2 * n * TINY)
 
 
-def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
+def outer_bound(x: Tensor, g: Tensor, bias: bool) -> Tensor:
     """Return |g|² (|x|² + bias), from upper bounds in float64 on |x|² and |g|².
 
-    `x` holds the bounds on |x|² and is overwritten, `g` those on |g|²; `bias` is 1 for a layer with a bias, 0
-    without, or an array of these that broadcasts.
+    `x` holds the bounds on |x|² and is overwritten, `g` those on |g|²; `bias` says whether the layer has a
+    bias, which counts as 1.
 
     Guarantee: at least the squared norm of a linear layer's gradient (g xᵀ, bias g) at one position, for its
                input x and the gradient g of its output.
     Proof:     |g xᵀ|² = |g|² |x|². In float64 a product of two squared norms of float32 vectors does not
                underflow, and its relative rounding error of 2**-53 is far below the slack of `growth`.
-
-    All norm bounds of linear layers at one position come from this function (`taps.Outer`, `fast.stack`).
     """
     x += bias
     x *= g

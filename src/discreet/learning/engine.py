@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import INTERRUPTIONS, InvalidInput, Unsupported
-from . import attachment, heap, plan
+from . import attachment, plan
 from .batching import (
     CONSTANT,
     SIZES,
@@ -43,7 +43,6 @@ from .batching import (
     layouts,
 )
 from .clipping import Clipping, PerLayer, as_clipping, factors
-from .fast import stack_of
 from .layers import Recorder
 from .losses import CrossEntropy, per_example
 from .merging import merged
@@ -59,9 +58,6 @@ FEWEST = 4
 # A last part smaller than this fraction of a full one is spread over the other parts: 16 examples of a
 # ViT-tiny, of which 7 to 8 fill a part, take 0.93 times as long in two parts of 8 as in 6, 6, 4 (measured).
 PART_OVERFLOW = 0.25
-
-# The taps; bounds on the squared norms of all layers together, [B], or None where not computed; the losses.
-TapsAndLosses = tuple[list[Tap], Tensor | None, Tensor]
 
 
 @dataclass
@@ -93,11 +89,10 @@ class ClippingEngine:
     """Computes clipped gradient sums of a model under a loss that gives one number for each example.
 
     `isolate=True` runs the whole model and the loss example by example, which is slower: under vmap, where
-    examples cannot mix, or in a loop where vmap cannot run them (`vmappable`). `by_hand=False` leaves every
-    layer to torch (`fast`). `keep_memory=True` changes a setting of the process's allocator while the model
-    is attached (`heap`). With `sizes`, clipped sums run the code that `torch.compile` made of the model, on
-    parts of a batch that are padded to one of these sizes. `expected` is the expected size of a batch, which
-    is public: how a norm is bounded is chosen by it, never by the size of an actual batch.
+    examples cannot mix, or in a loop where vmap cannot run them (`vmappable`). With `sizes`, clipped sums run
+    the code that `torch.compile` made of the model, on parts of a batch that are padded to one of these
+    sizes. `expected` is the expected size of a batch, which is public: how a norm is bounded is chosen by it,
+    never by the size of an actual batch.
     """
 
     def __init__(
@@ -106,20 +101,18 @@ class ClippingEngine:
         loss: Any,
         *,
         isolate: bool = False,
-        by_hand: bool = True,
-        keep_memory: bool = False,
         sizes: tuple[int, ...] = (),
         expected: int = 256,
     ) -> None:
         self.sizes, self._expected, self._expected_part = tuple(sorted(sizes)), expected, 0
-        self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
+        self.model, self.isolate = model, isolate
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {
                 name: route for name, route in self.routes.items() if route == plan.CONSTANT
             }
-        self.recorder, self.is_attached = Recorder(fast=by_hand), False
+        self.recorder, self.is_attached = Recorder(), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
@@ -135,8 +128,6 @@ class ClippingEngine:
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
         self.recorder.isolated_model = model if isolate else None
-        has_closed_form = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
-        self._stack = stack_of(model, self.routes) if has_closed_form else None
         # How many numbers the taps of one example hold, built gradients included. Known after the first
         # batch, which in training is one of the probe's made-up examples; 0 before.
         self._entries = 0
@@ -173,7 +164,6 @@ class ClippingEngine:
     def attached(self) -> Iterator[None]:
         """Attach the model (`attachment`) within this context: its layers leave taps. Then restore it."""
         with (
-            heap.kept(self.keep_memory),
             attachment.eager(self.model),
             attachment.attached(self.model, self.recorder, self.routes, opaque=bool(self.sizes)),
         ):
@@ -195,16 +185,11 @@ class ClippingEngine:
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = _length(inputs)
         with full_precision():
-            result = self._stacked(inputs, targets, sums_only) or self._recorded(inputs, targets, sums_only)
-            taps, total, losses = result
-            # Without taps all bounds are zero, in either layout.
-            if by_layer or not taps or total is None:
-                squares = self._bound_norms(taps, batch, sums_only, by_layer or not taps)
-            else:
-                squares = total.unsqueeze(1)
+            taps, losses = self._recorded(inputs, targets, sums_only)
+            squares = self._bound_norms(taps, batch, sums_only, by_layer)
         return Gradients(taps, squares, losses)
 
-    def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses:
+    def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> tuple[list[Tap], Tensor]:
         """Return taps and losses by torch's forward and backward pass; norms are not computed yet."""
         recorder = self.recorder
         try:
@@ -221,7 +206,7 @@ class ClippingEngine:
         finally:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}
-        return taps, None, losses.detach()
+        return taps, losses.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
         """Decide which dimensions are the batch (`batching`), once for each mode (training or evaluation) and
@@ -303,20 +288,6 @@ class ClippingEngine:
         finally:
             recorder.active, recorder.survey = False, None
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
-
-    def _stacked(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses | None:
-        """Return what `_recorded` returns, with norms, for a plain stack of layers that `fast` runs by hand;
-        None for any other model."""
-        if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
-            return None
-        with torch.no_grad():
-            activations, square_sums = self._stack.forward(inputs[0])
-            gradient = self._loss_gradient(activations[-1], targets)
-            if gradient is None:
-                return None
-            self._entries = self._entries or sum(a[0].numel() for a in activations)
-            taps, total = self._stack.taps(activations, square_sums, gradient)
-            return taps, total, torch.empty(0) if sums_only else self.loss(activations[-1], targets)
 
     def _loss_gradient(self, outputs: Any, targets: Any) -> Tensor | None:
         """Return the gradient of the losses by the outputs; None where the loss has no closed form of it."""

@@ -40,8 +40,6 @@ class Recorder:
     expected: int = 1
     # Whether layers record at all.
     active: bool = False
-    # Whether layers may be run by hand (`learning.fast`).
-    fast: bool = True
     # Whether a module is running example by example: its submodules leave no taps then.
     inside: bool = False
     # Which dimensions of each call's tensors are the batch; `survey` is set while that is being decided.
@@ -66,7 +64,7 @@ class Recorder:
 
     def __deepcopy__(self, memo: Any) -> Recorder:
         # A copy of an attached model starts with nothing recorded.
-        return Recorder(fast=self.fast)
+        return Recorder()
 
     def next_call(self, name: str) -> Call:
         """Count one more call of a module within this forward pass, and return its key."""
@@ -131,18 +129,6 @@ class Recorder:
                 f"Keep the batch first "
                 f"(batch_first=True), and do not fold other dimensions into it."
             )
-
-
-def is_bare(module: nn.Module) -> bool:
-    """Return whether a module runs as its class does: it has no hooks, and no `forward` of its own (asked
-    before the model is attached, which sets one)."""
-    hooks = (
-        module._forward_pre_hooks,
-        module._forward_hooks,
-        module._backward_pre_hooks,
-        module._backward_hooks,
-    )
-    return "forward" not in vars(module) and not any(hooks)
 
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:

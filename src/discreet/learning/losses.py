@@ -105,9 +105,8 @@ class CrossEntropy:
         the closed form does not apply, which depends on shapes and dtypes alone, or where a label is no
         class.
 
-        The closed form must cover ignored labels, too: on None the engine runs autograd, whose bounds on
-        norms differ, so that one example with an ignored label would change the clipping factors of all
-        others.
+        The closed form must cover ignored labels, too: on None the engine runs autograd, which rounds
+        differently, so that one example with an ignored label would change the gradients of all others.
         """
         is_plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (

@@ -33,9 +33,6 @@ from .tabular.estimators import TableEstimator
 # compared with the weights, and a changed file must not fill the memory. Chosen by hand.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# Older files hold this name for SGDLogisticRegression; today's `LogisticRegression`, that of `tabular`, is
-# another class, and cannot be saved here.
-_KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -62,7 +59,7 @@ def save(model: Any, path: str | Path) -> None:
 def _not_saved_here(model: Any) -> InvalidInput:
     """Return the error for what is no fitted estimator of this package; it says how to save it, if it can
     be."""
-    names = sorted({cls.__name__ for cls in _KINDS.values()})
+    names = sorted(_KINDS)
     name, reason = type(model).__name__, "which is none of them"
     if isinstance(model, type):
         name, reason = model.__name__, "a class: give the fitted object that people.fit(...) returned"
@@ -126,7 +123,7 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     try:
         facts = json.loads(texts["discreet"])
         model, features, outputs = _declared_estimator(facts)
-        own, event = bool(facts.get("own_module", False)), _registry.from_json(facts["event"])
+        own, event = bool(facts["own_module"]), _registry.from_json(facts["event"])
         if not isinstance(event, Event):
             raise _not_a_model_file(path)
         hidden = tuple(int(size) for size in facts["hidden"])
@@ -188,7 +185,7 @@ def _declared_estimator(facts: dict[str, Any]) -> tuple[Any, int, int]:
     model = cls(**({} if cls is SGDLogisticRegression else {"hidden": tuple(facts["hidden"])}))
     if "public" in facts:
         public = _registry.from_json(facts["public"])
-        scaling = None if facts.get("scaling") is None else _registry.from_json(facts["scaling"])
+        scaling = None if facts["scaling"] is None else _registry.from_json(facts["scaling"])
         columns = Tabular(features=tuple(facts["features"]), target=facts["target"], scaling=scaling)
         model._set_columns(columns, public)
         return (

@@ -1,7 +1,7 @@
 """Defines performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False, compiled=False)
+Performance(microbatch=64, isolate=False, compiled=False)
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ class Performance:
     """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
 
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
-    loss example by example, so that they cannot mix examples. `by_hand=False` leaves to torch the layers that
-    `learning.fast` would run by hand. `keep_memory=True` tells the C library's allocator, for the whole
-    process, to keep freed memory while a model is trained. `compiled=True` trains with the code that
-    `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`); without
-    it, a model that was given to `torch.compile` is trained by its original code.
+    loss example by example, so that they cannot mix examples. `compiled=True` trains with the code
+    that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
+    without it, a model that was given to `torch.compile` is trained by its original code.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
@@ -33,16 +31,12 @@ class Performance:
 
     microbatch: int | None = None
     isolate: bool = False
-    by_hand: bool = True
-    keep_memory: bool = False
     compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.microbatch is not None:
             _require.integer(microbatch=self.microbatch, at_least=1)
         _require.flag(isolate=self.isolate)
-        _require.flag(by_hand=self.by_hand)
-        _require.flag(keep_memory=self.keep_memory)
         _require.flag(compiled=self.compiled)
         if self.compiled and self.isolate:
             raise InvalidInput(

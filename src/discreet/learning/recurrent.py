@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from . import fast
 from .batching import NotBatchFirst
 from .bounds import single
 from .layers import Recorder, affine, owned, targets
@@ -207,14 +206,10 @@ def _lstm(
     lengths: Tensor | None,
     positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run the steps of an LSTM, by hand where `fast` takes it, and return the outputs [T, B, H] and the last
-    states.
+    """Run the steps of an LSTM, and return the outputs [T, B, H] and the last states.
 
     `w_hr` projects the outputs of each step, if the layer has a `proj_size`.
     """
-    if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
-        outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
-        return outputs, (outputs[-1], last)
     (h, c), steps, unprojected, cells, recurrent_weight = state, [], [], [], w_hh.t()
     for gate in gates.unbind(0):
         i, f, g, o = torch.addmm(gate, h, recurrent_weight).chunk(4, 1)

@@ -13,9 +13,10 @@ proof, where `torch.func.vmap` can run the model (`vmappable`).
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from torch.utils.checkpoint import CheckpointError
 
 from .. import _require
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
-from . import heap
 from .engine import ClippingEngine
 from .random_numbers import Medians
 from .reference_gradients import losses_of, plain_gradient
@@ -89,7 +89,6 @@ def probe(
         try:
             with _repeatable(engine, inputs, targets):
                 check_alone(engine, inputs, targets, batch, own=own)
-            heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
                 # Fewer than all examples for a large model, as two batches are in memory at a time.
@@ -117,7 +116,18 @@ def probe(
             for module, mode in modes:
                 module.training = mode
             _restore(engine.model, buffers)
-    heap.give_back()
+    _return_freed_memory()
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system, where the C library is glibc; no setting is changed.
+
+    Blocks of the probe are of other sizes than those of a training step. With them a BERT-base takes 1.38
+    times the memory of plain torch, without them 1.26 (measured).
+    """
+    # Other C libraries do not have the function, or cannot be opened so.
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -247,9 +257,8 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch" + ("." if engine.isolate else "; or use isolate=True.")
             )
-        # It took as much memory as a training step, which is given back before the next one is measured.
+        # It holds as much memory as a training step, which is freed before the next one is measured.
         del after
-        heap.give_back()
 
 
 def _moved(before: Measured, after: Measured, weights: Tensor) -> bool:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -148,13 +146,9 @@ class Outer(Tap):
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
     bias: Target | None = None
-    # The result of `square`, if it was computed already.
-    precomputed: npt.NDArray[np.float64] | None = None
 
     def square(self) -> Tensor:
         """Return `outer_bound` of the squared norms of x and g."""
-        if self.precomputed is not None:
-            return torch.from_numpy(self.precomputed)
         return outer_bound(squares(self.x), squares(self.g), self.bias is not None)
 
     def built(self) -> Tensor:

@@ -28,7 +28,7 @@ from .._public import Public
 from ..accounting import Event
 from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ..sampling import Entropy
-from . import attachment, checkpoints, heap, settings
+from . import attachment, checkpoints, settings
 from .augment import Augment, one_variant_each
 from .batching import forked_generator
 from .buffers import KeptBuffers
@@ -191,8 +191,6 @@ class Trainer:
             model,
             self.loss,
             isolate=options.isolate,
-            by_hand=options.by_hand,
-            keep_memory=options.keep_memory,
             sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
             expected=self._rows_together(),
         )
@@ -273,8 +271,6 @@ class Trainer:
                 run.step()
                 if progress is not None:
                     progress(run.progress)
-        if self.performance.keep_memory:
-            heap.give_back()
         return run.release()
 
     def rehearse(self, source: AnySource) -> None:

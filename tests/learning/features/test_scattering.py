@@ -52,6 +52,11 @@ def test_an_image_has_the_same_coefficients_whatever_is_beside_it() -> None:
     assert whole.shape == (40, transform.size)
 
 
+def test_bytes_are_divided_by_255() -> None:
+    raw = (torch.rand(5, 28, 28, generator=torch.Generator().manual_seed(0)) * 255).round().to(torch.uint8)
+    torch.testing.assert_close(Scattering().features(raw), Scattering().features(raw.float() / 255))
+
+
 def test_an_image_of_nothing_but_nan_leaves_the_others_alone() -> None:
     images = torch.zeros(3, 28, 28)
     images[1] = torch.nan

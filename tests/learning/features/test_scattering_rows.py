@@ -19,6 +19,7 @@ from discreet.learning.features import (
     Scattering,
     ScatteringRows,
 )
+from discreet.learning.features.partial_whitening import _principal_directions
 from discreet.sampling import SeededEntropy
 
 
@@ -83,6 +84,22 @@ def test_partial_whitening_shrinks_what_is_large_and_leaves_the_rest() -> None:
     assert float(partial.scales.max()) == 1
     none = directions.whitened(paid_for(rows, directions), power=0)
     torch.testing.assert_close(none(rows), rows, atol=1e-5, rtol=0)
+
+
+def test_directions_are_the_principal_components_of_public_rows_after_their_mean() -> None:
+    """Against a slow reference, the eigenvectors of the covariance, up to signs; both ways to compute it."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(60, 8, generator=generator) @ torch.diag(torch.arange(1.0, 9.0))
+    for given in (rows, rows[:7]):
+        found = _principal_directions(given - given.mean(0), 4).double().numpy()
+        centered = (given - given.mean(0)).double().numpy()
+        vectors = np.linalg.eigh(centered.T @ centered / len(given))[1][:, ::-1][:, :4]
+        np.testing.assert_allclose(np.abs((found * vectors).sum(0)), 1, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1, atol=1e-5)
+        # the directions span the mean and the first count - 1 components
+        spanned = Directions.fit(given, count=4).matrix.double().numpy()
+        for wanted in (given.mean(0).double().numpy(), *vectors.T[:3]):
+            np.testing.assert_allclose(wanted @ spanned.T @ spanned, wanted, atol=1e-4)
 
 
 def test_rows_that_are_not_finite_become_zero_and_others_are_not_touched() -> None:

@@ -1,14 +1,12 @@
-"""Rows to predict from that are none are refused in words; and the demo's digits leave torch as it was."""
+"""Rows to predict from that are none are refused in words."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import torch
 
 import discreet as dp
-from discreet.learning.digits import Digits
 
 
 @pytest.mark.parametrize("rows", [{"a": [1, 2], "w": ["u"]}, {"a": [10**400], "w": ["u"]}, {"a": 3, "w": 3}])
@@ -24,13 +22,3 @@ def test_new_rows_that_cannot_be_read_are_refused(rows: Any) -> None:
     model = people.fit(dp.learning.GaussianNB(epsilon=1), target="y")
     with pytest.raises(dp.InvalidInput, match="Nothing was predicted"):
         model.predict(rows)
-
-
-def test_digits_leave_the_threads_of_the_process_alone() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        Digits()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -4,9 +4,6 @@
 - `ProceduralClasses` draws procedural images: images of random processes, which show nothing real.
 - `PatchRows` compares the patches of an image with patches of procedural images, which suits photographs.
 - `JoinedRows` concatenates rows of several kinds.
-- `ProceduralNetwork` is a small network that is trained on procedural images.
-- `ProceduralPrior` joins scattering coefficients and the network's features, with a `Whitening` that is
-  fitted to procedural images.
 
 The features of an image by any of these depend on that image alone: one person's image changes one row of
 features, and computing features costs no privacy. `PrivateWhitening` reads private features and has a price:
@@ -16,15 +13,12 @@ then a `PartialWhitening`.
 """
 
 from .joined_rows import JoinedRows
-from .network import ProceduralNetwork
 from .partial_whitening import Directions, PartialWhitening
 from .patch_rows import PatchRows
-from .prior import ProceduralPrior
 from .private_whitening import PaidWhitening, PrivateWhitening
 from .procedural import ProceduralClasses
 from .scattering import Scattering
 from .scattering_rows import ScatteringRows
-from .whitening import Whitening
 
 __all__ = [
     "Directions",
@@ -34,9 +28,6 @@ __all__ = [
     "PatchRows",
     "PrivateWhitening",
     "ProceduralClasses",
-    "ProceduralNetwork",
-    "ProceduralPrior",
     "Scattering",
     "ScatteringRows",
-    "Whitening",
 ]

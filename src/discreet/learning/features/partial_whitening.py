@@ -18,7 +18,6 @@ from torch import Tensor
 from ... import _require
 from ..._errors import InvalidInput
 from .private_whitening import PaidWhitening
-from .whitening import principal
 
 # The number of rows that are mapped at once: 64 MB of floats at 4,000 features. Chosen by hand, not tuned.
 _ROWS = 4096
@@ -53,7 +52,7 @@ class Directions:
             wanted = f"at most {limit}: fewer than the rows, and no more than the features"
             raise _require.fail("count", count, wanted)
         mean = rows.mean(0)
-        _, principals = principal(rows - mean, count)
+        principals = _principal_directions(rows - mean, count)
         stacked = torch.cat([mean[:, None], principals[:, : count - 1]], 1)
         return cls(torch.linalg.qr(stacked.double())[0].T.float().contiguous())
 
@@ -119,6 +118,22 @@ def _rows(rows: Any, width: int) -> Tensor:
             f"rows of {width} features are needed; the shape is {tuple(tensor.shape)}. Nothing was computed."
         )
     return tensor
+
+
+def _principal_directions(centered: Tensor, count: int) -> Tensor:
+    """Return the `count` directions in which centered rows vary most, in columns, in descending order.
+
+    They are computed from the eigenvectors of the smaller of the two products X'X and XX'.
+    """
+    n, width = centered.shape
+    directions: Tensor
+    if n >= width:
+        directions = torch.linalg.eigh(centered.T @ centered / n).eigenvectors.flip(1)[:, :count]
+    else:
+        values, vectors = torch.linalg.eigh(centered @ centered.T / n)
+        values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
+        directions = centered.T @ vectors / (values * n).clamp(1e-30).sqrt()
+    return directions
 
 
 __all__ = ["Directions", "PartialWhitening"]

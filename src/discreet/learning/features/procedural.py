@@ -3,9 +3,9 @@ real.
 
 A class is drawn at random: the strokes of a character, or the parts of an object. An image of the class has
 the same strokes or parts, each moved a little, under a random affine map, with a random width of the pen,
-random shades and textures. A network that tells such classes apart has learned what stays the same when
-things are deformed, and has seen no private image, nor any real one. The idea is that of Baradad et al. 2021,
-arXiv:2106.05963 (networks learn from noise), used for private learning by Tang et al. 2023, arXiv:2306.06076.
+random shades and textures. Features that are fitted to such images (`Directions`, `PatchRows`) have seen no
+private image, nor any real one. The idea is that of Baradad et al. 2021, arXiv:2106.05963 (networks learn
+from noise), used for private learning by Tang et al. 2023, arXiv:2306.06076.
 
 The numbers in the code (deviations of positions, angles and shades) were chosen by hand, not tuned one by
 one. Any change of them, or of the order of random draws, changes all images and the features that are fitted
