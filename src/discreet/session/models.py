@@ -19,7 +19,7 @@ from .base import SessionBase
 from .disk_space import check_disk_space
 
 if TYPE_CHECKING:
-    from ..synthetic import ChildTable, SyntheticCopy
+    from ..synthetic import SyntheticCopy
     from .teaching import Labeller, TeachingPreview
 
 
@@ -209,7 +209,6 @@ class Models(SessionBase):
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
-        child: ChildTable | str | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
@@ -225,9 +224,7 @@ class Models(SessionBase):
         (degree, cells). `columns`: the columns to copy, by default all. `rows_per_unit`: how many rows of one
         unit count. `bins`, `missing` and `constraints` are public facts, see `synthetic.Domain` and
         `synthetic.Constraint`. With a `checkpoint`, a path, the run is saved after each step, and
-        `resume=True` continues it after a crash, free; `progress` is called after each step. `child`: a
-        second private table, by its name or as `synthetic.ChildTable(...)`, whose rows are copied together
-        with the rows of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
+        `resume=True` continues it after a crash, free; `progress` is called after each step.
         """
         from .synthesis import SynthesisTerms, synthesize
 
@@ -241,7 +238,6 @@ class Models(SessionBase):
             rows_per_unit=rows_per_unit,
             constraints=constraints,
             options=options,
-            child=child,
         )
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
