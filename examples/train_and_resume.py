@@ -34,7 +34,7 @@ print(f"spent {people.spent:.3g} of 4\n")
 
 # The same, stopped after 25 steps: the run goes on from its last checkpoint, with the steps that are left.
 estimator = learning.DPClassifier(epsilon=1, hidden=[8], batch=400, epochs=5)
-trainer = estimator.trainer(people.public, target="ill", delta=1e-6)
+trainer = estimator.mechanism(people.public, target="ill", delta=1e-6)
 
 
 def stop(progress: learning.Progress) -> None:

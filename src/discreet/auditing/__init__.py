@@ -20,7 +20,7 @@ from .disclosure import Disclosed, background_knowledge, differencing, homogenei
 from .exposure import Exposure, estimated_exposure, exposure
 from .floating import explained, floating_point_attack, lowest_bit, precision_attack
 from .generalize import SUPPRESSED, Groups, ToInterval, ToPrefix, generalize, mondrian
-from .linkage import Known, Match, Ratings, SideKnowledge, link, linked, made_up_ratings, side_knowledge
+from .linkage import Match, Ratings, SideKnowledge, link, linked, made_up_ratings, side_knowledge
 from .membership import (
     Shadows,
     by_loss,
@@ -59,7 +59,6 @@ __all__ = [
     "Groups",
     "Guesses",
     "ToInterval",
-    "Known",
     "SideKnowledge",
     "Lines",
     "Match",

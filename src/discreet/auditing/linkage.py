@@ -42,10 +42,6 @@ class SideKnowledge:
     days: Any
 
 
-# The former name, which `__all__` still exports.
-Known = SideKnowledge
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """Names the best candidate, and by how many standard deviations (`eccentricity`) it beats the second;

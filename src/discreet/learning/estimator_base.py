@@ -73,9 +73,6 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         outputs = self._declare_target(public.fact(target), target)
         return self._build_trainer(public, columns.width(public), outputs, delta, columns)
 
-    # An older public name.
-    trainer = mechanism
-
     def adopt(self, release: Release, trainer: Trainer) -> Any:
         """Become fitted: take over the model that `trainer` released."""
         assert trainer.columns is not None

@@ -33,9 +33,6 @@ from .tabular.estimators import TableEstimator
 # compared with the weights, and a changed file must not fill the memory. Chosen by hand.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# Older files hold this name for SGDLogisticRegression; today's `LogisticRegression`, that of `tabular`, is
-# another class, and cannot be saved here.
-_KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
 def save(model: Any, path: str | Path) -> None:

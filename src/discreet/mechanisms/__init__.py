@@ -29,9 +29,7 @@ from .randomized_response import RandomizedResponse, Reports
 from .response_designs import (
     Channel,
     Kary,
-    grid_lottery,
     grid_response_design,
-    optimal_lottery,
     optimal_response_design,
     two_coins,
     yes_fraction_variance,
@@ -74,10 +72,6 @@ from .statistics import (
 )
 from .table_parts import PartMean, PartMode
 from .threshold import AboveThreshold, Component, SparseVector, ThresholdAnswer
-
-# Earlier names, which README and docs had used.
-Design = Channel
-Entry = Component
 
 __all__ = [
     "AboveThreshold",
@@ -161,14 +155,12 @@ __all__ = [
     "discrete_gaussian_delta",
     "enough_subsamples",
     "gaussian",
-    "grid_lottery",
     "grid_response_design",
     "implied_sensitivity",
     "laplace",
     "noisy_count",
     "noisy_histogram",
     "noisy_sum",
-    "optimal_lottery",
     "optimal_response_design",
     "part_public",
     "release",

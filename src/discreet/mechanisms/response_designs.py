@@ -212,7 +212,7 @@ class Kary(ResponseDesign):
         return [(_round.up(1 / (p - q)), _round.up(worst))]
 
 
-# The tag is stored in ledgers and must stay; `Design` is the class's former name.
+# The tag stands in ledgers and stays, though it is not the name of the class.
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(ResponseDesign):
@@ -362,10 +362,6 @@ def grid_response_design(side: int, epsilon: Real) -> Kary:
     probability exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
     _require.integer(side=side, at_least=2)
     return optimal_response_design(side * side, epsilon)
-
-
-# The former public names of these two functions, which scripts may still use.
-optimal_lottery, grid_lottery = optimal_response_design, grid_response_design
 
 
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
