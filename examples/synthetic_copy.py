@@ -44,38 +44,3 @@ print(f"mean total variation over pairs: {distance.value:.3f} ± {distance.error
 print(copy.sample(3, given={"sex": "female", "rich": True}, seed=1).to_pydict())
 again = people.synthesize(epsilon=1, bins={"age": [0, 30, 45, 60, 75, 91]}, constraints=["age >= years"])
 print("asked again:", f"{people.spent:g} spent,", again.fitted == copy.fitted)
-
-# Two tables linked by who a row is about: patients, and their visits. A person's rows stay together.
-patients = 2_000
-old = random.random(patients) < 0.4
-visits_of = np.repeat(np.arange(patients), np.where(old, 3, 1))
-costs = np.where(
-    old[visits_of], random.integers(50, 100, len(visits_of)), random.integers(0, 50, len(visits_of))
-)
-clinic = dp.open(
-    {"id": np.arange(patients), "old": old},
-    schema=dp.Public(
-        schema={"old": dp.Boolean(nullable=False)},
-        unit=dp.Unit("id"),
-        table="patients",
-        tables=[
-            dp.Related(
-                name="visits", private=True, unit="who", schema={"cost": dp.Bounds(0, 99, nullable=False)}
-            )
-        ],
-    ),
-    related={"visits": {"who": visits_of, "cost": costs}},
-    budget=dp.Budget(epsilon=2, delta=1e-6),
-    ledger=":memory:",
-)
-# Of each patient at most four visits count. The copy's keys match, and are nobody's.
-pair = clinic.synthesize(
-    epsilon=1, child=dp.synthetic.ChildTable(name="visits", rows_per_unit=4, bins={"cost": 4})
-)
-print(pair, f"{clinic.spent:g} of {clinic.budget.epsilon:g} spent")
-print(
-    pair.sql(
-        "SELECT old, COUNT(*) / COUNT(DISTINCT id) AS visits, AVG(cost) AS cost "
-        "FROM patients JOIN visits ON id = who GROUP BY 1"
-    )
-)

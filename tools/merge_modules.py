@@ -132,6 +132,7 @@ def top_names(tree: ast.Module) -> dict[str, ast.stmt]:
                 visit(node.orelse)
             elif isinstance(node, ast.Try | ast.With):
                 visit(node.body)
+
     visit(tree.body)
     found.pop("__all__", None)
     return found
@@ -308,7 +309,9 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
                 renamed[old] = new
                 for node in tree.body:
                     if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == old:
-                        start = out.at(node.lineno, node.col_offset + (4 if isinstance(node, ast.FunctionDef) else 6))
+                        start = out.at(
+                            node.lineno, node.col_offset + (4 if isinstance(node, ast.FunctionDef) else 6)
+                        )
                         out.edits.append((start, start + len(old.encode()), new.encode()))
 
     modules: dict[str, str] = {}  # names bound to modules, and where these will be
@@ -392,7 +395,9 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in house.moved:
-                    out.replace(alias, house.new(alias.name) + (f" as {alias.asname}" if alias.asname else ""))
+                    out.replace(
+                        alias, house.new(alias.name) + (f" as {alias.asname}" if alias.asname else "")
+                    )
 
     for attribute, scope in uses.attributes:
         name = attribute.value.id
@@ -403,7 +408,9 @@ def follow(house: House, path: Path, text: str, module: str | None) -> str:
         if name in inlined:
             member = house.plan.renames.get((inlined[name], attribute.attr), attribute.attr)
             if scope.hides(member):
-                house.problems.append(f"{path}:{attribute.lineno}: {name}.{member} would be hidden by a local {member}")
+                house.problems.append(
+                    f"{path}:{attribute.lineno}: {name}.{member} would be hidden by a local {member}"
+                )
             out.replace(attribute, member)
     for name, scope in uses.names:
         if name.id in renamed and not scope.hides(name.id):
@@ -438,9 +445,7 @@ def split(text: str) -> tuple[str, list[str], list[str], str, list[str]]:
                 imports.append(source)
             drop |= set(span)
         elif is_type_checking(node) and not node.orelse:
-            types += [
-                "".join(lines[i - 1] for i in range(n.lineno, n.end_lineno + 1)) for n in node.body
-            ]
+            types += ["".join(lines[i - 1] for i in range(n.lineno, n.end_lineno + 1)) for n in node.body]
             drop |= set(span)
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             exported += ast.literal_eval(node.value)
@@ -504,7 +509,9 @@ def collisions(house: House) -> None:
             for source in owners.get(name, []):
                 if any(base != target and f"{base}.{n}" not in sources for base, n in origins):
                     if (source, name) not in house.plan.renames:
-                        house.problems.append(f"{target}: {name} is defined by {source} and imported from {origins}")
+                        house.problems.append(
+                            f"{target}: {name} is defined by {source} and imported from {origins}"
+                        )
         for source in sources:
             own = house.defined(source)
             uses = Uses()
@@ -516,7 +523,12 @@ def collisions(house: House) -> None:
                 for a in n.names
             }
             for name, scope in uses.names:
-                if name.id in owners and name.id not in known and not scope.hides(name.id) and hasattr(builtins, name.id):
+                if (
+                    name.id in owners
+                    and name.id not in known
+                    and not scope.hides(name.id)
+                    and hasattr(builtins, name.id)
+                ):
                     house.problems.append(f"{target}: {name.id} is a builtin in {source}:{name.lineno}")
 
 
@@ -615,7 +627,9 @@ def main() -> None:
     if not any(p.startswith("no module") for p in house.problems):
         collisions(house)
         cycles(house)
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
     written: dict[Path, str] = {}
     texts: dict[str, str] = {}
     if not any(p.startswith("no module") for p in house.problems):
@@ -648,7 +662,11 @@ def main() -> None:
     for target, text in new_files.items():
         old_package = {house.new(p) for p in packages}
         path = SRC / Path(*target.split("."))
-        path = path / "__init__.py" if target in old_package and target not in plan.groups else path.with_suffix(".py")
+        path = (
+            path / "__init__.py"
+            if target in old_package and target not in plan.groups
+            else path.with_suffix(".py")
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     names(house, tracked)
@@ -659,15 +677,19 @@ def names(house: House, tracked: list[str]) -> None:
     moved = {old: new for old, new in house.moved.items() if old != new}
     if not moved:
         return
+
     def paths(module: str) -> str:
         return module.replace(".", "/") + ".py"
+
     table: dict[str, str] = {}
     for old, new in moved.items():
         table[old] = new
         table[paths(old)] = paths(new)
         table[paths(old).removeprefix("discreet/")] = paths(new).removeprefix("discreet/")
     pattern = re.compile(
-        r"(?<![\w./-])(?:src/)?(?:" + "|".join(re.escape(k) for k in sorted(table, key=len, reverse=True)) + r")(?![\w])"
+        r"(?<![\w./-])(?:src/)?(?:"
+        + "|".join(re.escape(k) for k in sorted(table, key=len, reverse=True))
+        + r")(?![\w])"
     )
     short = {old.removeprefix("discreet."): new.removeprefix("discreet.") for old, new in moved.items()}
     prose = re.compile(
@@ -675,13 +697,20 @@ def names(house: House, tracked: list[str]) -> None:
     )
     for name in tracked:
         path = ROOT / name
-        if path.suffix not in TEXTS or not path.is_file() or name == "CHANGELOG.md" or name.startswith("tools/"):
+        if (
+            path.suffix not in TEXTS
+            or not path.is_file()
+            or name == "CHANGELOG.md"
+            or name.startswith("tools/")
+        ):
             continue
         text = path.read_text()
+
         def swap(found: re.Match[str]) -> str:
             word = found.group(0)
             lead = "src/" if word.startswith("src/") else ""
             return lead + table[word.removeprefix("src/")]
+
         new = pattern.sub(swap, text)
         if path.suffix == ".md" or name.startswith("src/"):
             new = prose.sub(lambda m: short[m.group(0)], new)

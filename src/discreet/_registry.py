@@ -30,13 +30,6 @@ T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
 _TAGS: dict[type, str] = {}
 
-# Former tags, and the tag that replaced each. A class that is renamed keeps its tag; this is for the rare tag
-# that had to change (two classes made one): the old tag is read as the new one, and never written again.
-# Stored answers are found by a hash of the description, so that after such a change a question that was
-# answered before is charged again.
-ALIASES: dict[str, str] = {}
-
-
 # For the first part of a tag, the modules that hold its classes. A process that has not imported them yet (a
 # server's worker, `discreet ledger`) imports them to read a description. A closed list: no part of a tag ever
 # becomes the name of a module. Modules that need torch come last, so that others are found without it.
@@ -109,10 +102,6 @@ def _enter(cls: type, tag: str) -> None:
     if cls.__module__.split(".")[0] != "discreet":
         raise DescriptionError(
             f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed."
-        )
-    if tag in ALIASES:
-        raise DescriptionError(
-            f"the tag {tag} belonged to another class, and old ledgers contain it: choose a new one."
         )
     # A second class of the same name is allowed: reloading a module makes one.
     if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
@@ -212,27 +201,25 @@ def tag_of(cls: type) -> str:
 
 
 def class_of(tag: Any) -> type | None:
-    """Return the class of a tag or of a former tag; None if the tag is not known.
+    """Return the class of a tag; None if the tag is not known.
 
     The package of the tag is imported if needed; where that needs an extra, `MissingExtra` names it.
     """
     if not isinstance(tag, str):
         return None
-    name = ALIASES.get(tag, tag)
-    for module in () if name in _CLASSES else PACKAGES.get(name.partition(".")[0], ()):
+    for module in () if tag in _CLASSES else PACKAGES.get(tag.partition(".")[0], ()):
         try:
             importlib.import_module(f"{__package__}.{module}")
         except ModuleNotFoundError:
             raise MissingExtra.of("learn", f"{tag} needs PyTorch, or is not known") from None
-        if name in _CLASSES:
+        if tag in _CLASSES:
             break
-    return _CLASSES.get(name)
+    return _CLASSES.get(tag)
 
 
 def registered() -> dict[str, type]:
-    """Return all registered classes by tag, former tags included; a copy."""
-    former = {old: _CLASSES[new] for old, new in ALIASES.items() if new in _CLASSES}
-    return _CLASSES | former
+    """Return all registered classes by tag; a copy."""
+    return dict(_CLASSES)
 
 
 def to_json(value: Any) -> Any:

@@ -6,20 +6,18 @@ from fractions import Fraction
 from typing import Any
 
 from discreet import ADD_REMOVE, REPLACE, ZERO_OUT, Categories, Neighbors, Public
-from discreet._public import Related, Unit
+from discreet._public import Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import (
     AIM,
     MST,
     MWEM,
-    ChildTable,
     CopyDistance,
     Domain,
     Independent,
-    LinkedSynthesis,
     PrivBayes,
 )
-from discreet.tables import Memory, connect
+from discreet.tables import Memory
 
 from .case import Case
 
@@ -90,33 +88,6 @@ def distance() -> Case:
     )
 
 
-def of_two_tables() -> Case:
-    """A unit with one row here and a hundred there, of which two count."""
-    visits = Related(name="visits", private=True, unit="who", schema={"kind": Categories(["er", "gp"])})  # type: ignore[arg-type]
-    public = Public(schema=SCHEMA, unit=Unit("id"), tables=(visits,))  # type: ignore[arg-type]
-    mechanism = LinkedSynthesis.for_privacy(
-        public, ChildTable(name="visits", rows_per_unit=2), epsilon=2, delta=1e-3, method="independent"
-    )
-
-    def source(extra: bool) -> Any:
-        rows = ROWS + [("f", "lo")] * extra
-        ids = [*range(len(ROWS)), *[99] * extra]
-        table = {"sex": [r[0] for r in rows], "income": [r[1] for r in rows], "id": ids}
-        who = [0, 1, *[99] * (100 * extra)]
-        return connect(table, public, related={"visits": {"who": who, "kind": ["gp"] * len(who)}})
-
-    def visits_to_doctors(release: Any) -> bool:
-        return sum(t.values[1] for t in release.value.children.tables if t.clique == (2,)) > 3
-
-    return Case(
-        name="two tables, a unit with a hundred rows",
-        mechanism=mechanism,
-        source=source(True),
-        neighbor=source(False),
-        outcome=visits_to_doctors,
-    )
-
-
 CASES = [
     case(Independent, ADD_REMOVE, ROWS[1:]),
     case(Independent, REPLACE, [("m", "hi"), *ROWS[1:]]),
@@ -127,6 +98,5 @@ CASES = [
     case(MWEM, ADD_REMOVE, ROWS[1:], rounds=2),
     case(PrivBayes, ADD_REMOVE, ROWS[1:]),
     of_people(),
-    of_two_tables(),
     distance(),
 ]

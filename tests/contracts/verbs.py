@@ -20,7 +20,6 @@ from discreet._public import Public, Related, Text
 from discreet.learning.pate import TorchLearner
 from discreet.session import Session
 from discreet.streaming import Ball, Box, LinearLoss, LogisticLoss, Simplex, SquaredDistance, SquaredLoss
-from discreet.synthetic import ChildTable
 
 from .cases_pate import Threshold
 from .outcomes import table_like
@@ -349,7 +348,6 @@ VERBS: dict[str, dict[str, Any]] = {
         "bins": (None, {"x": 3}, {"x": [0, 1, 10]}), "missing": (None, {"c": False}, {"x": True}),
         "rows_per_unit": COUNTS, "constraints": ((), ("x >= k",)),
         "options": (None, {"degree": 1}, {"rounds": 2}, {"cells": 50}),
-        "child": (None, None, None, "visits", ChildTable(name="visits", rows_per_unit=2)),
         "seed": (None, 7), "checkpoint": checkpoint, "resume": (False, True), "progress": (None, lambda *facts: None),
         "fresh": (False, True),
     },
@@ -462,7 +460,7 @@ def follow(
         return [lambda session, plan: plan.run()]
     if verb == "train" and options.get("checkpoint"):
         return [lambda session, model: session.resume(options["trainer"], options["checkpoint"])]
-    if verb == "synthesize" and not options.get("child"):
+    if verb == "synthesize":
         epsilon, rows = source.choice((0.5, 5)), source.choice(COUNTS)
         return [lambda session, copy: session.compare_copy(copy, epsilon=epsilon, rows_per_unit=rows)]
     return []

@@ -15,7 +15,7 @@ from discreet.accounting import PureDP
 from discreet.adaptive import Thresholdout
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.live import Feed
-from discreet.mechanisms import AboveThreshold, Entry, Histogram, SparseVector
+from discreet.mechanisms import AboveThreshold, Component, Histogram, SparseVector
 from discreet.mechanisms.protocols import as_of, release
 from discreet.sampling import discrete_laplace
 from discreet.tables import Memory
@@ -43,7 +43,7 @@ def vector(public=PUBLIC, **options):
 
 
 def ward(index):
-    return Entry(statistic=Histogram(column="ward"), index=index)
+    return Component(statistic=Histogram(column="ward"), index=index)
 
 
 def test_above_threshold_goes_on_with_the_next_version_like_the_sparse_vector_that_it_is(curator):

@@ -11,7 +11,7 @@ from discreet import Bounds, Categories, Halted, InvalidInput, Public
 from discreet._errors import BudgetExceeded, LedgerError
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy
-from discreet.mechanisms import Count, Entry, Histogram, SparseVector
+from discreet.mechanisms import Component, Count, Histogram, SparseVector
 from discreet.tables import Memory
 
 from ..victim import Victim
@@ -34,7 +34,7 @@ def curator(tmp_path):
 
 
 def ward(index):
-    return Entry(statistic=Histogram(column="ward"), index=index)
+    return Component(statistic=Histogram(column="ward"), index=index)
 
 
 def test_all_is_paid_at_the_start_and_answers_are_free(curator):
@@ -156,7 +156,7 @@ def test_the_length_of_a_sealed_state_does_not_go_with_its_secret_noise(tmp_path
 def test_a_question_that_is_nested_too_deep_is_refused_in_words(curator):
     live, question = curator.start(vector(positives=1)), ward(0)
     for _ in range(1200):
-        question = Entry(statistic=question, index=0)
+        question = Component(statistic=question, index=0)
     before = curator.ledger.anchor
     with pytest.raises(InvalidInput, match="nested too deep"):
         live.answer(question)

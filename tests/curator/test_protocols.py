@@ -8,7 +8,7 @@ from discreet import mechanisms as mech
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.mechanisms import SparseVector, Stepped
-from discreet.mechanisms.protocols import Run, rehearse, release
+from discreet.mechanisms.protocols import rehearse, release
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -21,9 +21,7 @@ class Rehearsing(SparseVector):
         raise InvalidInput("the rehearsal failed. Nothing was charged.")
 
 
-def test_the_old_names_of_stepped_and_its_run_are_the_same_things():
-    assert segments.Resumable is Stepped
-    assert segments.Part is Run
+def test_an_interactive_mechanism_has_no_steps():
     assert not isinstance(SparseVector(public=PUBLIC, threshold=1, epsilon=1), Stepped)
 
 

@@ -2,9 +2,7 @@
 be."""
 
 import copy
-import os
 import pickle
-import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -17,7 +15,6 @@ from discreet import _require, mechanisms
 from discreet._require import did_you_mean
 from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
-from discreet.session.changes import TableChanged
 from discreet.session.streams import find_stream
 from discreet.session.teaching import tightest_epsilon
 from discreet.tables import Memory
@@ -325,20 +322,20 @@ def test_a_lazy_frame_is_a_table_and_an_address_is_none():
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_path, monkeypatch):
-    import os
-
-    from discreet.session import disk_space
-
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(dp.InvalidInput, match="No space left on device"):
-        disk_space.check_disk_space(tmp_path / "run", object())
+    people, run = opened(), tmp_path / "run"
+    copy = {"epsilon": 0.5, "method": "independent", "checkpoint": run}
+    with monkeypatch.context() as patch:
+        patch.setattr("discreet.session.models.os.fsync", full)
+        with pytest.raises(dp.InvalidInput, match=r"No space left on device.*Nothing was charged"):
+            people.synthesize(5, **copy)
+    assert people.spent == 0
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.undo()
-    disk_space.check_disk_space(tmp_path / "run", object())
-    assert list(tmp_path.iterdir()) == []
+    people.synthesize(5, **copy)
+    assert people.spent > 0
+    assert list(tmp_path.iterdir()) == [run]
 
 
 def test_what_is_said_beside_a_complete_schema_must_agree_with_it(tmp_path):
@@ -391,19 +388,6 @@ def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeyp
     event = ApproximateDP(epsilon=1, delta=1e-3)
     assert tightest_epsilon(event, 1e-2) == 1
     assert tightest_epsilon(event, 1e-6) == float("inf")
-
-
-def test_the_warning_of_a_changed_file_names_the_line_that_opens_it(tmp_path):
-    """It named a line of this package."""
-    (file := tmp_path / "people.csv").write_text("age\n4\n")
-    ages = {"age": dp.Bounds(0, 9)}
-    facts = {"schema": dp.Public(schema=ages, table="people", unit=dp.rows(), version="1")}
-    dp.open(file, budget=dp.Budget(epsilon=1), **facts).sql(COUNT, epsilon=0.5)
-    later = time.time() + 60
-    os.utime(file, (later, later))
-    with pytest.warns(TableChanged) as warned:
-        dp.open(file, **facts)
-    assert warned[0].filename == __file__
 
 
 TINY, VAST = Fraction(1, 10**400), 10**400

@@ -79,7 +79,6 @@ def reopened(folder: Path, kind: str, later: list[int] | None, version: dict[str
     return [*spent, again.spent]
 
 
-@pytest.mark.filterwarnings("ignore::discreet.session.changes.TableChanged")
 @pytest.mark.parametrize("kind", KINDS)
 def test_served_or_charged_does_not_tell_whether_anybody_came(tmp_path, kind):
     """A question was served if nothing had changed, and charged if one person had come."""

@@ -13,24 +13,20 @@ import pyarrow as pa
 import pytest
 
 import discreet as dp
-from discreet._public import Related, Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import (
-    ChildTable,
     Constraint,
     CopyDistance,
     Domain,
     DomainColumn,
-    LinkedSynthesis,
     MarginalCounts,
     SyntheticCopy,
-    SyntheticPair,
     compare,
     open_copy,
 )
 from discreet.synthetic.methods import METHODS, method_for
 from discreet.synthetic.quality import bound_errors
-from discreet.tables import Memory, connect
+from discreet.tables import Memory
 
 from ..contracts.test_bad_input import NONSENSE
 
@@ -237,53 +233,6 @@ def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
     assert not errors
     copy = people.synthesize(**valid)
     assert not foreign_errors(people.compare_copy, {"copy": copy, "epsilon": 0.1, "rows_per_unit": 1})
-
-
-def test_two_tables() -> None:
-    visits = Related(name="visits", private=True, unit="who", schema={"cost": dp.Bounds(0, 9)})  # type: ignore[arg-type]
-    public = dp.Public(schema={"sex": dp.Categories(["f", "m"])}, unit=Unit("id"), tables=(visits,))  # type: ignore[arg-type]
-    child: dict[str, Any] = {
-        "name": "visits",
-        "rows_per_unit": 2,
-        "columns": ["cost"],
-        "bins": {"cost": 2},
-        "missing": {"cost": True},
-        "constraints": (),
-        "share": 0.5,
-    }
-
-    def build_linked(table: Any, **given: Any) -> Any:
-        terms = {"public": public, "epsilon": 1, "delta": 1e-6, "method": "independent"} | given
-        return LinkedSynthesis.for_privacy(terms.pop("public"), table, **terms)
-
-    assert not foreign_errors(lambda **given: build_linked(ChildTable(**given)).length, child)
-    table = ChildTable(**child)
-    terms: dict[str, Any] = {
-        "public": public,
-        "epsilon": 1,
-        "delta": 1e-6,
-        "method": "independent",
-        "columns": ["sex"],
-        "bins": {},
-        "missing": {"sex": False},
-        "constraints": (),
-        "options": {},
-    }
-    assert not foreign_errors(lambda **given: build_linked(table, **given).length, terms)
-    method = build_linked(table)
-    source = connect({"id": [1], "sex": ["f"]}, public, related={"visits": {"who": [1], "cost": [3]}})
-    fitted = method(source, entropy=SeededEntropy(1)).value
-    valid: dict[str, Any] = {
-        "fitted": fitted,
-        "event": method.event,
-        "rows": 5,
-        "seed": 1,
-        "asked": (1, 1e-6),
-    }
-    assert not foreign_errors(lambda **given: SyntheticPair.of(**given).card(), valid)
-    pair = SyntheticPair.of(**valid)
-    assert not foreign_errors(lambda confidence: pair.report(confidence), {"confidence": 0.9})
-    assert not foreign_errors(pair.sql, {"text": "SELECT COUNT(*) FROM visits"})
 
 
 def test_opened_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

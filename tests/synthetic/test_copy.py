@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -17,8 +16,6 @@ from discreet.app.cli import app
 from discreet.session import Session
 from discreet.synthetic.copy import NOTE, encode_value, open_copy
 from discreet.tables.cells import Coding
-
-from .test_linked import clinic_tables
 
 SCHEMA = {
     "sex": dp.Categories(["f", "m"]),
@@ -212,6 +209,9 @@ def test_nothing_is_charged_for_what_is_refused(people: Session) -> None:
     ):
         with pytest.raises(dp.DiscreetError):
             people.synthesize(**({"epsilon": 0.5} | wrong))  # type: ignore[arg-type]
+    # One table is copied, not two.
+    with pytest.raises(dp.UnknownOption, match=r"synthesize has no option 'child'\. Nothing was charged"):
+        people.synthesize(epsilon=0.5, child="visits")  # type: ignore[call-arg]
     assert people.spent == spent
 
 
@@ -257,44 +257,3 @@ def test_the_shell_makes_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         before = Path(data).read_bytes()
         assert run(*again, data, "--force").exit_code != 0
         assert Path(data).read_bytes() == before
-
-
-def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows, visits = clinic_tables(200)
-    pq.write_table(pa.table(rows), "people.parquet")
-    pq.write_table(pa.table(visits), "visits.parquet")
-    Path("people.parquet.schema.toml").write_text(
-        'table = "people"\n[unit]\ncolumn = "id"\n'
-        '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
-        '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
-        '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
-        '[tables.visits.columns.cost]\ntype = "number"\nlower = 0\nupper = 20\n'
-    )
-    runner = CliRunner()
-
-    def run(*words: str) -> Any:
-        return runner.invoke(app, list(words))
-
-    assert run("init", "people.parquet", "--epsilon", "4", "--delta", "1e-6").exit_code == 0
-    words = [
-        "synth",
-        "people.parquet",
-        "-e",
-        "2",
-        "--child",
-        "visits",
-        "--rows-per-unit",
-        "2",
-        "--method",
-        "mst",
-    ]
-    refused = run(*words, "-o", "copy.parquet")
-    assert refused.exit_code != 0
-    bins = ("--bins", "visits.cost=0,5,20")
-    done = run(*words, *bins, "-o", "copies", "--rows", "30", "--json")
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert json.loads(done.stdout)["child"]["table"] == "visits"
-    assert "visits.cost" in json.loads(done.stdout)["child"]["columns"]
-    assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
-    assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from discreet.sampling import SeededEntropy
 from discreet.synthetic import Domain, MarginalCounts, SyntheticCopy
 from discreet.synthetic.counting import count_domain_cells, count_sensitivity
 from discreet.synthetic.methods import METHODS
-from discreet.tables import Memory
+from discreet.tables import Memory, connect
 
 from ..loops import for_each
 
@@ -96,6 +97,26 @@ def test_a_unit_with_thousands_of_rows_moves_a_table_by_no_more_than_its_sensiti
         bound = statistic.sensitivity(public)
         assert change.sum() == rows <= bound.l1
         assert (change**2).sum() <= bound.l2_squared
+
+
+@pytest.mark.parametrize("ids", [[-0.0, 0.0, 1.5], [Decimal("7"), Decimal("7.00"), Decimal("1.50")]])
+def test_equal_ids_are_one_unit(ids: list[Any]) -> None:
+    public = Public(schema={"x": Categories(["a", "b"])}, unit=Unit("id"))
+    statistic = MarginalCounts(domain=Domain.of(public), columns=("x",), rows=1, key=1)
+    assert statistic(Memory({"id": ids, "x": ["a", "b", "b"]}, public)).sum() == 2
+
+
+@pytest.mark.parametrize("table", ["coded", "cells_chosen", "cells__coded", 'a"b', "u", "X y"])
+def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(table: str) -> None:
+    schema = {name: Bounds(0, 9) for name in ("c0", "n", "r", "o")}
+    public = Public(schema=schema, unit=Unit("u"), table=table)
+    rows = {"u": [1, 1, 3], "c0": [4, 5, 6], "n": [7, 8, 9], "r": [0, 0, 0], "o": [1, 2, 3]}
+    cells = count_domain_cells(connect(rows, public), Domain.of(public), 2, SeededEntropy(1))
+    assert sorted(zip(*(c.tolist() for c in cells.codes), strict=True)) == [
+        (4, 7, 0, 1),
+        (5, 8, 0, 2),
+        (6, 9, 0, 3),
+    ]
 
 
 def test_the_choice_of_a_units_rows_depends_on_the_key_and_on_nobody_else() -> None:

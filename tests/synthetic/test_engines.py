@@ -12,45 +12,59 @@ import sqlglot
 from sqlglot import exp
 
 import discreet as dp
+from discreet import Bounds, Categories, Public
+from discreet._public import Unit
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import LinkedSynthesis, SyntheticPair
+from discreet.synthetic import Domain, SyntheticCopy
 from discreet.synthetic.counting import count_domain_cells
-from discreet.synthetic.linked import count_linked_cells
 from discreet.tables import Engine, connect
 
 from .. import postgres, spark
-from .test_linked import CHILD, PUBLIC, build_method, hostile_tables, without_unit
 
-Tables = tuple[dict[str, list[Any]], dict[str, list[Any]]]
+PUBLIC = Public(
+    schema={"kind": Categories(["er", "gp"]), "cost": Bounds(0, 9)}, unit=Unit("who"), table="visits"
+)
+DOMAIN = Domain.of(PUBLIC)
 
-
-def arrow(tables: Tables) -> list[pa.Table]:
-    people, visits = tables
-    kinds = {"id": pa.int64(), "who": pa.int64(), "age": pa.int64(), "cost": pa.int64()}
-    return [
-        pa.table({n: pa.array(column, kinds.get(n, pa.string())) for n, column in table.items()})
-        for table in (people, visits)
-    ]
+Table = dict[str, list[Any]]
 
 
-def by_duckdb(tables: Tables) -> Engine:
-    people, visits = arrow(tables)
-    return connect(people, PUBLIC, related={"visits": visits})
+def hostile_table(seed: int) -> Table:
+    """Units with many rows, twice the same row, NULLs everywhere, values that were not declared."""
+    random = np.random.default_rng(seed)
+    who = [*random.integers(0, 8, 40).tolist(), None, None]
+    return {
+        "who": who,
+        "kind": [["er", "gp", None, "zz"][i] for i in random.integers(0, 4, len(who))],
+        "cost": [[0, 5, None, -7][i] for i in random.integers(0, 4, len(who))],
+    }
 
 
-def by_postgres(tables: Tables) -> Engine:
+def without_unit(table: Table, unit: int) -> Table:
+    rows_left = [i for i, one in enumerate(table["who"]) if one != unit]
+    return {name: [column[i] for i in rows_left] for name, column in table.items()}
+
+
+def arrow(table: Table) -> pa.Table:
+    kinds = {"kind": pa.string()}
+    return pa.table({n: pa.array(column, kinds.get(n, pa.int64())) for n, column in table.items()})
+
+
+def by_duckdb(table: Table) -> Engine:
+    return connect(arrow(table), PUBLIC)
+
+
+def by_postgres(table: Table) -> Engine:
     from discreet.tables.engines.postgres import connect_postgres
 
     server = postgres.server()
-    people, visits = (server.load(t, n) for t, n in zip(arrow(tables), ("people", "visits"), strict=True))
-    return connect_postgres(server.address("reader"), PUBLIC, table=people, related={"visits": visits})
+    return connect_postgres(server.address("reader"), PUBLIC, table=server.load(arrow(table), "visits"))
 
 
-def by_spark(tables: Tables) -> Engine:
+def by_spark(table: Table) -> Engine:
     from discreet.tables.engines.spark import connect as connect_spark
 
-    people, visits = (spark.session().createDataFrame(table) for table in arrow(tables))
-    return connect_spark(people, PUBLIC, related={"visits": visits})
+    return connect_spark(spark.session().createDataFrame(arrow(table)), PUBLIC)
 
 
 ENGINES = [
@@ -68,7 +82,7 @@ ENGINES = [
 
 def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark refuses that, and its own tests are slow ones."""
-    engine, queries = by_duckdb(distinct_tables(1)), []
+    engine, queries = by_duckdb(hostile_table(1)), []
     answer = type(engine).answer
 
     def recorded(self: Any, sql: str) -> pa.Table:
@@ -76,62 +90,44 @@ def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatc
         return answer(self, sql)
 
     monkeypatch.setattr(type(engine), "answer", recorded)
-    count_linked_cells(build_method(), engine, SeededEntropy(1))
+    count_domain_cells(engine, DOMAIN, 3, SeededEntropy(1))
     windows = [w for sql in queries for w in sqlglot.parse_one(sql, read="duckdb").find_all(exp.Window)]
-    assert len(windows) == 8
+    assert len(windows) == 2
     assert all(window.args.get("order") is not None for window in windows)
 
 
-def distinct_tables(seed: int) -> Tables:
-    """Hostile tables in which every unit has one row of the first: then nothing is left to the hash."""
-    people, visits = hostile_tables(seed)
-    return {**people, "id": [*range(12), None]}, visits
-
-
 @pytest.mark.parametrize("open_engine", ENGINES)
-def test_every_engine_counts_the_same_cells(open_engine: Callable[[Tables], Engine]) -> None:
-    tables = distinct_tables(1)
-    method = build_method()
-    wide = LinkedSynthesis.for_privacy(
-        PUBLIC,
-        dp.synthetic.ChildTable(name="visits", rows_per_unit=50),
-        epsilon=1,
-        delta=1e-6,
-        method="independent",
+def test_every_engine_counts_the_same_cells(open_engine: Callable[[Table], Engine]) -> None:
+    """No unit has fifty rows: then nothing is left to the hash."""
+    table = hostile_table(1)
+    ours, theirs = (
+        count_domain_cells(source, DOMAIN, 50, SeededEntropy(1))
+        for source in (by_duckdb(table), open_engine(table))
     )
-    ours, theirs = by_duckdb(tables), open_engine(tables)
-    for a, b in zip(*(count_linked_cells(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
-        every = list(range(len(a.sizes)))
-        assert a.counts.sum() > 10
-        assert all(np.array_equal(x, y) for x, y in zip(a.codes, b.codes, strict=True))
-        assert np.array_equal(a.counts, b.counts), every
-    domain = dp.synthetic.Domain(columns=method.parents.domain.columns[:-1])
-    flat = [count_domain_cells(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
-    assert np.array_equal(flat[0].table([0, 1]), flat[1].table([0, 1]))
-    assert flat[0].counts.sum() == 12
+    assert ours.counts.sum() == 40
+    assert all(np.array_equal(x, y) for x, y in zip(ours.codes, theirs.codes, strict=True))
+    assert np.array_equal(ours.counts, theirs.counts)
+    assert np.array_equal(ours.table([0, 1]), theirs.table([0, 1]))
 
 
-@pytest.mark.parametrize("open_engine", ENGINES)
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("open_engine", [pytest.param(by_duckdb, id="duckdb"), *ENGINES])
 def test_a_unit_moves_counts_by_no_more_than_its_rows_on_every_engine(
-    open_engine: Callable[[Tables], Engine],
+    open_engine: Callable[[Table], Engine], rows: int
 ) -> None:
-    people, visits = hostile_tables(3)
-    method = build_method()
-    full = count_linked_cells(method, open_engine((people, visits)), SeededEntropy(3))
+    table = hostile_table(3)
+    full = count_domain_cells(open_engine(table), DOMAIN, rows, SeededEntropy(3)).table([0, 1])
     for unit in (0, 3):
-        smaller = (without_unit(people, "id", unit), without_unit(visits, "who", unit))
-        for bound, a, b in zip(
-            (1, 3), full, count_linked_cells(method, open_engine(smaller), SeededEntropy(3)), strict=True
-        ):
-            every = list(range(len(a.sizes)))
-            assert 0 < np.abs(a.table(every) - b.table(every)).sum() <= bound
+        smaller = open_engine(without_unit(table, unit))
+        change = full - count_domain_cells(smaller, DOMAIN, rows, SeededEntropy(3)).table([0, 1])
+        assert 0 < np.abs(change).sum() <= rows
 
 
 @pytest.mark.parametrize("open_engine", ENGINES[:1])
-def test_a_session_on_postgres_synthesizes_both_tables(open_engine: Callable[[Tables], Engine]) -> None:
-    people = dp.open(
-        open_engine(distinct_tables(1)), budget=dp.Budget(epsilon=5, delta=1e-6), ledger=":memory:"
+def test_a_session_on_postgres_synthesizes_its_table(open_engine: Callable[[Table], Engine]) -> None:
+    visits = dp.open(
+        open_engine(hostile_table(1)), budget=dp.Budget(epsilon=5, delta=1e-6), ledger=":memory:"
     )
-    pair = people.synthesize(20, epsilon=1, child=CHILD, method="mst")
-    assert isinstance(pair, SyntheticPair)
-    assert pair.parents.num_rows == 20
+    copy = visits.synthesize(20, epsilon=1, rows_per_unit=3, method="mst")
+    assert isinstance(copy, SyntheticCopy)
+    assert copy.table.num_rows == 20

@@ -332,7 +332,6 @@ class RemoteSession(RemoteReader):
         missing: Mapping[str, bool] | None = None,
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
-        child: Any = None,
         options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
@@ -349,10 +348,10 @@ class RemoteSession(RemoteReader):
         The server sends the fitted distribution that was released. Rows are drawn in this process, and
         `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
         """
-        if checkpoint is not None or resume or child is not None:
+        if checkpoint is not None or resume:
             raise InvalidInput(
-                "checkpoint=, resume= and child= are for sessions in the steward's process. Nothing was "
-                "charged. Leave them out, and give the job enough seconds=."
+                "checkpoint= and resume= are for sessions in the steward's process. Nothing was charged. "
+                "Leave them out, and give the job enough seconds=."
             )
         body = {
             **sent({"epsilon": epsilon, "delta": delta, "rows_per_unit": rows_per_unit}),

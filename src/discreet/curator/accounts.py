@@ -251,7 +251,7 @@ class Accounts:
     @property
     def _splits(self) -> bool:
         """Whether the first charge has fixed the split of delta. It has not if it was of a release that was
-        made elsewhere, or was made by an older version of discreet, which always split delta in one way."""
+        made elsewhere."""
         last = charges.last_charge(self.ledger, self.owner)
         return last is not None and charges.first_delta_field(self.owner) in last.body
 

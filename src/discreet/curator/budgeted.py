@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import multiprocessing
 import secrets
 from contextlib import suppress
 from dataclasses import replace
@@ -307,8 +308,14 @@ class BudgetedDataset:
 
         `facts` are further fields of the entry; those that are empty, None or False are left out.
         """
-        # Refused in a process that `multiprocessing` started and that runs the script of its parent again.
-        limits.check_script()
+        # A process that is spawned, as by `Session.teach`, first runs the script of its parent again, if that
+        # has no guard, and would pay again for all that the script asks.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise InvalidInput(
+                "this process was started by multiprocessing and runs your script again, so that it would "
+                "pay again for what the first one has asked. Nothing was charged. Write "
+                '`if __name__ == "__main__":` above the lines that ask.'
+            )
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):

@@ -4,7 +4,6 @@ cannot be computed or stored."""
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 from typing import Any
 
 from .. import _registry
@@ -31,20 +30,6 @@ def check(mechanism: Any, described: Any, text: str | None = None) -> None:
         )
     check_description(described)
     check_lengths(mechanism, mechanism.public)
-
-
-def check_script() -> None:
-    """Refuse to charge while a process started by `multiprocessing` still imports the script of its parent.
-
-    Such a process runs the whole script again, up to the line that starts processes: every question before it
-    would be paid for once more, and nobody would see the answers.
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise InvalidInput(
-            "this process was started by multiprocessing and runs your script again, so that it would pay "
-            'again for what the first one has asked. Nothing was charged. Write `if __name__ == "__main__":` '
-            "above the lines that ask."
-        )
 
 
 def check_description(described: Any) -> None:

@@ -47,8 +47,6 @@ _MAGIC = b"discreet checkpoint 1\n"
 # Bytes of an Ed25519 signature.
 _SIGNATURE = 64
 
-# Former names of the protocols, which were once defined here; for code that imports them.
-Part, Resumable = Run, Stepped
 # A function `progress`, called after each step with public facts of the run.
 Watch = Callable[[Any], Any]
 
@@ -155,8 +153,7 @@ def resume(
             f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
             f"the synthesis."
         )
-    # Charges that older versions of discreet made have no identity (`identities`) to compare.
-    if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism, trusted=True):
+    if charge.body.get("identity") != identity_of(mechanism, trusted=True):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
             f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."

@@ -212,7 +212,7 @@ class Kary(ResponseDesign):
         return [(_round.up(1 / (p - q)), _round.up(worst))]
 
 
-# The tag is stored in ledgers and must stay; `Design` is the class's former name.
+# The tag stands in ledgers and stays, though it is not the name of the class.
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(ResponseDesign):

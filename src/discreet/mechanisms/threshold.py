@@ -36,7 +36,7 @@ from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, l
 State = dict[str, int]
 
 
-# The tags, former names of the next two classes, are stored in ledgers and must stay.
+# The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:

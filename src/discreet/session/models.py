@@ -6,8 +6,10 @@ Each builds a mechanism and hands it to the curator, which charges its whole pri
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
@@ -16,10 +18,9 @@ from .._require import Real
 from ..curator import segments
 from ..mechanisms.protocols import Release, SecretlyStepped, Stepped
 from .base import SessionBase
-from .disk_space import check_disk_space
 
 if TYPE_CHECKING:
-    from ..synthetic import ChildTable, SyntheticCopy
+    from ..synthetic import SyntheticCopy
     from .teaching import Labeller, TeachingPreview
 
 
@@ -49,7 +50,7 @@ class Models(SessionBase):
         describes the run in the ledger.
         """
         if checkpoint is not None:
-            check_disk_space(Path(checkpoint), trainer)
+            _require_room(Path(checkpoint), trainer)
         return segments.train(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
@@ -209,7 +210,6 @@ class Models(SessionBase):
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
-        child: ChildTable | str | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
@@ -225,9 +225,7 @@ class Models(SessionBase):
         (degree, cells). `columns`: the columns to copy, by default all. `rows_per_unit`: how many rows of one
         unit count. `bins`, `missing` and `constraints` are public facts, see `synthetic.Domain` and
         `synthetic.Constraint`. With a `checkpoint`, a path, the run is saved after each step, and
-        `resume=True` continues it after a crash, free; `progress` is called after each step. `child`: a
-        second private table, by its name or as `synthetic.ChildTable(...)`, whose rows are copied together
-        with the rows of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
+        `resume=True` continues it after a crash, free; `progress` is called after each step.
         """
         from .synthesis import SynthesisTerms, synthesize
 
@@ -241,7 +239,6 @@ class Models(SessionBase):
             rows_per_unit=rows_per_unit,
             constraints=constraints,
             options=options,
-            child=child,
         )
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
@@ -254,6 +251,30 @@ class Models(SessionBase):
         from .synthesis import compare_copy
 
         return compare_copy(self, copy, epsilon=epsilon, rows_per_unit=rows_per_unit)
+
+
+def _require_room(checkpoint: Path, trainer: Any) -> None:
+    """Refuse, before the charge, a checkpoint that cannot be written: if the first one fails after it, the
+    price of the run is lost. What `segments.train` refuses itself passes."""
+    if checkpoint.exists() or not checkpoint.parent.is_dir():
+        return
+    parameters = getattr(getattr(trainer, "model", None), "parameters", None)
+    count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
+    # Four floats of 4 bytes per parameter: the weight, two moments of an optimizer and an average. One
+    # megabyte more for everything else: an estimate, not measured.
+    megabytes = 1 + (16 * count >> 20)
+    try:
+        with NamedTemporaryFile(dir=checkpoint.parent, prefix=checkpoint.name) as trial:
+            for _ in range(megabytes):
+                trial.write(bytes(1 << 20))
+            trial.flush()
+            os.fsync(trial.fileno())
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"a checkpoint of about {megabytes} MB cannot be written at {str(checkpoint)!r} "
+            f"({getattr(error, 'strerror', error)}). Nothing was charged or trained."
+        ) from None
 
 
 def require_estimator(candidate: Any) -> None:

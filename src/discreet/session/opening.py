@@ -23,7 +23,6 @@ from ..tables.files import refuse_empty, several, stand_in
 from ..tables.formats import formatted
 from ..tables.schema import data_of
 from ..tables.spill import TRIAL_PREFIX, PrivateFolder
-from .changes import warn_of_changes
 from .session import Session
 
 # The value of `ledger` that asks for a ledger which is deleted with the session.
@@ -105,7 +104,7 @@ def open(
     else:
         source = _connect_source(data, public, schema, related, limits)
     large: dict[str, Any] = {"large_delta": large_delta, "large_epsilon": large_epsilon}
-    return Session(_curator(data, source, public, budget, analysts, ledger, remote, large))
+    return Session(_curator(data, source, budget, analysts, ledger, remote, large))
 
 
 def _connect_source(
@@ -132,7 +131,6 @@ def _connect_source(
 def _curator(
     data: Any,
     source: Any,
-    public: Public,
     budget: Budget | None,
     analysts: Mapping[str, Budget | None] | None,
     ledger: str | Path | None,
@@ -152,9 +150,7 @@ def _curator(
     # `attach` returns whether the database has this ledger; it then creates the local file that points there.
     exists = path.exists() if address is None else attach(path, address)
     if exists:
-        curator = _open_curator(path, source, budget, analysts)
-        warn_of_changes(_path(data), public, curator.ledger)
-        return curator
+        return _open_curator(path, source, budget, analysts)
     policy = _policy(budget, analysts, f"at {path}")
     return Curator.create(path, source, policy, remote=address, **large)
 

@@ -17,8 +17,6 @@ from ..synthetic.arguments import check_instance, check_method_options, check_ro
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
 from ..synthetic.domain import Domain
-from ..synthetic.linked import ChildTable, LinkedSynthesis
-from ..synthetic.pair import SyntheticPair
 from ..synthetic.quality import CopyDistance
 
 if TYPE_CHECKING:
@@ -39,14 +37,11 @@ class SynthesisTerms:
     rows_per_unit: int | None = None
     constraints: Sequence[Any] = ()
     options: Mapping[str, Any] | None = None
-    child: ChildTable | str | None = None
 
     def mechanism(self, session: Models) -> Any:
         """Return the priced mechanism; no data is read."""
         public = session.public
         options = check_method_options(self.options)
-        if self.child is not None:
-            return self._linked_mechanism(session, public, options)
         domain = Domain.of(public, self.columns, bins=self.bins, missing=self.missing)
         return methods.method_for(
             self.method,
@@ -65,33 +60,6 @@ class SynthesisTerms:
             return self.delta
         return session._delta(self.epsilon, session.curator.policy)
 
-    def _linked_mechanism(self, session: Models, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
-        """Return the priced mechanism for two linked tables: the session's own, and `child`."""
-        child = self.child
-        if isinstance(child, str):
-            if self.rows_per_unit is None:
-                raise InvalidInput(
-                    f"one unit may have many rows in {child!r}: say how many of them count, "
-                    f"rows_per_unit=5. Nothing was charged."
-                )
-            child = ChildTable(name=child, rows_per_unit=self.rows_per_unit)
-        elif self.rows_per_unit is not None:
-            raise InvalidInput("give rows_per_unit in ChildTable(...) only. Nothing was charged.")
-        if not isinstance(child, ChildTable):
-            raise _require.fail("child", child, "the name of a table, or ChildTable(...)")
-        return LinkedSynthesis.for_privacy(
-            public,
-            child,
-            epsilon=self.epsilon,
-            delta=self._delta(session),
-            method=self.method,
-            columns=self.columns,
-            bins=self.bins,
-            missing=self.missing,
-            constraints=self.constraints,
-            options=options,
-        )
-
 
 def synthesize(
     session: Models,
@@ -103,7 +71,7 @@ def synthesize(
     resume: bool,
     progress: segments.Watch | None,
     fresh: bool,
-) -> SyntheticCopy | SyntheticPair:
+) -> SyntheticCopy:
     """Run and charge a synthesis, or take its release from the ledger, and return a copy drawn from it."""
     check_rows_and_seed(rows, seed)
     _require.flag(resume=resume, fresh=fresh)
@@ -113,8 +81,7 @@ def synthesize(
         raise _require.fail("checkpoint", checkpoint, "the name of a file")
     mechanism = terms.mechanism(session)
     release = _run_or_resume(session, mechanism, checkpoint, resume, progress, fresh)
-    result_type = SyntheticCopy if terms.child is None else SyntheticPair
-    return result_type.of(release.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
+    return SyntheticCopy.of(release.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
 
 
 def _run_or_resume(

@@ -8,12 +8,10 @@ from .aim import AIM
 from .baselines import MWEM
 from .comparison import CopyComparison, compare
 from .constraints import Constraint
-from .copy import OpenedCopy, OpenedPair, SyntheticAnswer, SyntheticCopy, open_copy
+from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
-from .linked import ChildTable, LinkedFitted, LinkedSynthesis
 from .marginal_trees import MST, Independent
-from .pair import SyntheticPair
 from .privbayes import PrivBayes
 from .quality import CopyDistance, QualityReport
 from .synthesizer import Fitted, MeasuredTable
@@ -22,7 +20,6 @@ __all__ = [
     "AIM",
     "MST",
     "MWEM",
-    "ChildTable",
     "CopyComparison",
     "Constraint",
     "CopyDistance",
@@ -30,17 +27,13 @@ __all__ = [
     "DomainColumn",
     "Fitted",
     "Independent",
-    "LinkedFitted",
-    "LinkedSynthesis",
     "MarginalCounts",
     "MeasuredTable",
     "OpenedCopy",
-    "OpenedPair",
     "PrivBayes",
     "QualityReport",
     "SyntheticAnswer",
     "SyntheticCopy",
-    "SyntheticPair",
     "compare",
     "open_copy",
 ]

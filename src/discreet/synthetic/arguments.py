@@ -21,7 +21,7 @@ MAX_DEFAULT_ROWS = 10**7
 # refused as unknown options of the method.
 _SYNTHESIZE_ARGUMENTS = {
     *("epsilon", "delta", "method", "columns", "bins", "missing"),
-    *("rows_per_unit", "constraints", "child", "options"),
+    *("rows_per_unit", "constraints", "options"),
 }
 # Arguments that the session itself passes to the class of a method, so that they are no options.
 _RESERVED_ARGUMENTS = {"public", "domain", "name", "rho"}

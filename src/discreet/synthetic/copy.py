@@ -8,7 +8,6 @@ card, a JSON description of how it was made. Answers from it have no confidence 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -258,62 +257,14 @@ class OpenedCopy:
         return self.table.to_pandas()
 
 
-@dataclass(frozen=True, eq=False)
-class OpenedPair:
-    """Holds a copy of two linked tables that was read from its folder, with its card."""
-
-    tables: Mapping[str, pa.Table]
-    card: Mapping[str, Any]
-
-    def sql(self, text: str) -> SyntheticAnswer:
-        """Ask both tables in full SQL, joins included; they have the names of those they were made from."""
-        return SyntheticAnswer(ask_open_rows(dict(self.tables), text))
-
-    def to_arrow(self) -> dict[str, pa.Table]:
-        return dict(self.tables)
-
-    def to_pandas(self) -> dict[str, Any]:
-        return {name: table.to_pandas() for name, table in self.tables.items()}
-
-
-def file_names(first: str, second: str) -> tuple[str, str]:
-    """Return the names of the files of two tables, without suffix: other characters than letters, digits and
-    "_.-" become "_", and the two names differ also where case does not count."""
-    a, b = (re.sub(r"[^\w.-]", "_", name) for name in (first, second))
-    return a, b + "_child" if a.lower() == b.lower() else b
-
-
-def _open_pair(folder: Path) -> OpenedPair:
-    """Open the folder of a saved copy of two linked tables."""
-    try:
-        card = json.loads((folder / "card.json").read_text())
-        names = (str(card["table"]), str(card["child"]["table"]))
-        if "synthetic copy" not in str(card["what"]):
-            raise KeyError
-        tables = {}
-        for name, file in zip(names, file_names(*names), strict=True):
-            path = folder / f"{file}.parquet"
-            tables[name] = (
-                parquet.read_table(path) if path.is_file() else csv.read_csv(folder / f"{file}.csv")
-            )
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid):
-        raise InvalidInput(
-            f"{str(folder)!r} is no folder of a synthetic copy of two tables, with its card.json. Nothing "
-            f"was charged. Open data with dp.open(...)."
-        ) from None
-    return OpenedPair(tables, card)
-
-
-def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
-    """Open a copy that `to_parquet` or `to_csv` wrote: a file, or the folder of a copy of two linked tables.
+def open_copy(path: str | Path) -> OpenedCopy:
+    """Open a copy that `to_parquet` or `to_csv` wrote.
 
     A file without the card of a copy is refused, because it may hold private data.
     """
-    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).exists():
-        raise _require.fail("path", path, "the file of a copy, or the folder of a copy of two tables")
+    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
+        raise _require.fail("path", path, "the file of a copy")
     source, card = Path(path), None
-    if source.is_dir():
-        return _open_pair(source)
     try:
         if source.suffix == ".csv":
             card_path = source.with_suffix(".card.json")

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from .._errors import Unsupported
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from . import semantics
 from .columns import coarse, codes_as_days
-from .engine import Engine, one_snapshot
+from .engine import Engine
 from .engines.duckdb import engine_of
 from .source import Source
 
@@ -85,7 +85,7 @@ def _cells_query(
 ) -> exp.Select:
     """Write the query of `count_cells`."""
     rows_of_table = _select_codes(engine, public.table, codings, names, public.unit.column)
-    prefix = _prefix([public.table])
+    prefix = _prefix(public.table)
     query, origin = exp.select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
     if public.unit.column is not None:
         assert rows is not None
@@ -93,118 +93,13 @@ def _cells_query(
     return _group_codes(query, names, origin)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedCells:
-    """Holds the cells of two tables that occur. `parents`: the codes of a unit's row in the main table, and
-    as last code the number of its rows in the other table. `children`: the codes of the unit's row in the
-    main table, followed by those of one of its rows in the other."""
-
-    parents: CodedCells
-    children: CodedCells
-
-
-def count_linked(
-    source: Source,
-    codings: Sequence[Coding],
-    child: Related,
-    child_codings: Sequence[Coding],
-    *,
-    rows: int,
-    key: int = 0,
-) -> LinkedCells:
-    """Count units by their row of the main table and how many rows they have in another private table, and
-    those rows by their own codes and the codes of their unit.
-
-    Guarantee: for every `key`, two pairs of tables that differ in one unit (all of its rows in both) give
-               parents that differ in that unit's one row, and children that differ in at most `rows`.
-    Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
-               of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
-               the unit, so that every joined row is of one unit, and there is one row for every unit, or for
-               every row that was taken. Units are joined by the texts of their canonical forms: an engine
-               that compares a decimal with a double converts both to one type, and there two different units
-               could equal a third. Units without a row of the main table count nowhere.
-    """
-    engine = engine_of(source)
-    of_parents, of_children = _linked_queries(engine, source.public, codings, child, child_codings, rows, key)
-    with one_snapshot(engine):
-        return LinkedCells(_run_query(engine, *of_parents), _run_query(engine, *of_children))
-
-
-def plan_linked(
-    source: Source, codings: Sequence[Coding], child: Related, child_codings: Sequence[Coding], *, rows: int
-) -> None:
-    """Let the engine plan the queries of `count_linked`, before anything is charged; raise if it cannot."""
-    engine = engine_of(source)
-    queries = _linked_queries(engine, source.public, codings, child, child_codings, rows, 0)
-    engine.plan([engine.dialect.write(query) for query, _ in queries])
-
-
-def _linked_queries(
-    engine: Engine,
-    public: Public,
-    codings: Sequence[Coding],
-    child: Related,
-    child_codings: Sequence[Coding],
-    rows: int,
-    key: int,
-) -> list[tuple[exp.Select, list[str]]]:
-    """Write the two queries of `count_linked`, of the parents and of the children, each with the names of its
-    columns of codes."""
-    unit = public.unit.column
-    assert unit is not None
-    parent_names = [f"p{i}" for i in range(len(codings))]
-    child_names = [f"c{i}" for i in range(len(child_codings))]
-    prefix = _prefix([public.table, child.name])
-    child_prefix = f"{prefix}child_"
-    coded_parents = _select_codes(engine, public.table, codings, parent_names, unit)
-    query = exp.select().with_(f"{prefix}coded", as_=coded_parents)
-    query = _with_chosen_rows(query, parent_names, 1, key, prefix)
-    coded_children = _select_codes(engine, child.name, child_codings, child_names, child.unit)
-    query = query.with_(f"{child_prefix}coded", as_=coded_children)
-    query = _with_chosen_rows(query, child_names, rows, key, child_prefix)
-    # "k" is the number of children of unit "u".
-    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{child_prefix}chosen")
-    query = query.with_(f"{child_prefix}numbers", as_=numbers.group_by(_name("u")))
-    of_parents = _select_parents(query.copy(), parent_names, prefix)
-    of_children = _select_children(query, parent_names, child_names, prefix)
-    return [(of_parents, [*parent_names, "k"]), (of_children, [*parent_names, *child_names])]
-
-
-def _prefix(tables: Sequence[str]) -> str:
-    """Return a prefix for the names of the relations in WITH that no table's name begins with, so that none
-    is mistaken for a table."""
+def _prefix(table: str) -> str:
+    """Return a prefix for the names of the relations in WITH that the table's name does not begin with, so
+    that none is mistaken for the table."""
     prefix = "cells_"
-    while any(table.lower().startswith(prefix) for table in tables):
+    while table.lower().startswith(prefix):
         prefix += "_"
     return prefix
-
-
-def _equal_units(first: str, second: str) -> Any:
-    """Write the condition that rows of two relations have the same unit "u"."""
-    name = exp.to_identifier("u", quoted=True)
-    units = [exp.column(name.copy(), table=exp.to_identifier(relation)) for relation in (first, second)]
-    texts = [semantics.Convert(this=unit, to="text") for unit in units]
-    return exp.EQ(this=texts[0], expression=texts[1])
-
-
-def _select_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
-    """Count parents by their codes and their number of children."""
-    number = exp.Coalesce(this=_name("k"), expressions=[_integer(0)])
-    joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
-    same = _equal_units(f"{prefix}chosen", f"{prefix}child_numbers")
-    joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
-    return _group_codes(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
-
-
-def _select_children(
-    query: exp.Select, parent_names: list[str], child_names: list[str], prefix: str
-) -> exp.Select:
-    """Count children by their own codes and those of their parents."""
-    names = [*parent_names, *child_names]
-    joined = exp.select(*map(_name, names)).from_(f"{prefix}child_chosen")
-    same = _equal_units(f"{prefix}child_chosen", f"{prefix}chosen")
-    joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
-    return _group_codes(query.with_(f"{prefix}joined", as_=joined), names, f"{prefix}joined")
 
 
 def _group_codes(query: exp.Select, names: list[str], origin: str) -> exp.Select:

@@ -23,8 +23,8 @@ except ImportError:  # pragma: no cover  (Windows)
 
 PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
 _LOCK = "in-use"
-# Seconds after which a folder without a lock file, of an earlier version or not completely made, counts as
-# left behind by a crashed process; chosen by hand, not tuned.
+# Seconds after which a folder without a lock file, which was not completely made, counts as left behind by a
+# crashed process; chosen by hand, not tuned.
 _GRACE = 24 * 3600.0
 
 

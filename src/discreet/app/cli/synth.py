@@ -24,12 +24,9 @@ ROWS = typer.Option(
 )
 METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes or independent.")
 COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
-BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120; CHILD.COLUMN=20. Can be repeated.")
+BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120. Can be repeated.")
 PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
 CONSTRAINT = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
-CHILD = typer.Option(
-    None, "--child", help="A second private table, copied with the first: --out is a folder."
-)
 SEED = typer.Option(None, "--seed", help="The seed of the rows that are drawn; not of the noise.")
 CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after each step.")
 RESUME = typer.Option(False, "--resume", help="Go on from the checkpoint, with the same options. Free.")
@@ -46,7 +43,6 @@ def synth(
     bins: list[str] = BINS,
     rows_per_unit: int = PER_UNIT,
     constraint: list[str] = CONSTRAINT,
-    child: str = CHILD,
     seed: int = SEED,
     checkpoint: Path = CHECKPOINT,
     resume: bool = RESUME,
@@ -60,10 +56,9 @@ def synth(
     """Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it are
     free."""
     check_epsilon(epsilon, large_epsilon=large_epsilon)
-    _check_output(out, child, data, force)
+    _check_output(out, data, force)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     edges = dict(_bins(text) for text in bins)
-    child_table = _child(child, rows_per_unit, edges)
     with explaining_interruption(checkpoint):
         copy = session.synthesize(
             rows,
@@ -72,10 +67,8 @@ def synth(
             method=method,
             columns=column or None,
             bins=edges,
-            # a `ChildTable` holds its own limit; a plain name, or no child, leaves it to the session
-            rows_per_unit=rows_per_unit if child_table is child else None,
+            rows_per_unit=rows_per_unit,
             constraints=constraint,
-            child=child_table,
             seed=seed,
             checkpoint=checkpoint,
             resume=resume,
@@ -89,42 +82,11 @@ def synth(
         print(json.dumps(copy.card()))
         return
     print(f"{copy!r}: {out}")
-    if child is not None:
-        for name, report in copy.report().items():
-            print(f"{name}:\n{report}")
-        return
     print(copy.report())
 
 
-def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
-    """Return the second table with its bins; only its name if `rows`, or bins for it, are not given.
-
-    The keys of its bins begin with its name, such as "visits.cost". If a table is returned, these bins are
-    removed from `bins`.
-    """
-    child_bins = {
-        text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")
-    }
-    if name is None or rows is None or not child_bins:
-        bins |= child_bins
-        return name
-    from ...synthetic import ChildTable
-
-    return ChildTable(
-        name=name,
-        rows_per_unit=rows,
-        bins={text[len(name) + 1 :]: edges for text, edges in child_bins.items()},
-    )
-
-
-def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
+def _check_output(out: Path, data: str, force: bool) -> None:
     """Refuse, before the charge, a path that the copy cannot be written to."""
-    if child is not None:
-        if out.suffix != "" or out.exists() or not out.parent.is_dir():
-            raise InvalidInput(
-                f"two tables are written into a new folder, got {str(out)!r}. Nothing was charged."
-            )
-        return
     if out.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
     from ...synthetic.copy import is_copy
