@@ -73,6 +73,12 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         outputs = self._declare_target(public.fact(target), target)
         return self._build_trainer(public, columns.width(public), outputs, delta, columns)
 
+    def search_trials(self, search: Any, delta: float, trials: Any, settings: Any, **task: Any) -> Any:
+        """Return the mechanism that trains this estimator with the settings that a `PrivateSearch` draws."""
+        from .trials import trainer_trials
+
+        return trainer_trials(search, delta, trials, settings, **task)
+
     def adopt(self, release: Release, trainer: Trainer) -> Any:
         """Become fitted: take over the model that `trainer` released."""
         assert trainer.columns is not None

@@ -147,11 +147,12 @@ class PrivateSearch(TableEstimator):
         trials = trial_distribution(self.law, float(self.trials))
         total_delta = self._delta_or(delta)
         task: dict[str, Any] = {"public": public, "target": target, "features": features}
-        if hasattr(self.estimator, "trainer"):
-            # imported here: it loads torch
-            from ..trials import trainer_trials
-
-            return trainer_trials(self, total_delta, trials, self._settings, **task)
+        if hasattr(self.estimator, "search_trials"):
+            # a neural network: its trials are trained, and paid, step by step
+            found: Mechanism = self.estimator.search_trials(
+                self, total_delta, trials, self._settings, **task
+            )
+            return found
         if total_delta > 0:
             rho = run_rho(trials, self.epsilon, total_delta, public.neighbors)
             # candidates are given the epsilon whose Gaussian noise, at this delta, has at most this rho
