@@ -99,6 +99,9 @@ def candidates(
     elif dataclasses.is_dataclass(value):
         # its own fields are changed
         others += [other for other in seen[field.name] if dataclasses.is_dataclass(other)]
+    if field.name == "gamma":
+        # About 1 / gamma coins are thrown for the number of trials: with a billionth no run would end.
+        others = [other for other in others if other > 1e-6]
     return others
 
 
