@@ -265,19 +265,18 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
                 if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
                     return True
                 del fewer
-    # The largest batch first: its freed blocks are large enough for the smaller ones, and memory never holds
-    # two batches.
-    for size in _larger_sizes(engine, count, batch):
-        more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
-        if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
-            return True
-        del more
     # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold only
     # one batch.
     measured_batch = measure(engine, inputs, targets)
     if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
         return True
     _check_lengths(measured_batch, norm_bounds, reference)
+    del measured_batch
+    for size in _larger_sizes(engine, count, batch):
+        more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
+        if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
+            return True
+        del more
     return False
 
 
@@ -288,11 +287,11 @@ def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
-    """Return the batch sizes above `count`, up to LARGEST, at which gradients are compared, the largest
-    first: LARGER_BATCH (or count + 1 if that is more) and the expected `batch`. For a batch that training
-    would run in parts, the size is that of the parts."""
+    """Return the batch sizes above `count`, up to LARGEST, at which gradients are compared: LARGER_BATCH (or
+    count + 1 if that is more) and the expected `batch`. For a batch that training would run in parts, the
+    size is that of the parts."""
     sizes = {engine.part_size(max(LARGER_BATCH, count + 1)), engine.part_size(batch or 1)}
-    return sorted((size for size in sizes if count < size <= LARGEST), reverse=True)
+    return sorted(size for size in sizes if count < size <= LARGEST)
 
 
 def _spread_weights(weights: Tensor, size: int) -> Tensor:
