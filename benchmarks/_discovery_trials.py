@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from discreet import Halted, Public
 from discreet.adaptive import ChangeWatch, Hypothesis, Paprika
-from discreet.adaptive.alarms import best_scores
-from discreet.adaptive.changepoints import GRID, on_grid
+from discreet.adaptive.changepoints import GRID, best_scores, on_grid
 from discreet.adaptive.hypotheses import NullLaw
 from discreet.mechanisms.protocols import Integers, Sensitivity
 from discreet.sampling import SeededEntropy

@@ -36,8 +36,7 @@ except ImportError:
 
 from discreet import accounting
 from discreet.accounting import pate
-from discreet.mechanisms.stable_votes import SparseVotes
-from discreet.mechanisms.votes import ConfidentGNMax, GNMax
+from discreet.mechanisms.votes import ConfidentGNMax, GNMax, SparseVotes
 
 from . import mnist as images
 from . import tabular, vision
@@ -122,8 +121,7 @@ def in_paper(labeller: Any, public: Any, truth: Any) -> None:
     """
     from discreet import accounting, sampling
     from discreet.learning.pate import teachers
-    from discreet.mechanisms.vote_cost import SanitizedCost, best_order, cost_epsilon, record
-    from discreet.mechanisms.votes import ConfidentGNMax
+    from discreet.mechanisms.votes import ConfidentGNMax, SanitizedCost, best_order, cost_epsilon, record
 
     mechanism = labeller.mechanism
     blob = labeller.live._drawer().get("teachers")

@@ -83,8 +83,8 @@ async def _drive(port: int, tokens: list[str], seconds: float) -> dict[str, obje
 
 def _state(folder: Path) -> list[str]:
     """Make a demonstration with two hundred analysts; returns their tokens."""
+    from discreet.app.cli.serve import demo_settings
     from discreet.app.web import Role, ServerStore
-    from discreet.app.web.demo import demo_settings
     from discreet.curator import Budget, Policy
     from discreet.curator.closed import without_data
 

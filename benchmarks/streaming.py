@@ -56,8 +56,7 @@ def long_stream() -> tuple[bool, float]:
     """CPU seconds of the trainer's noise in floats, and whether memory stayed flat."""
     import torch
 
-    from discreet.learning.correlated import CorrelatedSource
-    from discreet.learning.noise import NoiseBuffer
+    from discreet.learning.training.noise import CorrelatedSource, NoiseBuffer
 
     independent = NoiseBuffer(DIMENSION, torch.float64, 1.0, Entropy())
     noise, row = CorrelatedSource(independent, matrix.blt(STEPS)), torch.zeros(DIMENSION, dtype=torch.float64)

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 from discreet import Bounds, Categories, Public
 from discreet.sampling import Entropy
 from discreet.synthetic import Domain, SyntheticCopy
+from discreet.synthetic.copy import method_for
 from discreet.synthetic.counting import count_domain_cells
-from discreet.synthetic.methods import method_for
 from discreet.tables import Memory
 
 BINS: dict[str, Any] = {

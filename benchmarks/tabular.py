@@ -24,8 +24,10 @@ from sklearn.linear_model import LinearRegression as PlainRegression
 from sklearn.linear_model import LogisticRegression as Plain
 from sklearn.metrics import roc_auc_score
 
-from discreet import Bounds, Categories, Public
-from discreet.learning import (
+from discreet import Bounds, Categories, Public, tabular
+from discreet.sampling import Entropy
+from discreet.tables import Memory
+from discreet.tabular import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     ExplainableBoostingClassifier,
@@ -35,10 +37,7 @@ from discreet.learning import (
     LinearRegression,
     LogisticRegression,
     PrivateSearch,
-    tabular,
 )
-from discreet.sampling import Entropy
-from discreet.tables import Memory
 
 NUMBERS = {
     "age": (17, 90),

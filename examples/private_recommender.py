@@ -9,7 +9,7 @@ Run: python examples/private_recommender.py
 import numpy as np
 
 import discreet as dp
-from discreet import learning
+from discreet import tabular
 
 FILMS, PEOPLE, TASTES = 40, 20_000, 4
 random = np.random.default_rng(0)
@@ -30,7 +30,7 @@ films = dp.open(
     ledger=":memory:",
 )
 print(f"{PEOPLE:,} people, {FILMS} films; left to spend: epsilon {films.remaining:g}")
-model = films.fit(learning.PCA(n_components=TASTES - 1, epsilon=1, delta=5e-7))
+model = films.fit(tabular.PCA(n_components=TASTES - 1, epsilon=1, delta=5e-7))
 print(f"learned for epsilon {films.spent:.3g}; all that follows is free\n")
 
 # On a device: of ten films somebody has rated, guess the rest from what goes together.

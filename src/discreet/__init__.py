@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         streaming,
         synthetic,
         tables,
+        tabular,
     )
     from .app.client import connect
     from .curator import Budget, Period
@@ -85,6 +86,7 @@ _PACKAGES = (
     "streaming",
     "synthetic",
     "tables",
+    "tabular",
 )
 # Names that are imported when they are first used, and the module of each.
 _LATER = {
@@ -145,6 +147,7 @@ __all__ = [
     "streaming",
     "synthetic",
     "tables",
+    "tabular",
 ]
 
 

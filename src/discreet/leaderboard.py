@@ -15,8 +15,7 @@ from typing import Any
 
 from . import _registry
 from ._errors import InvalidInput
-from .adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing
-from .adaptive.submissions import Submission
+from .adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing, Submission
 from .curator import STEWARD, Curator, InteractiveHandle, books, values
 
 Board = ShakyLadder | SparseVectorBoard

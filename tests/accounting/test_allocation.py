@@ -11,7 +11,7 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import Unsupported
 from discreet.accounting import composition, rdp
-from discreet.accounting.allocation import AllocationCurve
+from discreet.accounting.composition import AllocationCurve
 from discreet.accounting.conversion import gaussian_delta
 from discreet.accounting.normal import normal
 

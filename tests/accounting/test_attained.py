@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from discreet import accounting as acc
-from discreet.accounting import allocation, pld, shuffling
-from discreet.accounting.pld.pairs import attained, basic_pairs, choices, single
-from discreet.accounting.rdp_sampled import poisson
+from discreet.accounting import composition, pld, shuffling
+from discreet.accounting.pld.pairs import attained, basic_pairs, families
+from discreet.accounting.rdp import poisson
 
 from ..loops import for_each
 from .zoo import ZOO
@@ -43,10 +43,10 @@ def adaptive(epsilon: float, times: int, x: float, grid: int) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times", "grid"), [(0.5, 2, 41), (2.0, 2, 41), (1.0, 3, 25)])
 def test_blocks_of_choices_cost_at_least_what_an_adaptive_analyst_reaches(epsilon, times, grid):
-    pair, infinite = choices.adaptive_pair(epsilon, times)
+    pair, infinite = families.adaptive_pair(epsilon, times)
     for share in (0.0, 0.2, 0.5, 0.8):
         x = share * times * epsilon
-        reached, claimed = adaptive(epsilon, times, x, grid), single.delta(pair, x)[1] + infinite
+        reached, claimed = adaptive(epsilon, times, x, grid), basic_pairs.delta(pair, x)[1] + infinite
         assert claimed >= reached
         assert claimed <= reached * 1.05 + 1e-9
 
@@ -61,10 +61,10 @@ def fixed(epsilon: float, times: int, share: float, x: float) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times"), [(0.1, 50), (0.5, 40), (3.0, 12)])
 def test_blocks_of_choices_lie_between_fixed_odds_and_the_largest_curve(epsilon, times):
-    pair, infinite = choices.adaptive_pair(epsilon, times)
+    pair, infinite = families.adaptive_pair(epsilon, times)
     for x in np.array([0.05, 0.2, 0.4]) * times * epsilon:
         reached = max(fixed(epsilon, times, s, x) for s in np.linspace(0.5, 0.95, 10))
-        claimed = single.delta(pair, float(x))[1] + infinite
+        claimed = basic_pairs.delta(pair, float(x))[1] + infinite
         loose = pld.solve.Solver(
             pld.solve.Composition(((basic_pairs.bounded_range(epsilon), times),)), 1e-6
         ).delta_above(x)
@@ -107,7 +107,7 @@ def test_what_is_seen_of_a_pass_is_below_its_exact_curve(steps, selected, noise)
     )
     for x in (0.1, 0.6, 1.2):
         truth = (hockey(ratio * q, q, x), hockey(q, ratio * q, x))
-        found = [single.delta(pair, x)[0] for pair in pairs]
+        found = [basic_pairs.delta(pair, x)[0] for pair in pairs]
         for i, seen in enumerate(found):
             assert seen <= truth[i % 2] * (1 + 1e-3)
         assert max(found) >= 0.93 * max(truth)
@@ -124,7 +124,7 @@ def test_passes_have_a_lower_end_of_their_own(steps, noise, times):
     low, high = acc.bounds(event, delta=1e-5)
     assert 0.95 * high <= low <= high
     if times == 1:
-        assert allocation.AllocationCurve(steps, noise).delta(low * (1 - 1e-6)) > 1e-5 * (1 - 1e-6)
+        assert composition.AllocationCurve(steps, noise).delta(low * (1 - 1e-6)) > 1e-5 * (1 - 1e-6)
 
 
 def test_forgetting_the_error_of_the_transform_would_show():
@@ -148,7 +148,7 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
         p, q = (np.convolve(law, [r, 1 - 2 * r, r]) for law in (p, q))
     pair = attained.shuffled_thirds(epsilon, reports)
     for x in np.linspace(0, epsilon, 6)[:-1]:
-        low, high = single.delta(pair, float(x))
+        low, high = basic_pairs.delta(pair, float(x))
         truth = hockey(p, q, x)
         assert low <= truth * (1 + 1e-9) + 1e-15
         assert high >= truth * (1 - 1e-6) - 1e-12

@@ -12,7 +12,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported
-from discreet.accounting import composition, conversion, gdp, normal, pure, totals
+from discreet.accounting import composition, conversion, gdp, normal, pure
 
 from ..loops import for_each
 
@@ -73,26 +73,26 @@ def test_sampled_gaussians_in_basic_composition_use_the_amplified_pair() -> None
 
 def test_totals_refuse_what_has_no_fixed_pair() -> None:
     with pytest.raises(Unsupported, match="Gaussian"):
-        totals.basic(acc.Gaussian(noise_multiplier=1.0))
-    assert totals.basic(acc.NonPrivate()) == (math.inf, 1.0)
-    assert totals.zcdp(acc.NonPrivate()) == (math.inf, 1.0)
+        conversion.basic(acc.Gaussian(noise_multiplier=1.0))
+    assert conversion.basic(acc.NonPrivate()) == (math.inf, 1.0)
+    assert conversion.zcdp(acc.NonPrivate()) == (math.inf, 1.0)
 
 
 def test_a_sum_of_epsilons_beyond_the_range_of_floats_is_infinite_whatever_follows() -> None:
     huge, small = acc.PureDP(epsilon=1e308).repeated(10), acc.PureDP(epsilon=1)
     for event in (huge, acc.compose([huge, small]), acc.compose([small, huge])):
         assert pure.epsilon_of(event) is None
-        assert totals.basic(event) == totals.Cost(math.inf, 0.0)
+        assert conversion.basic(event) == conversion.Cost(math.inf, 0.0)
         assert acc.epsilon(event, delta=0) == math.inf
         assert composition.basic(event, 1e-5) == math.inf
 
 
 def test_group_privacy_grows_delta_as_the_sum_of_powers() -> None:
     event = acc.Group(event=acc.ApproximateDP(epsilon=0.5, delta=1e-6), size=3)
-    cost = totals.basic(event)
+    cost = conversion.basic(event)
     assert cost.value == 1.5
     assert cost.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.exp(1.0)), rel=1e-9)
-    assert totals.zcdp(acc.Group(event=acc.ZCDP(rho=0.1), size=3)).value == pytest.approx(0.9)
+    assert conversion.zcdp(acc.Group(event=acc.ZCDP(rho=0.1), size=3)).value == pytest.approx(0.9)
 
 
 def test_group_of_sampled_gaussians_has_a_pair() -> None:

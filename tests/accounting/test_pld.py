@@ -18,7 +18,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import moments, pld
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.pairs import basic_pairs, cells, closed_form, sampled
+from discreet.accounting.pld.pairs import basic_pairs, families
 
 from ..loops import for_each
 from ..work import calls
@@ -167,7 +167,7 @@ def test_gaussians_in_closed_form(noise, delta):
 def test_a_gaussian_with_hardly_any_noise_has_a_delta_of_nearly_one(shift):
     """At epsilon = shift²/2 - 30 shift the two terms of delta are 1 and 1e-198, but rounding moves the exponent
     of the second by shift² u: it was e^600 times too large, and delta was 1e-14."""
-    low, high = closed_form.gaussian_delta(shift, shift * (shift / 2 - 30))
+    low, high = families.gaussian_delta(shift, shift * (shift / 2 - 30))
     assert low <= 1 - 1e-190 <= high
     assert low > 0.99 or shift == 1e16
 
@@ -202,7 +202,7 @@ def test_many_samples_of_fixed_size_of_randomized_response_bracket_their_exact_c
 
 def test_lattice_and_closed_form_agree():
     """The general machinery, kept from its shortcut, finds what the closed form says."""
-    pair = sampled.SampledGaussian(50.0, 1.0)
+    pair = families.SampledGaussian(50.0, 1.0)
     solver = pld.solve.Solver(pld.solve.Composition(((pair, 1000),)), 1e-5)
     high = solver.epsilon_above(1e-5)
     low = solver.epsilon_below(1e-5, high)
@@ -301,13 +301,13 @@ def test_sampled_pure_dp_matches_the_tight_formula():
 
 def test_a_mesh_rounded_the_wrong_way_is_caught(monkeypatch):
     """Mutant: each loss goes to the left end of its cell. The exact value is then undercut."""
-    right = cells.upper
+    right = basic_pairs.upper
 
     def wrong(pair, knots, offset=0.0):
         found = right(pair, knots, offset)
         return found._replace(mass=np.append(found.mass[1:], 0.0))
 
-    monkeypatch.setattr(cells, "upper", wrong)
+    monkeypatch.setattr(basic_pairs, "upper", wrong)
     event = acc.Laplace(noise_multiplier=10.0).repeated(100)
     assert pld.epsilon(event, 1e-6) < 4.69266741
 
@@ -322,7 +322,7 @@ def test_a_missing_direction_is_caught(monkeypatch):
 
 def test_dropping_the_tail_is_caught(monkeypatch):
     """Mutant: what lies above the last knot is forgotten instead of counted as infinite."""
-    right = cells.upper
+    right = basic_pairs.upper
     pair = basic_pairs.laplace(1.0)
     knots = np.arange(-12, 5) * 0.1
     assert right(pair, knots).infinite > 0.5

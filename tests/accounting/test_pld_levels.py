@@ -15,13 +15,14 @@ from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld import solve as solve_module
 from discreet.accounting.pld.lattice import engine, planning
-from discreet.accounting.pld.line import ladder, transform
+from discreet.accounting.pld.line import ladder
 from discreet.accounting.pld.line import line as line_module
-from discreet.accounting.pld.line import steps as steps_module
-from discreet.accounting.pld.line.steps import ALL, Aim, Cut, Level, StepMoments
-from discreet.accounting.pld.pairs import crossing, single
-from discreet.accounting.pld.pairs.cells import Nodes
-from discreet.accounting.pld.pairs.sampled import SampledGaussian
+from discreet.accounting.pld.line import line as steps_module
+from discreet.accounting.pld.line import line as transform
+from discreet.accounting.pld.line.line import ALL, Aim, Cut, Level, StepMoments
+from discreet.accounting.pld.pairs import basic_pairs
+from discreet.accounting.pld.pairs.basic_pairs import Nodes
+from discreet.accounting.pld.pairs.families import SampledGaussian
 
 from .test_pld_line import exact_moment
 
@@ -62,7 +63,7 @@ def test_every_level_of_one_step_encloses_its_closed_form(pair, cuts):
         math.inf,
     ]
     levels = [Level(low, high) for low, high in itertools.pairwise(ends)]
-    delta = single.delta(pair, epsilon)[0]
+    delta = basic_pairs.delta(pair, epsilon)[0]
     made = lines(pair, 1, epsilon, delta, levels, 3e-3)
     for line, level in zip(made, levels, strict=True):
         truth, found = one_level(pair, epsilon, level), line.read(epsilon)
@@ -245,13 +246,13 @@ def test_both_ends_come_from_one_solution(monkeypatch):
 
 def test_lower_ends_hold_for_deltas_that_callers_round_up():
     pair = SampledGaussian(1.0, 0.01)
-    found = single.interval(pair, 1e-6, 0.1, 10.0)
+    found = basic_pairs.interval(pair, 1e-6, 0.1, 10.0)
     assert found is not None
-    assert single.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * crossing.ROUNDED)
+    assert basic_pairs.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * basic_pairs.ROUNDED)
     solver = solve_module.Solver(solve_module.Composition(((pair, 500),)), 1e-6)
     high = solver.epsilon_above(1e-6)
     before = solver.line_interval
-    assert solver.epsilon_below(1e-6 * (1 + 0.4 * crossing.ROUNDED), high) == before[1].low
+    assert solver.epsilon_below(1e-6 * (1 + 0.4 * basic_pairs.ROUNDED), high) == before[1].low
     assert solver.line_interval is before
     assert solver.epsilon_below(1e-6 * 1.01, high) < before[1].low
     assert solver.line_interval is not before

@@ -13,11 +13,12 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld.lattice import engine, planning
-from discreet.accounting.pld.line import fading, transform
+from discreet.accounting.pld.line import line as fading
 from discreet.accounting.pld.line import line as line_module
-from discreet.accounting.pld.line.steps import Aim, Cut
-from discreet.accounting.pld.pairs import single
-from discreet.accounting.pld.pairs.sampled import SampledGaussian
+from discreet.accounting.pld.line import line as transform
+from discreet.accounting.pld.line.line import Aim, Cut
+from discreet.accounting.pld.pairs import basic_pairs
+from discreet.accounting.pld.pairs.families import SampledGaussian
 
 from ..work import calls
 
@@ -89,7 +90,7 @@ def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau
 )
 def test_readings_enclose_the_closed_form_of_one_step_whatever_the_kernel(rate, epsilon, removing, tau):
     pair = SampledGaussian(1.5, rate, removing)
-    low, high = single.delta(pair, epsilon)
+    low, high = basic_pairs.delta(pair, epsilon)
     assert high - low < 1e-13
     line = line_of(pair, 1, epsilon, low, tau)
     assert line.usable
@@ -102,17 +103,17 @@ def test_readings_enclose_the_closed_form_of_one_step_whatever_the_kernel(rate, 
 def test_a_line_without_its_correction_for_the_kernel_is_caught():
     """Mutant: the lower reading forgets that the kernel added something."""
     pair = SampledGaussian(1.5, 0.5, True)
-    line = line_of(pair, 1, 0.7, single.delta(pair, 0.7)[0], 0.03)
+    line = line_of(pair, 1, 0.7, basic_pairs.delta(pair, 0.7)[0], 0.03)
     line.density_terms = 0 * line.density_terms
     line.errors[1] = (0.0, 0.0)
     line.rest_density = 0.0
-    assert line.read(0.7).low > single.delta(pair, 0.7)[1]
+    assert line.read(0.7).low > basic_pairs.delta(pair, 0.7)[1]
 
 
 def test_a_line_with_too_short_a_period_is_caught():
     """Mutant: what comes round is not subtracted. With a period this short it is most of the sum."""
     pair = SampledGaussian(1.5, 0.5, True)
-    truth = single.delta(pair, 0.7)
+    truth = basic_pairs.delta(pair, 0.7)
     line = line_of(pair, 1, 0.7, truth[0], 0.1)
     short = line_of(pair, 1, 0.7, truth[0], 0.1)
     short.spacing *= 6

@@ -11,9 +11,9 @@ import pytest
 from scipy import fft, special
 
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.lattice import fourier, planning
-from discreet.accounting.pld.lattice.fourier import LatticeMasses
-from discreet.accounting.pld.pairs import arrays, basic_pairs, cells, closed_form, profile, sampled
+from discreet.accounting.pld.lattice import engine, planning
+from discreet.accounting.pld.lattice.engine import LatticeMasses
+from discreet.accounting.pld.pairs import basic_pairs, families
 
 from ..loops import for_each
 
@@ -27,13 +27,13 @@ def test_normal_tail_is_as_accurate_as_assumed():
             exact = mp.erfc(mp.mpf(float(x)) / mp.sqrt(2)) / 2
             assert (
                 abs(mp.mpf(float(value)) - exact)
-                <= float(arrays.tail_error(np.array([x]), np.array([value]))[0]) / 2
+                <= float(basic_pairs.tail_error(np.array([x]), np.array([value]))[0]) / 2
             )
 
 
 @pytest.mark.parametrize("edges", [[-np.inf, -3.0, -0.1, 0.2, 5.0, np.inf], [4.0, 4.001, 9.0, 20.0]])
 def test_interval_probabilities_are_within_their_error(edges):
-    mass, error = arrays.between(np.array(edges))
+    mass, error = basic_pairs.between(np.array(edges))
     with mp.workdps(40):
         for a, b, value, bound in zip(edges[:-1], edges[1:], mass, error, strict=True):
             exact = mp.ncdf(-mp.mpf(a)) - mp.ncdf(-mp.mpf(b))
@@ -47,7 +47,7 @@ def test_transform_error_is_below_the_bound():
         x = rng.random(size) * np.exp(-rng.random(size) * 30)
         exact = fft.rfft(x.astype(np.longdouble))
         seen = float(np.max(np.abs(fft.rfft(x) - exact)))
-        assert seen <= fourier._ROUNDINGS_PER_LEVEL * arrays.U * math.log2(size) * x.sum() / 4
+        assert seen <= engine._ROUNDINGS_PER_LEVEL * basic_pairs.U * math.log2(size) * x.sum() / 4
 
 
 def test_composition_equals_exact_convolution():
@@ -59,7 +59,7 @@ def test_composition_equals_exact_convolution():
         exact = np.convolve(exact, step)
     for theta in (0.0, 0.7, -0.4):
         for precise in (False, True):
-            found = fourier.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
+            found = engine.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
             weight = exact * np.exp(theta * np.arange(-14, 36) - found.log_scale)
             assert np.max(np.abs(found.mass[:50] - weight)) <= found.error + 1e-15
             assert found.error < 1e-12
@@ -69,7 +69,7 @@ def test_composition_keeps_its_error_small_for_many_steps():
     """Ten million steps of a symmetric walk against the exact binomial in mpmath."""
     n = 10**7
     part = LatticeMasses(np.array([-1, 1]), np.array([0.5, 0.5]), n)
-    found = fourier.compose([part], 0.0, 1.0, 2**16, -(2**15))
+    found = engine.compose([part], 0.0, 1.0, 2**16, -(2**15))
     assert found.error < 1e-8
     with mp.workdps(30):
         for k in (0, 2000, 10_000):
@@ -78,15 +78,15 @@ def test_composition_keeps_its_error_small_for_many_steps():
 
 
 PAIRS = {
-    "sampled-remove": sampled.SampledGaussian(1.1, 0.01, True),
-    "sampled-add": sampled.SampledGaussian(1.1, 0.01, False),
-    "gaussian": sampled.SampledGaussian(0.7, 1.0),
+    "sampled-remove": families.SampledGaussian(1.1, 0.01, True),
+    "sampled-add": families.SampledGaussian(1.1, 0.01, False),
+    "gaussian": families.SampledGaussian(0.7, 1.0),
     "laplace": basic_pairs.laplace(0.8),
     "bounded-range": basic_pairs.bounded_range(0.8),
     "response": rules.randomized_response(0.8, 4),
     "mixed-remove": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, True),
     "mixed-add": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, False),
-    "fixed-size": basic_pairs.FixedSizeSampledPair(sampled.SampledGaussian(0.9, 1.0), 0.2),
+    "fixed-size": basic_pairs.FixedSizeSampledPair(families.SampledGaussian(0.9, 1.0), 0.2),
     "fixed-size-laplace": basic_pairs.FixedSizeSampledPair(basic_pairs.laplace(0.8), 0.2),
     "fixed-size-response": basic_pairs.FixedSizeSampledPair(rules.randomized_response(1.0, 5), 0.2),
     "discrete-gaussian": rules.discrete_gaussian(rules.Fraction(4), 1),
@@ -103,7 +103,11 @@ def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name
     knots."""
     pair = PAIRS[name]
     fine, coarse = np.arange(-6000, 6001) * 1e-3, np.arange(-60, 61) * 0.1
-    up_fine, up_coarse, low = cells.upper(pair, fine), cells.upper(pair, coarse), cells.lower(pair, fine)
+    up_fine, up_coarse, low = (
+        basic_pairs.upper(pair, fine),
+        basic_pairs.upper(pair, coarse),
+        basic_pairs.lower(pair, fine),
+    )
     for epsilon in np.linspace(-3, 3, 61):
         above = curve(coarse, up_coarse.mass, up_coarse.infinite, epsilon)
         middle = curve(fine, up_fine.mass, up_fine.infinite, epsilon)
@@ -116,9 +120,9 @@ def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name
 
 
 def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
-    pair = sampled.SampledGaussian(1.1, 0.01, True)
+    pair = families.SampledGaussian(1.1, 0.01, True)
     knots = np.arange(-40, 400) * 0.01
-    law = cells.upper(pair, knots)
+    law = basic_pairs.upper(pair, knots)
     with mp.workdps(30):
         s, q = mp.mpf(1.1), mp.mpf(0.01)
         for epsilon in (0.05, 0.5, 1.5):
@@ -131,28 +135,28 @@ def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
 def test_sampling_any_pair_agrees_with_the_gaussian_formula():
     direct, general = (
         PAIRS["sampled-remove"],
-        basic_pairs.PoissonSampledPair(sampled.SampledGaussian(1.1, 1.0), 0.01, True),
+        basic_pairs.PoissonSampledPair(families.SampledGaussian(1.1, 1.0), 0.01, True),
     )
     knots = np.arange(-30, 300) * 0.01
     assert np.allclose(
-        cells.upper(direct, knots).mass, cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15
+        basic_pairs.upper(direct, knots).mass, basic_pairs.upper(general, knots).mass, rtol=1e-9, atol=1e-15
     )
 
 
 def test_fixed_size_sampling_has_the_amplified_curve():
     """delta'(log(1 + q (e^x - 1))) = q delta(x) (Balle, Barthe & Gaboardi 2018, Theorem 9)."""
-    law = cells.upper(PAIRS["fixed-size"], np.arange(-4000, 6001) * 1e-3)
+    law = basic_pairs.upper(PAIRS["fixed-size"], np.arange(-4000, 6001) * 1e-3)
     for x in (0.1, 0.7, 2.0):
         outer = math.log1p(0.2 * math.expm1(x))
         assert curve(np.arange(-4000, 6001) * 1e-3, law.mass, law.infinite, outer) == pytest.approx(
-            0.2 * closed_form.gaussian_delta(1 / 0.9, x)[1], rel=1e-4
+            0.2 * families.gaussian_delta(1 / 0.9, x)[1], rel=1e-4
         )
 
 
 def test_bounded_range_is_the_largest_two_point_curve():
     epsilon = 1.3
     knots = np.arange(-1400, 1401) * 1e-3
-    law = cells.upper(basic_pairs.bounded_range(epsilon), knots)
+    law = basic_pairs.upper(basic_pairs.bounded_range(epsilon), knots)
     for x in (-0.5, 0.0, 0.4, 1.0):
         t = np.linspace(max(x, 0.0), epsilon, 4001)
         worst = np.max((math.exp(epsilon) - np.exp(t)) * -np.expm1(x - t)) / math.expm1(epsilon)
@@ -162,20 +166,20 @@ def test_bounded_range_is_the_largest_two_point_curve():
 
 
 def test_zcdp_atoms_lie_above_the_gaussian_and_on_their_own_curve():
-    atoms, infinite = profile.zcdp_atoms(0.125, 1e-12)
+    atoms, infinite = families.zcdp_atoms(0.125, 1e-12)
     for x in (-1.0, 0.0, 0.5, 1.7):
         found = curve(atoms.loss, atoms.mass, infinite, x)
-        assert found >= closed_form.gaussian_delta(0.5, x)[1] if x >= 0 else found >= -math.expm1(x)
+        assert found >= families.gaussian_delta(0.5, x)[1] if x >= 0 else found >= -math.expm1(x)
     far = np.array([1.7])
     assert curve(atoms.loss, atoms.mass, infinite, 1.7) == pytest.approx(
-        float(profile.zcdp_curve(0.125, far)[0]), rel=1e-3
+        float(families.zcdp_curve(0.125, far)[0]), rel=1e-3
     )
 
 
 def test_mass_is_never_lost_however_coarse_the_knots():
     for pair in PAIRS.values():
         for knots in (np.array([-0.01, 0.0, 0.02]), np.array([-2.0, 3.0])):
-            law = cells.upper(pair, knots)
+            law = basic_pairs.upper(pair, knots)
             assert law.mass.sum() + law.infinite >= 1 - 1e-15
 
 
@@ -192,7 +196,7 @@ def test_cells_with_finite_ends_hold_what_lies_between_them_and_nothing_else(nam
 
 def test_plan_windows_stay_affordable():
     for rate, sigma, steps in ((1e-6, 0.3, 10**7), (0.5, 1000.0, 10**7), (1e-3, 1.0, 1)):
-        k = planning.Cumulants([(sampled.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
+        k = planning.Cumulants([(families.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
         for delta in (1e-2, 1e-15):
             assert planning.narrowest(k, planning.tilt_for_delta(k, delta)).points <= 2**22
 
@@ -205,4 +209,4 @@ def test_sums_of_exponentials_are_the_same_in_blocks_and_at_once() -> None:
         exponent = log + np.multiply.outer(t, loss)
         peak = exponent.max(axis=1)
         whole = peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1))
-        assert np.array_equal(arrays.log_sums(t, loss, log), whole)
+        assert np.array_equal(basic_pairs.log_sums(t, loss, log), whole)

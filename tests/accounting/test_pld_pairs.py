@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from discreet import accounting as acc
-from discreet.accounting import allocation, pld, shuffling
+from discreet.accounting import composition, pld, shuffling
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.lattice.joint import joint
-from discreet.accounting.pld.pairs import attained, cells, closed_form, single
+from discreet.accounting.pld.lattice.engine import joint
+from discreet.accounting.pld.pairs import attained, basic_pairs, families
 from discreet.accounting.pld.pairs.basic_pairs import laplace
-from discreet.accounting.pld.pairs.sampled import SampledGaussian
+from discreet.accounting.pld.pairs.families import SampledGaussian
 from discreet.accounting.pld.solve import Composition, Solver
 
 
@@ -22,10 +22,10 @@ from discreet.accounting.pld.solve import Composition, Solver
 def test_the_joint_pair_of_gaussians_encloses_their_closed_form(epsilon):
     part = SampledGaussian(3.0, 1.0)
     both = joint([(part, 4)], [(part, 4)], 1e-14)
-    low, high = closed_form.gaussian_delta(2 / 3, epsilon)
+    low, high = families.gaussian_delta(2 / 3, epsilon)
     assert both.lower is not None
-    assert high <= single.delta(both.upper, epsilon)[1] + both.infinite <= high * (1 + 2e-3)
-    assert low * (1 - 2e-3) <= single.delta(both.lower, epsilon)[0] <= low
+    assert high <= basic_pairs.delta(both.upper, epsilon)[1] + both.infinite <= high * (1 + 2e-3)
+    assert low * (1 - 2e-3) <= basic_pairs.delta(both.lower, epsilon)[0] <= low
 
 
 def test_a_sampled_composition_lies_between_its_whole_and_what_pure_amplification_says():
@@ -69,7 +69,7 @@ def test_the_masses_of_a_sampled_dominating_pair_add_up_to_one(inner):
     pairs = rules.pairs_of(inner.sampled(1e-4), 1e-13)
     for pair in pairs.upper:
         losses = pair.nodes(1e-13).loss
-        law = cells.upper(pair, np.linspace(losses[0] - 1e-3, losses[-1] + 1e-3, 500))
+        law = basic_pairs.upper(pair, np.linspace(losses[0] - 1e-3, losses[-1] + 1e-3, 500))
         assert 1 - 1e-13 <= law.mass.sum() + law.infinite + pairs.infinite <= 1 + 1e-9
 
 
@@ -79,15 +79,15 @@ def test_joint_of_repeated_laplace_agrees_with_the_lattice():
     for epsilon in (0.3, 1.0, 2.0):
         low, high = pld.delta_bounds(event, epsilon)
         assert both.lower is not None
-        assert single.delta(both.upper, epsilon)[1] + both.infinite >= low
-        assert single.delta(both.lower, epsilon)[0] <= high
-        assert single.delta(both.upper, epsilon)[1] <= high * (1 + 5e-3)
+        assert basic_pairs.delta(both.upper, epsilon)[1] + both.infinite >= low
+        assert basic_pairs.delta(both.lower, epsilon)[0] <= high
+        assert basic_pairs.delta(both.upper, epsilon)[1] <= high * (1 + 5e-3)
 
 
 @pytest.mark.parametrize(("steps", "noise"), [(20, 2.0), (100, 1.0)])
 def test_a_pass_costs_by_its_pair_what_its_curve_says(steps, noise):
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps)
-    curve = allocation.AllocationCurve(steps, noise)
+    curve = composition.AllocationCurve(steps, noise)
     for delta in (1e-4, 1e-6):
         high = pld.epsilon(event, delta)
         assert curve.delta(high) <= delta * (1 + 1e-3)
@@ -111,7 +111,7 @@ def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
     pair = attained.shuffled_response(epsilon, reports)
     for x in np.linspace(0, epsilon, 7)[:-1]:
         true = float(np.maximum(p - math.exp(x) * q, 0).sum())
-        low, high = single.delta(pair, float(x))
+        low, high = basic_pairs.delta(pair, float(x))
         assert low <= true * (1 + 1e-9) + 1e-15
         assert high >= true * (1 - 1e-9) - 1e-15
         assert true <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)

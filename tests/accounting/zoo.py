@@ -7,9 +7,9 @@ import math
 from fractions import Fraction
 
 from discreet import REPLACE, ZERO_OUT, Unsupported
-from discreet.accounting import choice_events as ce
+from discreet.accounting import events as ce
 from discreet.accounting import events as ev
-from discreet.accounting import sampled_events as se
+from discreet.accounting import events as se
 from discreet.accounting.api import ACCOUNTANTS, epsilon
 from discreet.accounting.events import Event
 

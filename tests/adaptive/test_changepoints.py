@@ -26,8 +26,7 @@ from discreet.adaptive import (
     alarm_threshold,
     changepoint,
 )
-from discreet.adaptive.alarms import best_scores
-from discreet.adaptive.changepoints import GRID, grid_range, on_grid
+from discreet.adaptive.changepoints import GRID, best_scores, grid_range, on_grid
 from discreet.mechanisms.selection import moves_one_way
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory

@@ -30,7 +30,7 @@ from discreet.adaptive import (
     _sparse_vector,
     leaderboard,
 )
-from discreet.adaptive.submissions import losses
+from discreet.adaptive.leaderboard import losses
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 

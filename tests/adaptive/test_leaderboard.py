@@ -21,9 +21,8 @@ from discreet import (
     Public,
 )
 from discreet import accounting as acc
-from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard
-from discreet.adaptive.reference.boards import Ladder, ParameterFreeLadder, PlainBoard
-from discreet.adaptive.submissions import Submission, losses
+from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Submission, losses
+from discreet.adaptive.reference import Ladder, ParameterFreeLadder, PlainBoard
 from discreet.curator import Budget, Curator, Policy
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory

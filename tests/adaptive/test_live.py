@@ -18,10 +18,9 @@ import pytest
 
 import discreet as dp
 from discreet.adaptive import changepoints
-from discreet.adaptive.alarms import ChangeWatch
+from discreet.adaptive.changepoints import ChangeWatch
 from discreet.adaptive.holdout import Check, Thresholdout
-from discreet.adaptive.leaderboard import ShakyLadder
-from discreet.adaptive.submissions import Submission
+from discreet.adaptive.leaderboard import ShakyLadder, Submission
 from discreet.curator import Curator, Ledger, books
 from discreet.mechanisms import CountNonNull, Sensitivity, SparseVector, Trusted
 from discreet.query import SqlStatistic

@@ -15,16 +15,16 @@ import pytest
 from scipy import stats
 
 from discreet import Boolean, Bounds, Categories, Public
+from discreet.adaptive import significance
 from discreet.adaptive.significance import (
+    FAILURE_PROBABILITY,
     GoodnessOfFitTest,
     IndependenceTest,
     ProportionTest,
     TwoSampleMeanTest,
-    chi_squared,
-    means,
+    simulated,
 )
-from discreet.adaptive.significance.result import FAILURE_PROBABILITY, simulated
-from discreet.mechanisms.noise_tails import laplace_sum_error
+from discreet.mechanisms.noise import laplace_sum_error
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -101,8 +101,8 @@ def test_goodness_of_fit_with_rare_cells(shares: tuple[float, ...], n: int, epsi
 
 def test_one_size_alone_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was mended: the null simulated at the largest possible number of people only."""
-    monkeypatch.setattr(chi_squared, "_MAX_DRAWS", 0)
-    monkeypatch.setattr(chi_squared, "_EXPECTED", 0.0)
+    monkeypatch.setattr(significance, "_MAX_DRAWS", 0)
+    monkeypatch.setattr(significance, "_EXPECTED", 0.0)
     with pytest.raises(AssertionError):
         assert_valid(fit_rates(10, 1000, RARE[0][0]), 300)
 
@@ -129,7 +129,7 @@ def mean_rates(n1: int, n2: int, rare: float, runs: int = 300) -> list[int]:
     random, pvalues, sizes = np.random.default_rng(0), [], np.array([n1, n2], dtype=np.float64)
     for _ in range(runs):
         sums = 10.0 * random.binomial([n1, n2], rare) - 5 * sizes
-        seen = means._Measured(
+        seen = significance._Measured(
             counts=sizes, sums=sums, squares=25 * sizes, noise_errors=(0, 0, 0), half_range=5
         )
         pvalues.append(test._pvalue(seen, random) + FAILURE_PROBABILITY)
@@ -143,8 +143,8 @@ def test_means_of_rare_values_without_noise(n1: int, n2: int, rare: float) -> No
 
 
 def test_a_low_cut_off_and_no_unseen_rows_fail_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(means, "_FEWEST", 5)
-    monkeypatch.setattr(means, "_UNSEEN", 0)
+    monkeypatch.setattr(significance, "_FEWEST", 5)
+    monkeypatch.setattr(significance, "_UNSEEN", 0)
     with pytest.raises(AssertionError):
         assert_valid(mean_rates(6, 200, 0.1), 300)
 

@@ -17,6 +17,7 @@ from discreet import accounting as acc
 from discreet import open as open_session
 from discreet._errors import DiscreetError, InvalidInput, PrivateFact, Unsupported
 from discreet._registry import from_json, to_json
+from discreet.adaptive import significance
 from discreet.adaptive.significance import (
     CrossCounts,
     GoodnessOfFitTest,
@@ -26,9 +27,6 @@ from discreet.adaptive.significance import (
     TestResult,
     TwoSampleMeanTest,
     YesNo,
-    means,
-    proportion,
-    result,
 )
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -128,12 +126,15 @@ def plain_tail(excess, low, high, chance, scale):
 
 
 IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the number of rows
-    "proportion, greater, trials known": ([(proportion, "_binomial_tails", plain_binomial)], 0.05, N),
-    "proportion": ([(proportion, "_largest_tail", plain_tail)], 0.05, N),
+    "proportion, greater, trials known": ([(significance, "_binomial_tails", plain_binomial)], 0.05, N),
+    "proportion": ([(significance, "_largest_tail", plain_tail)], 0.05, N),
     "goodness of fit": ([], 0.01, N),
     "independence": ([], 0.05, 1500),
     "two-sample mean": (
-        [(means, "FAILURE_PROBABILITY", 0.9), (result, "conservative_pvalue", lambda p, allowance=0.0: p)],
+        [
+            (significance, "FAILURE_PROBABILITY", 0.9),
+            (significance, "conservative_pvalue", lambda p, allowance=0.0: p),
+        ],
         0.05,
         6000,
     ),
@@ -150,7 +151,7 @@ IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the numb
 )
 def test_the_check_has_teeth_pvalues_that_ignore_the_noise_fail_it(name, monkeypatch):
     changes, epsilon, n = IGNORANT[name]
-    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.zeros(shape))
+    monkeypatch.setattr(significance, "simulated", lambda random, scale, shape: np.zeros(shape))
     for change in changes:
         monkeypatch.setattr(*change)
     with pytest.raises(AssertionError):
@@ -173,7 +174,7 @@ def test_with_the_trials_known_the_pvalue_is_exactly_uniform_at_every_size():
     noise_masses = np.tanh(1 / (2 * scale)) * np.exp(-np.abs(noise) / scale)
     law = np.convolve(stats.binom.pmf(x, n, chance), noise_masses)
     for at, mass in zip(range(-60, 60 + n + 1), law, strict=True):
-        above, here = proportion._binomial_tails(at, n, chance, scale)
+        above, here = significance._binomial_tails(at, n, chance, scale)
         assert here == pytest.approx(mass, rel=1e-9, abs=1e-15)
         assert above == pytest.approx(float(law[at + 60 + 1 :].sum()), rel=1e-7, abs=1e-12)
 
@@ -190,11 +191,11 @@ def test_the_tail_over_all_sizes_is_never_below_the_exact_one_and_not_far_above(
             * float(weights[combined >= excess - (x - chance * n) - 1e-9].sum())
             for x in range(n + 1)
         )
-        ours = proportion._largest_tail(excess, n, n, chance, scale)
+        ours = significance._largest_tail(excess, n, n, chance, scale)
         assert exact <= ours * (1 + 1e-9)
         assert ours <= exact * 1.1
-    wide = proportion._largest_tail(6.0, 100, 160, chance, 40.0)
-    fine = max(proportion._largest_tail(6.0, k, k, chance, 40.0) for k in range(100, 161, 7))
+    wide = significance._largest_tail(6.0, 100, 160, chance, 40.0)
+    fine = max(significance._largest_tail(6.0, k, k, chance, 40.0) for k in range(100, 161, 7))
     assert fine <= wide * 1.2
 
 
@@ -291,7 +292,7 @@ def test_a_test_asked_again_is_the_stored_release_and_free():
 @pytest.mark.parametrize("scale", [2.0**49, 2.0**51, 1e30, 1e300])
 def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
     """numpy's geometric variables end at 2**63 - 1, so that simulated noise was 0 and p-values were small."""
-    noise = result.simulated(np.random.default_rng(0), scale, (2000,))
+    noise = significance.simulated(np.random.default_rng(0), scale, (2000,))
     # the median of |noise| is scale ln 2; each side fails with probability below 1e-9 (Hoeffding)
     for factor, low, high in ((0.8, 0.42, 1.0), (0.6, 0.0, 0.58)):
         share = float(np.mean(np.abs(noise) <= factor * scale))
@@ -301,9 +302,11 @@ def test_simulated_noise_has_its_scale_where_64_bits_do_not_hold_it(scale):
 def test_the_common_mean_is_as_far_out_as_noise_on_sums_and_counts_allows(monkeypatch):
     """The noise on the counts was left out: 1000 over 200 rows may be 1000 over 100."""
     simulated = []
-    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.broadcast_to([10.0, 0.0], shape))
-    monkeypatch.setattr(result, "monte_carlo", lambda observed, null: simulated.append(null) or 1.0)
-    measured = means._Measured(np.full(2, 100.0), np.full(2, 500.0), np.zeros(2), (50, 0, 0), 10)
+    monkeypatch.setattr(
+        significance, "simulated", lambda random, scale, shape: np.broadcast_to([10.0, 0.0], shape)
+    )
+    monkeypatch.setattr(significance, "monte_carlo", lambda observed, null: simulated.append(null) or 1.0)
+    measured = significance._Measured(np.full(2, 100.0), np.full(2, 500.0), np.zeros(2), (50, 0, 0), 10)
     test = TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=1, runs=2000)
     test._pvalue(measured, np.random.default_rng(0))
     # (10 * 50 + 10) / (50 + 10) - 10 at a common mean of 10, -0.67 at one of 5; 2000 runs are off by 0.1

@@ -22,7 +22,7 @@ from discreet.app import cli
 from discreet.app.cli import app
 from discreet.app.cli.words import in_shell_words
 from discreet.curator import Ledger
-from discreet.curator.exports import Export
+from discreet.curator.backups import Export
 
 runner = CliRunner()
 SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"

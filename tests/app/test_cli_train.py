@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, PrivateFact
+from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, PrivateFact, tabular
 from discreet import accounting as acc
 from discreet.app.cli import app
-from discreet.app.cli.train_tabular import METHODS
+from discreet.app.cli.train import METHODS
 from discreet.app.training_page import Page, TrainingCurve
-from discreet.learning import models, tabular
+from discreet.learning import models
 
 runner = CliRunner()
 SCHEMA = """

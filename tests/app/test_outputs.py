@@ -16,7 +16,7 @@ from discreet import DiscreetError, InvalidInput
 from discreet._text import visible
 from discreet.app import cli
 from discreet.app.cli import app, outputs
-from discreet.app.cli.forms import exact
+from discreet.app.cli.outputs import exact
 
 runner = CliRunner()
 

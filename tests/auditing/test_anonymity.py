@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from discreet import Bounds, Categories, Public, auditing, mechanisms, sampling, tables
 from discreet._errors import InvalidInput
-from discreet.auditing import linkage
+from discreet.auditing import anonymity
 
 from ..work import calls
 
@@ -226,25 +226,25 @@ def test_reconstruction_succeeds_on_exact_and_on_rounded_answers_and_fails_on_pr
 
 
 def test_a_few_vague_ratings_find_a_person_in_the_long_tail_and_not_in_what_private_counts_gave():
-    ratings = linkage.made_up_ratings(1500, 800, seed=1)
+    ratings = anonymity.made_up_ratings(1500, 800, seed=1)
     users = range(60)
-    right, wrong = linkage.linked(ratings, ratings, users)
+    right, wrong = anonymity.linked(ratings, ratings, users)
     assert right > 0.8
     assert wrong < 0.1
     counts = np.asarray((ratings.stars > 0).sum(axis=0)).ravel()
     noise = mechanisms.IntegerLaplace.for_epsilon(1, sensitivity=mechanisms.Sensitivity(linf=1, l0=400))
     noisy = noise(counts.astype(np.int64), entropy=sampling.SeededEntropy(8))
-    copy = linkage.made_up_ratings(1500, 800, seed=9, popularity=noisy)
-    private_right, private_wrong = linkage.linked(copy, ratings, users)
+    copy = anonymity.made_up_ratings(1500, 800, seed=9, popularity=noisy)
+    private_right, private_wrong = anonymity.linked(copy, ratings, users)
     assert private_right == 0
     assert private_wrong < 0.4
 
 
 def test_popular_ratings_alone_do_not_stand_out():
-    ratings = linkage.made_up_ratings(1500, 800, seed=1)
+    ratings = anonymity.made_up_ratings(1500, 800, seed=1)
     counts = np.asarray((ratings.stars > 0).sum(axis=0)).ravel()
-    vague = linkage.SideKnowledge(np.argsort(-counts)[:2], np.array([4, 4]), np.array([1e6, 1e6]))
-    assert linkage.link(ratings, vague).user is None
+    vague = anonymity.SideKnowledge(np.argsort(-counts)[:2], np.array([4, 4]), np.array([1e6, 1e6]))
+    assert anonymity.link(ratings, vague).user is None
 
 
 def test_bad_arguments_are_refused():

@@ -38,7 +38,7 @@ ELSEWHERE = {
         "tests.learning.test_trials",
         "test_a_search_over_trainers_shows_no_more_than_it_claims",
     ),
-    "discreet.learning.trainer.Trainer": (
+    "discreet.learning.training.trainer.Trainer": (
         "tests.auditing.test_training",
         "test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_more_than_all",
     ),
@@ -61,7 +61,7 @@ _REFUSED = (
     "test_boards_without_a_guarantee_are_refused_on_protected_data",
 )
 ELSEWHERE |= {
-    f"discreet.adaptive.reference.boards.{name}": _REFUSED
+    f"discreet.adaptive.reference.{name}": _REFUSED
     for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")
 }
 

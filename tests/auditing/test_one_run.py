@@ -12,8 +12,7 @@ from scipy import special, stats
 
 from discreet import accounting, auditing
 from discreet._errors import InvalidInput
-from discreet.auditing.canaries import _split_canaries
-from discreet.auditing.one_run import gaussian_refuted
+from discreet.auditing.canaries import _split_canaries, gaussian_refuted
 
 from ..work import calls
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from discreet import accounting, auditing
 from discreet._errors import InvalidInput
-from discreet.auditing.rates import epsilon_of_limits, lower_limit, upper_limit
+from discreet.auditing.outputs import epsilon_of_limits, lower_limit, upper_limit
 
 
 @given(st.integers(1, 200), st.data(), st.sampled_from([0.2, 0.05, 1e-3, 1e-9]))

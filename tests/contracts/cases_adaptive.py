@@ -6,8 +6,7 @@ from typing import Any
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Boolean, Bounds, Categories, Neighbors, Public
 from discreet.adaptive.holdout import Check, Thresholdout
-from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard
-from discreet.adaptive.submissions import Submission
+from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Submission
 from discreet.mechanisms import CountsBelow, Sum
 from discreet.tables import Memory
 

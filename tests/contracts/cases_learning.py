@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from discreet import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
-from discreet.learning import Examples, PrivateScaler
+from discreet.learning import Examples
 from discreet.learning.features import PrivateWhitening
 from discreet.tables import Memory
+from discreet.tabular import PrivateScaler
 
 from .case import Case
 

@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Boolean, Bounds, Neighbors, Public
-from discreet.learning.data import Tabular
 from discreet.learning.pate import CostQuestion, PrivateTeachers, PublicInputs
-from discreet.mechanisms.stable_votes import SampledVotes, SparseVotes, StableVotes
-from discreet.mechanisms.vote_cost import SanitizedCost
-from discreet.mechanisms.votes import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
+from discreet.learning.training.data import Tabular
+from discreet.mechanisms.votes import (
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
+    SampledVotes,
+    SanitizedCost,
+    SparseVotes,
+    StableVotes,
+)
 from discreet.tables import Memory
 
 from .case import Case

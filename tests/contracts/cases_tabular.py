@@ -6,9 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Neighbors, Public, Unit
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Neighbors, Public, Unit, tabular
 from discreet.accounting import PoissonTrials, logarithmic
-from discreet.learning import tabular
 from discreet.tables import Memory
 
 from .case import Case

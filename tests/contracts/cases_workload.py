@@ -10,7 +10,7 @@ import numpy as np
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public
 from discreet.mechanisms import matrix
-from discreet.mechanisms.matrix.on_grid import on_grid
+from discreet.mechanisms.matrix.integer import on_grid
 from discreet.tables import Memory
 
 from .case import Case

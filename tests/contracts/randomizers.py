@@ -1,7 +1,7 @@
 """One case of the contract of client randomizers, and the exact law of a report: every draw is branched on,
 so all of `respond` is enumerated.
 
-The three draws of `discreet.local._draws` are replaced by choices whose probabilities are fractions;
+The three draws of `discreet.local._base` are replaced by choices whose probabilities are fractions;
 `respond` is run once for every combination of choices. What comes out is the law of the code itself, at full
 precision, and not of a formula beside it. Only what is drawn from more than `SEEDS` numbers alike (a public
 seed, which does not depend on the value) is held fixed.
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from discreet import local
-from discreet.auditing.rates import lower_limit, upper_limit
-from discreet.local import _draws
+from discreet.auditing.outputs import lower_limit, upper_limit
+from discreet.local import _base
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -74,7 +74,7 @@ def branching(tape: Tape) -> Iterator[None]:
         return np.array([not tape.pick([int(a), denominator - int(a)]) for a in each], dtype=bool)
 
     def coins(thresholds: Any, entropy: Entropy) -> Any:
-        flat = [not tape.pick([int(t), _draws.COIN - int(t)]) for t in np.ravel(thresholds)]
+        flat = [not tape.pick([int(t), _base.COIN - int(t)]) for t in np.ravel(thresholds)]
         return np.array(flat, dtype=bool).reshape(np.shape(thresholds))
 
     def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Any:
@@ -82,14 +82,14 @@ def branching(tape: Tape) -> Iterator[None]:
         return np.array([tape.pick(weights) for _ in range(n)], dtype=np.int64)
 
     replaced = {"below": below, "below_each": below_each, "coin": coin, "coins": coins, "choose": choose}
-    kept = {name: getattr(_draws, name) for name in replaced}
+    kept = {name: getattr(_base, name) for name in replaced}
     try:
         for name, function in replaced.items():
-            setattr(_draws, name, function)
+            setattr(_base, name, function)
         yield
     finally:
         for name, function in kept.items():
-            setattr(_draws, name, function)
+            setattr(_base, name, function)
 
 
 def frozen(report: Any) -> Hashable:
@@ -132,7 +132,7 @@ def assert_exactly_private(found: Sequence[Law], epsilon: Any) -> Fraction:
     """The one check that every randomizer passes and every mutant must fail."""
     assert all(sum(one.values()) == 1 for one in found)
     ratio = largest_ratio(found)
-    assert _draws.within(ratio, epsilon), f"ratio {float(ratio)!r} is above exp({epsilon})"
+    assert _base.within(ratio, epsilon), f"ratio {float(ratio)!r} is above exp({epsilon})"
     return ratio
 
 

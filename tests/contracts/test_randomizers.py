@@ -16,7 +16,7 @@ from discreet._errors import InvalidInput
 from discreet._public import REPLACE
 from discreet._registry import from_json, to_json
 from discreet.accounting import NonPrivate
-from discreet.local import ClientBudget, _draws
+from discreet.local import ClientBudget, _base
 from discreet.mechanisms.protocols import Randomizer
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -55,7 +55,7 @@ def test_the_ratio_of_probabilities_over_all_reports_is_at_most_exp_epsilon_exac
 ) -> None:
     ratio = assert_exactly_private(laws(case), case.randomizer.epsilon)
     assert ratio <= case.randomizer.ratio
-    assert _draws.within(case.randomizer.ratio, case.randomizer.epsilon)
+    assert _base.within(case.randomizer.ratio, case.randomizer.epsilon)
     if case.tight:
         assert ratio == case.randomizer.ratio
 
@@ -67,9 +67,9 @@ TIGHT = [c for c in CASES if c.exact and c.tight and c.name != "design"]
 def test_a_mutant_with_odds_a_hundredth_too_large_fails_the_check(
     case: RandomizerCase, monkeypatch: Any
 ) -> None:
-    odds, share = _draws.odds, _draws.small_share
-    monkeypatch.setattr(_draws, "odds", lambda e, *places: ((w := odds(e, *places))[0] + w[0] // 100, w[1]))
-    monkeypatch.setattr(_draws, "small_share", lambda e, **bits: (q := share(e, **bits)) - q // 50)
+    odds, share = _base.odds, _base.small_share
+    monkeypatch.setattr(_base, "odds", lambda e, *places: ((w := odds(e, *places))[0] + w[0] // 100, w[1]))
+    monkeypatch.setattr(_base, "small_share", lambda e, **bits: (q := share(e, **bits)) - q // 50)
     with pytest.raises(AssertionError, match="above exp"):
         assert_exactly_private(laws(case), case.randomizer.epsilon)
 

@@ -214,7 +214,7 @@ TARGETS = ("c", "g", "f", "x", "z", "k", "c", "g", "c", "g", "day", None)
 
 def estimator(source: random.Random) -> Any:
     """A random estimator with random options, alone or in a pipeline or a search."""
-    from discreet.learning.tabular import PrivatePipeline, PrivateSearch
+    from discreet.tabular import PrivatePipeline, PrivateSearch
 
     kind = source.choice(estimators())
     names = list(inspect.signature(kind).parameters)

@@ -36,7 +36,7 @@ from discreet.mechanisms import (
     part_public,
 )
 from discreet.mechanisms.protocols import release
-from discreet.mechanisms.vote_cost import SanitizedFigure
+from discreet.mechanisms.votes import SanitizedFigure
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 

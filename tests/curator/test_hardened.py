@@ -31,7 +31,7 @@ from discreet.mechanisms import (
     noisy_count,
 )
 from discreet.tables import Memory
-from discreet.tables.engine import TimeLimit
+from discreet.tables.source import TimeLimit
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")

@@ -14,8 +14,8 @@ import pytest
 from discreet import DiscreetError
 from discreet._errors import LedgerError
 from discreet.curator import Key, Ledger, entries
+from discreet.curator.backups import Export
 from discreet.curator.entries import Anchor, Entry
-from discreet.curator.exports import Export
 from discreet.curator.ledger import verify
 
 from .tamper import tamper

@@ -18,10 +18,10 @@ from discreet._registry import registered
 from discreet.accounting import NoOp, PureDP
 from discreet.adaptive import ChangeWatch
 from discreet.curator import Budget, Curator, Policy, segments
-from discreet.curator.identities import parameters_of
 from discreet.curator.live import InteractiveHandle
+from discreet.curator.questions import parameters_of
 from discreet.mechanisms import Sensitivity, noisy_count
-from discreet.mechanisms.matrix.binary_tree import BinaryTree
+from discreet.mechanisms.matrix.triangular import BinaryTree
 from discreet.mechanisms.protocols import release
 from discreet.streaming.continual import ContinualCounter
 from discreet.tables import Memory

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet import accounting as acc
 from discreet.curator import Budget, Curator, Ledger, Period, Policy, books
-from discreet.curator.periods import stretch
+from discreet.curator.policy import stretch
 from discreet.mechanisms import AboveThreshold, noisy_count
 from discreet.tables import Memory, connect
-from discreet.tables.parts import within
+from discreet.tables.fit import within
 
 DAYS = ["2026-01-01", "2026-01-31", "2026-02-01", "2026-02-28", None, "soon", "2026-03-01"]
 DATA = {"day": DAYS, "who": ["a", "a", "a", "b", "b", "c", None], "x": [1, 2, 3, 4, 5, 6, 7]}

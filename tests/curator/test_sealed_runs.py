@@ -14,7 +14,7 @@ import pytest
 from discreet import Bounds, InvalidInput, Public
 from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
 from discreet.accounting import PureDP
-from discreet.curator import Budget, Curator, Policy, sealed_runs, tickets
+from discreet.curator import Budget, Curator, Policy, segments, tickets
 from discreet.curator.entries import canonical
 from discreet.mechanisms.protocols import SecretlyStepped, Stepped, release
 from discreet.tables import Memory
@@ -230,7 +230,7 @@ def test_another_run_or_none_is_refused(tmp_path):
         with pytest.raises(InvalidInput, match="vault"):
             curator.run(search(tmp_path, 3), **wrong)
     with pytest.raises(InvalidInput, match="blob_size"):
-        sealed_runs.run(curator, object())
+        segments.run(curator, object())
     with pytest.raises(InvalidInput, match="pace"):
         curator.run(search(tmp_path, 3), pace=-1)
     with pytest.raises(BudgetExceeded):

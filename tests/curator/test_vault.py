@@ -14,9 +14,9 @@ from discreet import Bounds, InvalidInput, Public
 from discreet._errors import LedgerError
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Key, Ledger, Policy, vault
-from discreet.curator.blobs import DatabaseBlobs
 from discreet.curator.ledger import Writer
 from discreet.curator.postgres_store import PostgresStore
+from discreet.curator.vault import DatabaseBlobs
 from discreet.mechanisms import noisy_count
 from discreet.mechanisms.protocols import release
 from discreet.tables import Memory
@@ -76,7 +76,7 @@ def test_a_blob_that_does_not_fit_the_disk_is_refused_and_not_left_there(curator
         os.write(handle, data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("discreet.curator.blobs._write", full)
+    monkeypatch.setattr("discreet.curator.vault._write", full)
     anchor = curator.ledger.anchor
     with pytest.raises(LedgerError, match=r"No space left on device.*Nothing was stored"):
         curator.vault.put(CHARGE, "teacher", b"one")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet import accounting as acc
 from discreet.app.cli import app
-from discreet.app.printing import browser, to_pdf
+from discreet.app.cli.explain import browser, to_pdf
 
 RUN = CliRunner()
 

@@ -15,8 +15,7 @@ import discreet as dp
 from discreet import accounting as acc
 from discreet.app.web.odds import _bet, odds
 from discreet.explaining import DEPLOYMENTS, Risk
-from discreet.explaining.accuracy import columns
-from discreet.explaining.api import Spending, explain_question, explain_spending
+from discreet.explaining.api import Spending, columns, explain_question, explain_spending
 from discreet.explaining.words import AUDIENCES, number, out_of, percent
 from discreet.tables import rand_hie
 
@@ -108,7 +107,7 @@ def test_a_model_is_explained_by_the_price_of_its_training() -> None:
         schema={"x": dp.Bounds(0, 1), "y": dp.Categories(["a", "b"])},
         unit=dp.rows(), size=300, budget=dp.Budget(epsilon=3, delta=1e-6), ledger=":memory:",
     )  # fmt: skip
-    model = people.fit(dp.learning.LogisticRegression(epsilon=1, method="output"), target="y")
+    model = people.fit(dp.tabular.LogisticRegression(epsilon=1, method="output"), target="y")
     shown = dp.explain(model)
     assert shown.risk.event == model.event_
     assert shown.risk.epsilon <= 1.0

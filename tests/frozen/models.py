@@ -55,25 +55,25 @@ def _fitted(stage: Stage, estimator: Any, names: tuple[str, ...], target: str | 
 
 
 def logistic_regression(stage: Stage) -> None:
-    from discreet.learning import LogisticRegression
+    from discreet.tabular import LogisticRegression
 
     _fitted(stage, LogisticRegression(epsilon=2), ("coef_", "intercept_", "classes_"))
 
 
 def k_means(stage: Stage) -> None:
-    from discreet.learning import KMeans
+    from discreet.tabular import KMeans
 
     _fitted(stage, KMeans(n_clusters=2, epsilon=2), ("cluster_centers_",), target=None)
 
 
 def naive_bayes(stage: Stage) -> None:
-    from discreet.learning import GaussianNB
+    from discreet.tabular import GaussianNB
 
     _fitted(stage, GaussianNB(epsilon=2), ("classes_",))
 
 
 def decision_tree(stage: Stage) -> None:
-    from discreet.learning import DecisionTreeClassifier
+    from discreet.tabular import DecisionTreeClassifier
 
     _fitted(stage, DecisionTreeClassifier(epsilon=2, max_depth=2), ("classes_",))
     people = opened(stage, ledger=":memory:")

@@ -113,7 +113,7 @@ def test_one_ledger_for_sql_models_tests_streams_and_copies() -> None:
     )  # fmt: skip
     work = (
         lambda: people.sql("SELECT COUNT(*) AS n FROM people", epsilon=0.5),
-        lambda: people.fit(dp.learning.LogisticRegression(epsilon=0.5, method="output"), target="well"),
+        lambda: people.fit(dp.tabular.LogisticRegression(epsilon=0.5, method="output"), target="well"),
         lambda: people.ask(ProportionTest(public=people.public, column="well", chance=0.5, epsilon=0.5)),
         lambda: people.stream("SELECT COUNT(*) AS n FROM people", epsilon=0.5, horizon=4),
         lambda: people.synthesize(20, epsilon=0.5, method="independent", bins={"dose": [0, 5, 10]}),

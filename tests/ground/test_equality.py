@@ -16,7 +16,7 @@ import discreet as dp
 from discreet import _registry
 from discreet._registry import registered, to_json
 from discreet.accounting import PureDP
-from discreet.mechanisms.matrix.binary_tree import BinaryTree
+from discreet.mechanisms.matrix.triangular import BinaryTree
 from discreet.query.statistic import SqlStatistic
 from discreet.streaming.continual import ContinualCounter
 

@@ -50,7 +50,7 @@ answer
 ---
 people.workload([question, "SELECT COUNT(*) AS n FROM people"], epsilon=1)
 ---
-people.fit(dp.learning.LogisticRegression(epsilon=1), target="well")
+people.fit(dp.tabular.LogisticRegression(epsilon=1), target="well")
 ---
 public = dp.Public(table="tensors", size=400)
 examples = dp.learning.Examples(torch.rand(400, 2), torch.arange(400) % 2, public=public)

@@ -21,7 +21,7 @@ from docs.docstrings import markdown
 
 import discreet as dp
 from discreet.app.cli import COMMANDS, load
-from discreet.app.printing import browser
+from discreet.app.cli.explain import browser
 
 ROOT = Path(__file__).parents[2]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())

@@ -176,7 +176,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 def test_the_laplace_width_covers_single_laplace_noise_and_mixtures():
     """One noise alone is the widest law: P(|X| > a scales) = exp(-a) exactly; it must be inside the promise,
     discrete noise too."""
-    from discreet.inference.estimate import width
+    from discreet.inference.least_squares import width
 
     for confidence in (0.5, 0.9, 0.95, 0.999, 1 - 1e-9):
         a = width(confidence, "laplace") * np.sqrt(2)

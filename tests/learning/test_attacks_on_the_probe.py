@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from discreet import DiscreetError, InvalidInput, NotPrivate, Public, Unsupported
 from discreet.learning import ClippingEngine, Trainer
-from discreet.learning.random_numbers import Medians
-from discreet.learning.safety import probe
+from discreet.learning.probe.safety import Medians, probe
 
 from .zoo import loss
 

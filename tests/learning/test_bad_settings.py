@@ -27,8 +27,6 @@ from discreet.learning import (
     GradientGrid,
     PerLayer,
     Poisson,
-    PrivateScaler,
-    Scaling,
     Toeplitz,
     Trainer,
     TruncatedPoisson,
@@ -36,7 +34,8 @@ from discreet.learning import (
     smallest_limit,
     warmup_cosine,
 )
-from discreet.learning.schedule_options import build_schedule
+from discreet.learning.training.schedules import build_schedule
+from discreet.tabular import PrivateScaler, Scaling
 
 from ..contracts.test_bad_input import NONSENSE
 

@@ -8,9 +8,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-
-from discreet.learning.bounds import UNIT, growth, lengths, not_zero, squares
-from discreet.learning.taps import Lookup, ProductTap, Tap, Target, Tied
+from discreet.learning.clipping.norms.taps import (
+    UNIT,
+    Lookup,
+    ProductTap,
+    Tap,
+    Target,
+    Tied,
+    growth,
+    lengths,
+    not_zero,
+    squares,
+)
 
 
 def test_the_growth_of_a_sum_covers_what_rounding_may_have_taken_from_it():

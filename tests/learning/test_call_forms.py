@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from discreet.learning.clipping.norms.norms import factors
 from torch import Tensor, nn
 
 from discreet import NotPrivate
-from discreet.learning import ClippingEngine, Flat, PerLayer, merging, taps
-from discreet.learning.clipping import factors
-from discreet.learning.pooling import built, owned, pooled
-from discreet.learning.safety import probe
+from discreet.learning import ClippingEngine, Flat, PerLayer
+from discreet.learning.clipping.norms import taps
+from discreet.learning.probe.safety import probe
+from discreet.learning.training.pooling import built, owned, pooled
 
 from .zoo import naive
 
@@ -328,7 +329,7 @@ def by_key(parts: list[Any]) -> list[Any]:
     groups: dict[Any, list[Any]] = {}
     for tap in (piece for part in parts for piece in taps.without_bias(part)):
         groups.setdefault((id(tap.target.parameter), tap.target.rows), []).append(tap)
-    return [group[0] if len(group) == 1 else merging._merge_group(group) for group in groups.values()]
+    return [group[0] if len(group) == 1 else taps._merge_group(group) for group in groups.values()]
 
 
 def test_the_probe_refuses_what_is_measured_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +337,7 @@ def test_the_probe_refuses_what_is_measured_too_short(monkeypatch: pytest.Monkey
     torch.manual_seed(0)
     x, y = torch.rand(5, T, WIDTH), torch.rand(5)
     probe(ClippingEngine(both_attentions(), loss), x, y)
-    monkeypatch.setattr("discreet.learning.engine.merged", by_key)
+    monkeypatch.setattr("discreet.learning.clipping.engine.merged", by_key)
     with pytest.raises(NotPrivate, match="longer than what was measured"):
         probe(ClippingEngine(both_attentions(), loss), x, y)
     with pytest.raises(AssertionError):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from discreet.learning.clipping.norms.norms import Flat
 from torch import Tensor, nn
 
 from discreet import InvalidInput, Public
 from discreet.learning import ClippingEngine, Examples, Performance, PerLayer, Trainer
-from discreet.learning.clipping import Flat
-from discreet.learning.performance import padded_sizes
+from discreet.learning.training.trainer import padded_sizes
 from discreet.sampling import Entropy
 
 from .zoo import naive

@@ -16,8 +16,7 @@ from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.learning import SGD, Adam, Cyclic, Dense, Examples, Toeplitz, Trainer, square_root
-from discreet.learning.correlated import IDENTITY, CorrelatedSource, blt, sensitivity
-from discreet.learning.noise import NoiseBuffer
+from discreet.learning.training.noise import IDENTITY, CorrelatedSource, NoiseBuffer, blt, sensitivity
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_trainer import assert_normal

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import InvalidInput, Public, ReleaseFailed, Unit, Unsupported
 from discreet.learning import Adaptive, Examples, Trainer, across_workers
-from discreet.learning.noise import NoiseBuffer
-from discreet.learning.trainer import TrainingRun
+from discreet.learning.training.noise import NoiseBuffer
+from discreet.learning.training.trainer import TrainingRun
 from discreet.sampling import Entropy
 
 from .test_trainer import assert_normal, weights

@@ -33,8 +33,9 @@ from discreet import (
     _registry,
 )
 from discreet import accounting as acc
-from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, files, models
+from discreet.learning import SGD, DPClassifier, DPRegressor, SGDLogisticRegression, models
 from discreet.learning.estimators import default_batch, encode_rows
+from discreet.learning.training import checkpoints
 
 
 def digits() -> list[np.ndarray]:
@@ -306,13 +307,13 @@ def test_a_model_file_with_facts_that_cannot_be_is_refused(tmp_path: Path, chang
     with pytest.raises(InvalidInput, match="cannot be written"):
         models.save(model, tmp_path / "nowhere" / "model")
     models.save(model, path)
-    tensors, texts = files.load(path.read_bytes())
+    tensors, texts = checkpoints.load_tensors(path.read_bytes())
     other = {"SGD": _registry.to_json(SGD(lr=1.0))}
     facts = json.loads(texts["discreet"]) | {"target": "b"}
     facts |= {
         name: other.get(value, value) if isinstance(value, str) else value for name, value in changes.items()
     }
-    path.write_bytes(files.dump(tensors, {"discreet": json.dumps(facts)}))
+    path.write_bytes(checkpoints.dump_tensors(tensors, {"discreet": json.dumps(facts)}))
     with pytest.raises(InvalidInput, match="not a model file"):
         models.load(path)
 
@@ -347,7 +348,7 @@ def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path:
     quick = {"n": 20, "lower": -1, "upper": 1, "noise_multiplier": 1.0, "epochs": 1}
     model = DPClassifier(hidden=[3], classes=[0, 1], **quick).fit(X, X[:, 0])
     models.save(model, tmp_path / "model")
-    tensors, texts = files.load((tmp_path / "model").read_bytes())
+    tensors, texts = checkpoints.load_tensors((tmp_path / "model").read_bytes())
     facts = json.loads(texts["discreet"])
     for change in [
         {"columns": 10**12},
@@ -365,7 +366,9 @@ def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path:
         {"kind": "Trainer"},
         {"range": None, "kind": "DPRegressor"},
     ]:
-        (tmp_path / "changed").write_bytes(files.dump(tensors, {"discreet": json.dumps(facts | change)}))
+        (tmp_path / "changed").write_bytes(
+            checkpoints.dump_tensors(tensors, {"discreet": json.dumps(facts | change)})
+        )
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
             pytest.fail(f"loaded in spite of {change}: {models.load(tmp_path / 'changed')}")
 
@@ -469,11 +472,11 @@ def test_files_that_no_tensors_can_be_made_of_are_refused() -> None:
     headers = [json.dumps({"w": {"dtype": "F32", "shape": s, "data_offsets": [0, 0]}}) for s in shapes]
     for header in ["[" * 200_000, *headers]:
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
-            files.load(len(header).to_bytes(8, "little") + header.encode())
+            checkpoints.load_tensors(len(header).to_bytes(8, "little") + header.encode())
 
 
 def test_keys_of_one_text_are_stored_as_two_tensors() -> None:
     tensors: dict[str, torch.Tensor] = {}
-    form = files.pack({1: torch.tensor([1.0]), "1": torch.tensor([2.0])}, tensors, "state")
-    tree = files.unpack(json.loads(json.dumps(form)), tensors)
+    form = checkpoints.pack({1: torch.tensor([1.0]), "1": torch.tensor([2.0])}, tensors, "state")
+    tree = checkpoints.unpack(json.loads(json.dumps(form)), tensors)
     assert {key: value.tolist() for key, value in tree.items()} == {1: [1.0], "1": [2.0]}

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet import DiscreetError, NotPrivate, Unsupported
 from discreet.learning import ClippingEngine, routes
-from discreet.learning.safety import made_up, probe
+from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import loss, naive
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from discreet import InvalidInput, Public, Unit, Unsupported
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.learning import SGD, Adaptive, ClippingEngine, Examples, Flat, LocalSGD, PerLayer, Trainer
-from discreet.learning.augment import Augment
-from discreet.learning.federated import Updates
+from discreet.learning.training.data import Augment
+from discreet.learning.training.federated import Updates
 from discreet.sampling import SeededEntropy
 
 CLIENTS = [5, 1, 3, 7]
@@ -122,9 +122,10 @@ def test_one_client_moves_the_sum_by_no_more_than_the_clip_whatever_its_rows_hol
 
 def test_a_client_that_is_not_clipped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above has teeth: without clipping it fails."""
-    monkeypatch.setattr("discreet.learning.federated.Updates._project", lambda *args: None)
+    monkeypatch.setattr("discreet.learning.training.federated.Updates._project", lambda *args: None)
     monkeypatch.setattr(
-        "discreet.learning.summands.factors", lambda rule, squares: (torch.ones(len(squares), 1), None)
+        "discreet.learning.training.summands.factors",
+        lambda rule, squares: (torch.ones(len(squares), 1), None),
     )
     mechanism = trainer(
         model(), local=LocalSGD(epochs=3, batch=2, lr=5.0), rate=1.0, batch=None, n=4, clip=0.05
@@ -234,7 +235,7 @@ def test_what_local_training_does_not_go_with_is_refused(options: Any, message: 
 
 
 def test_another_way_to_train_at_the_clients_is_another_run() -> None:
-    from discreet.learning import checkpoints
+    from discreet.learning.training import checkpoints
 
     first, other = (trainer(model(), local=LocalSGD(epochs=n, batch=100, lr=0.2)) for n in (3, 4))
     assert first.event == other.event

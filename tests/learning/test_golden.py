@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import Public
 from discreet.learning import SGD, Adam, Adaptive, Examples, Trainer
-from discreet.learning.trainer import Progress
+from discreet.learning.training.trainer import Progress
 from discreet.sampling import SeededEntropy
 
 GOLDEN = Path(__file__).parent / "golden"

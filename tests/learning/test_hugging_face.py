@@ -15,8 +15,9 @@ from torch.nn import functional as F
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+from discreet.learning.clipping.norms.engine import ClippingEngine
+
 from discreet.learning import routes
-from discreet.learning.engine import ClippingEngine
 
 from .zoo import naive
 

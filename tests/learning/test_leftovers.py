@@ -14,9 +14,9 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import NotPrivate
 from discreet.learning import ClippingEngine, Trainer
-from discreet.learning.data import Examples
-from discreet.learning.tabular.rows import one_row_each
+from discreet.learning.training.data import Examples
 from discreet.sampling import SeededEntropy
+from discreet.tabular.rows import one_row_each
 
 N = 60
 PUBLIC = dp.Public(schema={}, unit=dp.rows(), size=N)
@@ -107,7 +107,7 @@ def test_dropout_in_training_is_drawn_from_secret_coins_and_leaves_the_caller_s_
 
 
 def test_a_search_is_not_gone_on_with_other_functions() -> None:
-    from discreet.learning import checkpoints
+    from discreet.learning.training import checkpoints
 
     def optimizer(rate: float) -> Any:
         return lambda parameters: torch.optim.SGD(parameters, lr=rate)
@@ -131,7 +131,7 @@ def test_all_nans_are_one_unit_as_in_sql() -> None:
 
 
 def test_mixing_at_an_even_size_is_seen() -> None:
-    from discreet.learning.safety import probe
+    from discreet.learning.probe.safety import probe
 
     class Mixes(nn.Module):
         def __init__(self) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public
-from discreet.learning import ClippingEngine, Trainer, safety, single_examples
-from discreet.learning.safety import made_up, probe
+from discreet.learning import ClippingEngine, Trainer
+from discreet.learning.probe import safety, single_examples
+from discreet.learning.probe.safety import made_up, probe
 
 ROOT = Path(__file__).parents[2]
 

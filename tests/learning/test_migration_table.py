@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet import Unsupported
-from discreet.learning import ClippingEngine, plan
+from discreet.learning import ClippingEngine
+from discreet.learning.clipping.norms import routes
 
 from .zoo import naive
 
@@ -107,9 +108,9 @@ def test_a_layer_trains_as_in_a_loop_by_the_way_that_the_page_says(name: str) ->
     model, x, y = First(build(), call), data(), torch.randn(B)
     if WAYS[name] == "refused":
         with pytest.raises(Unsupported, match="without_batch_norm"):
-            plan.routes(model)
+            routes.routes(model)
         return
-    assert plan.routes(model) == {"inner": WAYS[name]}
+    assert routes.routes(model) == {"inner": WAYS[name]}
     truth = naive(model, x, y, loss)
     norms = truth.norm(dim=1)
     clip = float(norms.median())

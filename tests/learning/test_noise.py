@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from discreet.learning import fill_gaussian, noise
-from discreet.learning.noise import NoiseBuffer
+from discreet.learning import fill_gaussian
+from discreet.learning.training import noise
+from discreet.learning.training.noise import NoiseBuffer
 from discreet.sampling import Entropy, EntropyStream, SeededEntropy
 
 from .test_trainer import assert_normal

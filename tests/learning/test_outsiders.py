@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, rnn
 
 from discreet import DiscreetError, Unsupported
-from discreet.learning import ClippingEngine, layers
-from discreet.learning.safety import made_up, probe
+from discreet.learning import ClippingEngine
+from discreet.learning.clipping.norms import layers
+from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import naive
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from discreet import Halted, InvalidInput, NotPrivate, Public, Unsupported
 from discreet import accounting as acc
 from discreet.learning import SGD, ClippingEngine, Examples, Trainer, without_batch_norm
-from discreet.learning.safety import made_up, probe
+from discreet.learning.probe.safety import made_up, probe
 from discreet.sampling import Entropy, SeededEntropy
 
 from .test_people import moved

@@ -11,18 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public, Unsupported
-from discreet.learning import (
-    Automatic,
-    ClippingEngine,
-    Examples,
-    Flat,
-    PerLayer,
-    Trainer,
-    convolution,
-    isolation,
-    layers,
-)
-from discreet.learning.safety import probe
+from discreet.learning import Automatic, ClippingEngine, Examples, Flat, PerLayer, Trainer
+from discreet.learning.clipping.norms import isolation, layers
+from discreet.learning.probe.safety import probe
 from discreet.sampling import Entropy
 
 from .zoo import ZOO, B, made
@@ -107,7 +98,7 @@ def test_norms_in_half_precision_would_be_noticed(monkeypatch: pytest.MonkeyPatc
     def short(rows: Tensor) -> Tensor:  # what squares in half precision are: every square below 6e-8 is gone
         return rows.half().square().sum(-1).double()
 
-    monkeypatch.setattr("discreet.learning.taps.squares", short)
+    monkeypatch.setattr("discreet.learning.clipping.taps.squares", short)
     assert term(model, x, y) > 10 * 1e-5
 
 
@@ -150,7 +141,7 @@ def test_every_layer_lifts_what_it_keeps() -> None:
         assert held, name
         assert {t.dtype for t in held} <= {torch.float32, torch.float64}, name
     assert layers.single(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
-    assert {convolution.single, isolation.single} == {layers.single}
+    assert {layers.single, isolation.single} == {layers.single}
 
 
 @pytest.mark.parametrize("kind", HALVES, ids=str)

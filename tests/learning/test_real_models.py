@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Public, Unsupported
 from discreet.learning import ClippingEngine, Examples, Trainer
-from discreet.learning.safety import made_up, probe
+from discreet.learning.probe.safety import made_up, probe
 from discreet.sampling import Entropy
 
 from .zoo import loss, naive

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, Public, ReleaseFailed, Unsupported
 from discreet.curator import Period, segments
-from discreet.learning import SGD, Adam, Examples, Tabular, Trainer, checkpoints
-from discreet.learning.trainer import Progress, TrainingRun
+from discreet.learning import SGD, Adam, Examples, Tabular, Trainer
+from discreet.learning.training import checkpoints
+from discreet.learning.training.trainer import Progress, TrainingRun
 from discreet.sampling import SeededEntropy
 
 SIZE, STEPS, EVERY = 40, 20, 4
@@ -270,7 +271,7 @@ def test_what_fails_on_private_examples_forfeits_the_rest(tmp_path: Path, monkey
         raise ValueError("987654")
 
     with monkeypatch.context() as patched:
-        patched.setattr("discreet.learning.summands.Summands.add", failing)
+        patched.setattr("discreet.learning.training.summands.Summands.add", failing)
         with pytest.raises(ReleaseFailed) as caught:
             session.train(made, checkpoint=tmp_path / "run", every=EVERY)
     assert "987654" not in str(caught.value)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine, single_examples, without_batch_norm
-from discreet.learning.safety import made_up, probe
+from discreet.learning import ClippingEngine, without_batch_norm
+from discreet.learning.probe import single_examples
+from discreet.learning.probe.safety import made_up, probe
 
 from .. import warm
 from .zoo import ZOO, loss, made

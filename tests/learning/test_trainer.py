@@ -572,7 +572,7 @@ def test_performance_options_have_their_own_object_and_the_old_spelling_is_accep
 
 
 def test_settings_of_hugging_face_are_followed_or_refused() -> None:
-    from discreet.learning import hugging_face
+    from discreet.learning.training import hugging_face
 
     for args in ({"warmup_steps": 4}, {"warmup_steps": 0.4}, {"warmup_ratio": 0.35}):
         factor = hugging_face._rate(args | {"lr_scheduler_type": "constant_with_warmup"}, 10)

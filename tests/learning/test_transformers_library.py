@@ -15,7 +15,7 @@ from torch import Tensor, nn
 pytest.importorskip("transformers")
 
 from discreet.learning import ClippingEngine
-from discreet.learning.safety import made_up, probe
+from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import naive
 

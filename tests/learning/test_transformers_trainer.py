@@ -17,7 +17,7 @@ import transformers
 
 import discreet as dp
 from discreet import learning
-from discreet.learning.hugging_face import IGNORED, next_token_loss
+from discreet.learning.training.hugging_face import IGNORED, next_token_loss
 
 PEOPLE, WORDS, LENGTH = 300, 40, 10
 PUBLIC = dp.Public(table="reviews", size=PEOPLE)

@@ -15,12 +15,13 @@ from torch import nn
 import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
-from discreet.learning import SGD, DPClassifier, Examples, LogisticRegression, PrivateSearch, Trainer
-from discreet.learning.schedules import Poisson, TruncatedPoisson, WithoutReplacement
-from discreet.learning.tabular.trial_distributions import cap_of, gamma_of, mean_of, number_of_trials
+from discreet.learning import SGD, DPClassifier, Examples, Trainer
+from discreet.learning.training.schedules import Poisson, TruncatedPoisson, WithoutReplacement
 from discreet.learning.trials import TrainerTrials, _classes, _correct
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
+from discreet.tabular import LogisticRegression, PrivateSearch
+from discreet.tabular.selection import cap_of, gamma_of, mean_of, number_of_trials
 
 from ..contracts.audit import assert_private
 from ..contracts.case import Case

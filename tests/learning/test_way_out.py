@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import discreet as dp
-from discreet import DiscreetError, InvalidInput, PrivateFact, Public, learning
+from discreet import DiscreetError, InvalidInput, PrivateFact, Public, learning, tabular
 from discreet.app.cli.query import explaining_interruption
 from discreet.learning import models
 from discreet.sampling import Entropy
@@ -138,18 +138,18 @@ def test_texts_that_are_not_tokenized_are_refused_when_the_trainer_is_made(item:
 
 
 FITTED_WRONGLY = {
-    "a class": (learning.LogisticRegression, r"give an object, LogisticRegression\(\.\.\.\), not the class"),
+    "a class": (tabular.LogisticRegression, r"give an object, LogisticRegression\(\.\.\.\), not the class"),
     "a class of torch's": (learning.DPClassifier, r"give an object, DPClassifier\(\.\.\.\), not the class"),
     "a search over a class": (
-        learning.PrivateSearch(learning.LogisticRegression, {"l1": [0.0, 1.0]}, epsilon=1),
+        tabular.PrivateSearch(tabular.LogisticRegression, {"l1": [0.0, 1.0]}, epsilon=1),
         r"give an object, LogisticRegression\(\.\.\.\), not the class",
     ),
     "a pipeline with a class": (
-        learning.PrivatePipeline(learning.LogisticRegression, epsilon=1),
+        tabular.PrivatePipeline(tabular.LogisticRegression, epsilon=1),
         r"give an object, LogisticRegression\(\.\.\.\), not the class",
     ),
     "a pipeline": (
-        make_pipeline(StandardScaler(), learning.LogisticRegression(epsilon=1)),
+        make_pipeline(StandardScaler(), tabular.LogisticRegression(epsilon=1)),
         r"learning\.PrivatePipeline\(",
     ),
     "scikit-learn's": (Plain(), r"not private: see whether learning\.LogisticRegression\(epsilon=1\)"),
@@ -171,7 +171,7 @@ def test_what_cannot_be_fitted_is_refused_with_the_way_out(name: str) -> None:
     ("wrong", "way_out"),
     [
         (learning.Trainer, r"give an object, Trainer\(\.\.\.\), not the class"),
-        (learning.LogisticRegression(epsilon=1), r"people\.fit\(\.\.\.\) fits an estimator"),
+        (tabular.LogisticRegression(epsilon=1), r"people\.fit\(\.\.\.\) fits an estimator"),
         (3, "a Trainer can"),
     ],
 )
@@ -184,14 +184,14 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(wrong: Any, way_out:
 
 def test_the_ways_out_that_are_named_work() -> None:
     session = people()
-    session.fit(learning.PrivatePipeline(learning.LogisticRegression(), epsilon=1), target="well")
-    assert "LogisticRegression" in str(session.plan([(learning.LogisticRegression(), "well")], epsilon=1))
+    session.fit(tabular.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), target="well")
+    assert "LogisticRegression" in str(session.plan([(tabular.LogisticRegression(), "well")], epsilon=1))
     assert session.curator.preview(trainer().event).after > 0
     assert trainer()(examples(), entropy=Entropy()).value is not None
 
 
 @pytest.mark.parametrize(
-    "estimator", [learning.LogisticRegression(epsilon=1), learning.LogisticRegression, trainer()]
+    "estimator", [tabular.LogisticRegression(epsilon=1), tabular.LogisticRegression, trainer()]
 )
 def test_a_preview_of_what_is_no_sql_names_what_shows_its_price(estimator: Any) -> None:
     with pytest.raises(InvalidInput, match=r"people\.plan\(.*people\.curator\.preview\(mechanism\.event\)"):
@@ -215,16 +215,16 @@ def test_a_misspelt_option_of_a_trainer_is_named_with_the_right_one() -> None:
 
 def test_a_model_that_is_saved_in_the_wrong_place_is_sent_to_the_right_one(tmp_path: Path) -> None:
     for wrong, way_out in (
-        (learning.LogisticRegression, r"a class: give the fitted object that people\.fit"),
+        (tabular.LogisticRegression, r"a class: give the fitted object that people\.fit"),
         (learning.DPClassifier, r"a class: give the fitted object that people\.fit"),
         (learning.DPClassifier(), r"not fitted yet: people\.fit\(model, target="),
-        (learning.LogisticRegression(), r"which learning\.tabular\.save writes"),
+        (tabular.LogisticRegression(), r"which learning\.tabular\.save writes"),
     ):
         with pytest.raises(InvalidInput, match=way_out):
             models.save(wrong, tmp_path / "model")
-    for wrong in (learning.LogisticRegression, learning.LogisticRegression()):
+    for wrong in (tabular.LogisticRegression, tabular.LogisticRegression()):
         with pytest.raises(InvalidInput, match="fitted"):
-            learning.tabular.save(wrong, tmp_path / "model")
+            tabular.save(wrong, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from discreet import local
 from discreet._errors import InvalidInput
-from discreet.local import _draws
+from discreet.local import _base
 from discreet.sampling import SeededEntropy
 
 from ..loops import for_each
@@ -45,7 +45,7 @@ def test_every_first_byte_gives_each_number_alike_or_is_refused(bound: int) -> N
     counts: Counter[int] = Counter()
     for byte in range(256):
         entropy = FedEntropy(bytes(7) + bytes([byte]) + bytes(8))
-        value = int(_draws.below(bound, 1, entropy)[0])
+        value = int(_base.below(bound, 1, entropy)[0])
         if entropy.used == 8:
             counts[value] += 1
         else:
@@ -56,7 +56,7 @@ def test_every_first_byte_gives_each_number_alike_or_is_refused(bound: int) -> N
 
 @pytest.mark.parametrize("bound", [1, 7, 1000, (1 << 40) + 3, 1 << 52])
 def test_numbers_are_below_their_bound(bound: int) -> None:
-    values = _draws.below(bound, 2000, SeededEntropy(1))
+    values = _base.below(bound, 2000, SeededEntropy(1))
     assert values.min() >= 0
     assert values.max() < bound
     assert bound == 1 or abs(values.mean() / (bound - 1) - 0.5) < 0.06  # eight deviations
@@ -65,41 +65,41 @@ def test_numbers_are_below_their_bound(bound: int) -> None:
 def test_draws_follow_their_laws() -> None:
     entropy = SeededEntropy(2)
     n = 4000
-    fair = iter(_draws.below(3, n, entropy).tolist())
+    fair = iter(_base.below(3, n, entropy).tolist())
     assert_law(lambda: next(fair), {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}, n)
-    biased = iter(_draws.coin(2, 7, n, entropy).tolist())
+    biased = iter(_base.coin(2, 7, n, entropy).tolist())
     assert_law(lambda: next(biased), {True: 2 / 7, False: 5 / 7}, n)
-    short = iter(_draws.coins(np.full(n, 1 << 30), entropy).tolist())
+    short = iter(_base.coins(np.full(n, 1 << 30), entropy).tolist())
     assert_law(lambda: next(short), {True: 1 / 4, False: 3 / 4}, n)
-    row = iter(_draws.choose([1, 1, 4], n, entropy).tolist())
+    row = iter(_base.choose([1, 1, 4], n, entropy).tolist())
     assert_law(lambda: next(row), {0: 1 / 4, 2: 3 / 4}, n)
 
 
 def test_a_coin_that_is_off_is_caught() -> None:
-    biased = iter(_draws.coin(3, 7, 4000, SeededEntropy(3)).tolist())
+    biased = iter(_base.coin(3, 7, 4000, SeededEntropy(3)).tolist())
     with pytest.raises(AssertionError):
         assert_law(lambda: next(biased), {True: 2 / 7, False: 5 / 7}, 4000)
 
 
 @given(st.floats(1e-6, 40), st.integers(1, 1 << 20), st.integers(1, 1 << 20))
 def test_odds_never_exceed_exp_epsilon_and_miss_it_by_little(epsilon: float, truth: int, other: int) -> None:
-    a, b = _draws.odds(epsilon, truth, other)
+    a, b = _base.odds(epsilon, truth, other)
     assert a > b >= 1
     assert truth * a + other * b <= 1 << 52
     with mpmath.workdps(60):
         goal = mpmath.exp(mpmath.mpf(epsilon))
         assert mpmath.mpf(a) / b <= goal
         assert (mpmath.mpf(a) / b >= goal * (1 - mpmath.mpf(2) ** -28)) or truth * a + other * b > 1 << 50
-    assert _draws.within(Fraction(a, b), epsilon)
-    assert not _draws.within(Fraction(a, b) * Fraction(11, 10), epsilon) or truth * a + other * b > 1 << 50
+    assert _base.within(Fraction(a, b), epsilon)
+    assert not _base.within(Fraction(a, b) * Fraction(11, 10), epsilon) or truth * a + other * b > 1 << 50
 
 
 @given(st.floats(1e-6, 60))
 def test_small_shares_never_exceed_exp_epsilon(epsilon: float) -> None:
-    q = _draws.small_share(epsilon)
+    q = _base.small_share(epsilon)
     with mpmath.workdps(60):
-        assert mpmath.mpf(_draws.COIN - q) / q <= mpmath.exp(mpmath.mpf(epsilon))
-        assert q == 1 or mpmath.mpf(_draws.COIN - q + 1) / (q - 1) > mpmath.exp(mpmath.mpf(epsilon))
+        assert mpmath.mpf(_base.COIN - q) / q <= mpmath.exp(mpmath.mpf(epsilon))
+        assert q == 1 or mpmath.mpf(_base.COIN - q + 1) / (q - 1) > mpmath.exp(mpmath.mpf(epsilon))
 
 
 @for_each("epsilon", [0, -1, float("inf"), float("nan"), "1", None, True, 1e-300])
@@ -120,7 +120,7 @@ def test_a_domain_that_is_none_is_refused(name: str, domain: object) -> None:
 @for_each("name", local.ORACLES)
 def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: str, epsilon: object) -> None:
     oracle = local.ORACLES[name](epsilon=epsilon, domain=6)
-    assert _draws.within(oracle.ratio, oracle.epsilon)
+    assert _base.within(oracle.ratio, oracle.epsilon)
     release = oracle.estimate(oracle.respond([0, 1, 5], entropy=SeededEntropy(1)))
     assert np.isfinite(release.value).all()
     assert np.isfinite(oracle.error(3))
@@ -130,7 +130,7 @@ def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: st
 def test_numbers_below_several_bounds_are_those_drawn_one_by_one(seed):
     bounds = [1, 3, 100, 1, 2, 5, (1 << 40) + 1, 1]
     together, apart = SeededEntropy(seed), SeededEntropy(seed)
-    assert _draws.below_each(bounds, together) == [int(_draws.below(b, 1, apart)[0]) for b in bounds]
+    assert _base.below_each(bounds, together) == [int(_base.below(b, 1, apart)[0]) for b in bounds]
     assert together.words(1) == apart.words(1)
 
 
@@ -141,7 +141,7 @@ def test_a_single_subset_is_the_shuffle_of_many(seed):
     alone = oracle._subsets(np.array([7]), inside, SeededEntropy(seed))[0]
     urn, entropy = list(range(11)), SeededEntropy(seed)
     for step in range(oracle.size - int(inside[0])):
-        swapped = step + int(_draws.below(11 - step, 1, entropy)[0])
+        swapped = step + int(_base.below(11 - step, 1, entropy)[0])
         urn[step], urn[swapped] = urn[swapped], urn[step]
     others = [v + (v >= 7) for v in urn[: oracle.size - int(inside[0])]]
     assert alone.tolist() == others + [7] * int(inside[0])

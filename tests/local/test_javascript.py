@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from discreet import local
-from discreet.local import _draws
+from discreet.local import _base
 from discreet.sampling import SeededEntropy, exp_neg
 
 from ..contracts.randomizers import DESIGN
@@ -424,7 +424,7 @@ def test_javascript_refuses_exactly_the_descriptions_that_cost_more_than_they_cl
         b = 1 << random.choice([30, 36])
         # the largest integer below b exp(claim), to within one
         a = int(b * Fraction(1 << 160, exp_neg(claim, 160)[1])) + random.randrange(-1, 3)
-        share, off = _draws.small_share(claim, bits=2), random.randrange(-1, 2)
+        share, off = _base.small_share(claim, bits=2), random.randrange(-1, 2)
         coins = [2**32 - share - off, share + off]
         shared = {"microepsilon": micro, "randomizer": ""}
         specs += [
@@ -432,8 +432,8 @@ def test_javascript_refuses_exactly_the_descriptions_that_cost_more_than_they_cl
             {"kind": "table", "ends": [[b, a + b], [a, a + b]], **shared},
             {"kind": "unary", "domain": 3, "thresholds": coins, **shared},
         ]
-        ours += [a > b and _draws.within(Fraction(a, b), claim), _draws.within(Fraction(a, b), claim)]
-        ours.append(_draws.within(Fraction(coins[0], coins[1]) ** 2, claim))
+        ours += [a > b and _base.within(Fraction(a, b), claim), _base.within(Fraction(a, b), claim)]
+        ours.append(_base.within(Fraction(coins[0], coins[1]) ** 2, claim))
     specs.append(
         {
             "kind": "kary",

@@ -19,15 +19,9 @@ from discreet._errors import InvalidInput
 from discreet._public import REPLACE
 from discreet._registry import from_json, to_json
 from discreet.accounting import DiscreteGaussian, DiscreteLaplace, VectorDiscreteGaussian
-from discreet.mechanisms import (
-    GridGaussian,
-    GridLaplace,
-    IntegerGaussian,
-    IntegerLaplace,
-    Sensitivity,
-    noise_tails,
-)
-from discreet.mechanisms.grid import grid_l1, grid_l2, round_to_grid
+from discreet.mechanisms import GridGaussian, GridLaplace, IntegerGaussian, IntegerLaplace, Sensitivity
+from discreet.mechanisms import noise as noise_tails
+from discreet.mechanisms.additive import grid_l1, grid_l2, round_to_grid
 from discreet.sampling import SeededEntropy
 from tests.contracts.audit import CountingEntropy
 

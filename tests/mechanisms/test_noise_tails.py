@@ -10,7 +10,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from discreet.mechanisms import IntegerGaussian, IntegerLaplace, noise_tails
+from discreet.mechanisms import IntegerGaussian, IntegerLaplace
+from discreet.mechanisms import noise as noise_tails
 
 Floats = np.ndarray
 

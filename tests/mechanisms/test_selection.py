@@ -31,7 +31,7 @@ from discreet.mechanisms.selection import (
 )
 from discreet.mechanisms.statistics import Count, CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
-from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax
+from discreet.sampling._select import _by_floats, _by_integers, weighted_softmax
 from discreet.tables import Memory
 
 from ..loops import for_each

@@ -35,10 +35,10 @@ from discreet.mechanisms import (
     TrustedStable,
     enough_subsamples,
 )
-from discreet.mechanisms._order import Ordered
-from discreet.mechanisms.certified import exp_bounds, laplace_quantile, laplace_tail, log_above
-from discreet.mechanisms.smooth import SmoothNoise, polynomial_noise, smooth_noise
-from discreet.mechanisms.table_parts import read_units
+from discreet.mechanisms.arrow_columns import Ordered
+from discreet.mechanisms.noise import exp_bounds, laplace_quantile, laplace_tail, log_above
+from discreet.mechanisms.sample_aggregate import read_units
+from discreet.mechanisms.stability import SmoothNoise, polynomial_noise, smooth_noise
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
@@ -917,7 +917,7 @@ def test_the_order_of_rows_reaches_no_function(stable: bool) -> None:
 
 
 def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
-    from discreet.mechanisms.table_parts import units_of
+    from discreet.mechanisms.sample_aggregate import units_of
 
     column = pa.chunked_array([pa.DictionaryArray.from_arrays([0, 1, 2], ["ann", "ann", "bob"])])
     names, units = units_of(column)

@@ -33,13 +33,14 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms.sparse_vector import (
     CONSTANTS,
+    ThresholdAnswer,
     dwork_roth_epsilon,
+    moves_up,
     optimal_epsilon,
     pure_epsilon,
     round_epsilon,
     zcdp_epsilon,
 )
-from discreet.mechanisms.threshold import ThresholdAnswer, moves_up
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable

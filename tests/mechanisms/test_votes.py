@@ -13,18 +13,25 @@ from discreet import ADD_REMOVE, REPLACE, DiscreetError, accounting, sampling
 from discreet._errors import Halted
 from discreet._registry import from_json, to_json
 from discreet.accounting import pate
-from discreet.mechanisms.stable_votes import SampledVotes, SparseVotes, StableVotes, distance
-from discreet.mechanisms.vote_cost import (
+from discreet.mechanisms.votes import (
+    Aggregator,
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
     Recorded,
+    SampledVotes,
     SanitizedCost,
+    SparseVotes,
+    StableVotes,
     answer_votes,
     best_order,
     check_votes,
+    distance,
     parse_record,
     record,
     record_text,
 )
-from discreet.mechanisms.votes import Aggregator, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 
 from ..loops import for_each
 

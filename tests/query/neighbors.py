@@ -15,8 +15,8 @@ from discreet import Bounds, Categories, Public, Related, Text, Unit
 from discreet.query import Query
 from discreet.query.exact import Exact, measure
 from discreet.query.measures import Bounding
-from discreet.tables.engine import ROW
-from discreet.tables.engines.duckdb_dialect import DUCKDB
+from discreet.tables.engines.duckdb import DUCKDB
+from discreet.tables.source import ROW
 
 KEY = 987654321
 TOWNS = pa.table({"town": ["a", "a", "b", "c"], "size": [1.0, 4.0, 2.0, 30.0]})
@@ -121,7 +121,7 @@ def _spread(values: Any, have: list[Any], keys: list[Any]) -> Any:
 
 def assert_within(query: Query, a: Exact, b: Exact) -> None:
     """The two exact answers differ by no more than the query claims of any unit."""
-    from discreet.query.quantiles import scores
+    from discreet.query.mechanism import scores
 
     pairs = aligned(a, b)
     groups = query._plan.groups

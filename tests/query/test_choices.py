@@ -12,8 +12,8 @@ import pytest
 
 from discreet import Bounds, Categories, Dates, Public
 from discreet.query import Answer, Query, QueryError
-from discreet.query.counts import SparseCounts
-from discreet.query.quantiles import scores
+from discreet.query.measures import SparseCounts
+from discreet.query.mechanism import scores
 from discreet.sampling import Entropy, SeededEntropy, top_k_gumbel_rows
 from discreet.tables import TimeLimit, connect
 

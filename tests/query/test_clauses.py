@@ -10,7 +10,7 @@ import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query, QueryError
-from discreet.query.streams import stream_statistic
+from discreet.query.statistic import stream_statistic
 from discreet.tables import Memory, connect
 
 from ..loops import for_each

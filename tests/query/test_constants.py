@@ -9,7 +9,7 @@ import pytest
 
 from discreet import Bounds, Categories, Dates, Public, Text
 from discreet.query import Query, QueryError
-from discreet.query.constants import as_date
+from discreet.query.binder import as_date
 from discreet.query.domain import declared
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Column, Literal

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import InvalidInput, Public, Text, Unit
-from discreet.query import Query, partition
+from discreet.query import Query
+from discreet.query import price as partition
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import connect
 

@@ -7,10 +7,10 @@ import pytest
 from sqlglot import exp
 
 from discreet import Bounds, Categories, Dates, Public
-from discreet.query import plain
+from discreet.query import parse
 from discreet.query.errors import QueryError
-from discreet.query.plain import plain_select
-from discreet.query.streams import stream_statistic
+from discreet.query.parse import plain_select
+from discreet.query.statistic import stream_statistic
 from discreet.query.workload import together
 
 from ..loops import for_each
@@ -59,7 +59,7 @@ def test_no_function_tells_of_the_server(call: str) -> None:
 
 
 def test_usual_questions_are_answered() -> None:
-    known = [name for name in plain._FUNCTIONS if not hasattr(exp, name)]
+    known = [name for name in parse._FUNCTIONS if not hasattr(exp, name)]
     assert not known, "a list of functions that exist"
     with duckdb.connect() as db:
         db.execute("CREATE TABLE h (x DOUBLE, s VARCHAR, d DATE)")

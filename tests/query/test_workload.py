@@ -15,10 +15,9 @@ from scipy import integrate
 
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Text, Unit
 from discreet._registry import from_json, to_json
-from discreet.mechanisms.noise_tails import laplace_width
+from discreet.mechanisms.noise import laplace_width
 from discreet.query import Query, QueryError, WorkloadQuery
-from discreet.query.workload import together
-from discreet.query.workload_plan import WorkloadPlan
+from discreet.query.workload import WorkloadPlan, together
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from discreet.tables.engines.duckdb import engine_of

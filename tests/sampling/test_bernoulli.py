@@ -17,8 +17,7 @@ from discreet.sampling import (
     Entropy,
     SeededEntropy,
     _bernoulli,
-    _binomial,
-    _bounds,
+    _entropy,
     bernoulli,
     binomial,
     poisson_subset,
@@ -164,7 +163,7 @@ def test_a_binomial_mutant_fails():
 @given(st.integers(1, 40), st.fractions(0, 1, max_denominator=64).filter(lambda p: 0 < p < 1))
 def test_binomial_tables_enclose_the_law(trials, p):
     """Every threshold of the table against exact rationals, dyadic ones included."""
-    block = _binomial._Block(trials, p)
+    block = _bernoulli._Block(trials, p)
     order = block._outcome(np.arange(trials + 1)).tolist()
     assert sorted(order) == list(range(trials + 1))
     running = Fraction(0)
@@ -176,7 +175,7 @@ def test_binomial_tables_enclose_the_law(trials, p):
 
 def test_a_binomial_at_a_dyadic_threshold_is_decided_by_more_bits():
     """F(first outcome) = 3/8 exactly: just below and exactly at it."""
-    block = _binomial._Block(3, Fraction(1, 2))
+    block = _bernoulli._Block(3, Fraction(1, 2))
     edge = 3 << 61
     for prefix, more, expected in ((edge - 1, 2**64 - 2, 0), (edge, 1, 1)):
         assert block.table.resolve(
@@ -190,4 +189,4 @@ def test_certain_binomials_and_no_draws():
     assert len(binomial(10, 0.5, 0, Entropy())) == 0
     assert len(bernoulli(0.5, 0, Entropy())) == 0
     assert binomial(5, 1e-300, 3, Entropy()).tolist() == [0, 0, 0]
-    assert _bounds.rational(Fraction(1))(16) == (1 << 16, 1 << 16)
+    assert _entropy.rational(Fraction(1))(16) == (1 << 16, 1 << 16)

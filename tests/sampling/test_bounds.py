@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.sampling import _bernoulli, _bounds, _select
+from discreet.sampling import _bernoulli, _entropy, _select
 
 from .checks import Scripted, words
 
@@ -20,7 +20,7 @@ fractions = st.fractions(min_value=0, max_value=200, max_denominator=10**9)
 @settings(max_examples=150, deadline=None)
 @given(fractions, st.integers(1, 300))
 def test_exp_neg_encloses(x, bits):
-    low, high = _bounds.exp_neg(x, bits)
+    low, high = _entropy.exp_neg(x, bits)
     with mpmath.workprec(900):
         true = mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator) * mpmath.mpf(2) ** bits
         assert low <= true <= high
@@ -30,7 +30,7 @@ def test_exp_neg_encloses(x, bits):
 @settings(max_examples=150, deadline=None)
 @given(st.fractions(min_value=Fraction(1, 10**30), max_value=10**30), st.integers(1, 300))
 def test_log_encloses(x, bits):
-    low, high = _bounds.log(x, bits)
+    low, high = _entropy.log(x, bits)
     with mpmath.workprec(900):
         true = mpmath.log(mpmath.mpf(x.numerator) / x.denominator) * mpmath.mpf(2) ** bits
         assert low <= true <= high
@@ -39,7 +39,7 @@ def test_log_encloses(x, bits):
 
 @pytest.mark.parametrize("x", [Fraction(10**40), Fraction(1, 10**40), Fraction(0)])
 def test_exp_neg_of_extreme_arguments(x):
-    low, high = _bounds.exp_neg(x, 64)
+    low, high = _entropy.exp_neg(x, 64)
     assert (low, high) in {(0, 1), (2**64 - 2, 2**64), (2**64, 2**64)}
 
 
@@ -56,7 +56,7 @@ def test_below_is_the_comparison_of_the_whole_uniform(p, prefix, more):
         u = u << 64 | word
     bits = 16 + 64 * 4
     if not Fraction(u, 1 << bits) < p < Fraction(u + 1, 1 << bits):
-        assert _bounds.below(prefix, 16, _bounds.rational(p), Scripted(words(*more))) == (
+        assert _entropy.below(prefix, 16, _entropy.rational(p), Scripted(words(*more))) == (
             Fraction(u, 1 << bits) < p
         )
 
@@ -66,7 +66,7 @@ def test_below_where_the_prefix_agrees_with_the_number_for_long():
     agree = [int(p * 2**64), *[0x5555555555555555] * 3]
     for last, expected in ((0, True), (2**64 - 1, False)):
         entropy = Scripted(words(*agree[1:], last))
-        assert _bounds.below(agree[0], 64, _bounds.rational(p), entropy) is expected
+        assert _entropy.below(agree[0], 64, _entropy.rational(p), entropy) is expected
         assert entropy.drawn == 8 * 4
 
 

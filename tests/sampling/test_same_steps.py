@@ -19,21 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.sampling import (
-    Entropy,
-    SeededEntropy,
-    _exponential,
-    _noise,
-    _single,
-    discrete_gaussian,
-    discrete_laplace,
-)
+from discreet.sampling import Entropy, SeededEntropy, _noise, discrete_gaussian, discrete_laplace
 from discreet.sampling._noise import _Narrow, _Shape, _Wide
 
 from ..loops import for_each
 from .checks import Scripted
 
-MARGIN = _exponential.MARGIN
+MARGIN = _noise.MARGIN
 BITS = 90
 
 
@@ -45,7 +37,7 @@ def test_the_logarithm_encloses(bits, data):
     near = st.builds(
         lambda k, d: min(max((1 << k) + d, 1), (1 << length) - 1), st.integers(0, length), st.integers(-2, 2)
     )
-    assert_encloses(_exponential.logarithm(bits), data.draw(some | near))
+    assert_encloses(_noise.logarithm(bits), data.draw(some | near))
 
 
 def assert_encloses(log, prefix):
@@ -65,7 +57,7 @@ def assert_encloses(log, prefix):
 def test_a_logarithm_that_is_a_little_off_does_not_enclose():
     """Mutants: the claims of the docstring are not to spare, the test sees a series too short and a constant
     that is off."""
-    log = _exponential.logarithm(BITS)
+    log = _noise.logarithm(BITS)
     short = dataclasses.replace(log, coefficients=log.coefficients[6:])
     shifted = dataclasses.replace(log, top=log.top - 4 * log.turns)
     for mutant, prefix in ((short, (1 << BITS - MARGIN) - 5), (shifted, (1 << BITS - MARGIN) // 3)):
@@ -87,7 +79,7 @@ class Traced(int):
 
 
 def _digits(value) -> int:
-    return -(-abs(int(value)).bit_length() // _exponential.DIGIT)
+    return -(-abs(int(value)).bit_length() // _noise.DIGIT)
 
 
 def _traced(name):
@@ -171,13 +163,13 @@ def whole(rate):
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("minus", [0, 1])
 def test_a_laplace_draw_takes_the_same_steps_whatever_it_is(rate, minus):
-    lift = _single.lift(whole(rate))
+    lift = _noise.lift_one(whole(rate))
     values, steps = set(), set()
-    for u in uniforms(_single.working_bits(rate)):
-        size, taken = steps_of(lambda entropy: _single.geometric(rate, entropy, lift), u)
+    for u in uniforms(_noise.working_bits(rate)):
+        size, taken = steps_of(lambda entropy: _noise.geometric_one(rate, entropy, lift), u)
         if minus and size == lift:
             continue  # refused; the next attempt is another draw
-        found, taken = steps_of(lambda entropy: _single.laplace(rate, entropy, lift), u, minus)
+        found, taken = steps_of(lambda entropy: _noise.laplace(rate, entropy, lift), u, minus)
         assert found - lift == (1 - 2 * minus) * (size - lift)
         values.add(found)
         steps.add(taken)
@@ -192,12 +184,12 @@ def test_a_laplace_draw_takes_the_same_steps_whatever_it_is(rate, minus):
 def test_an_attempt_at_a_gaussian_takes_the_same_steps_whatever_is_drawn(variance):
     """Accepted or not, large or small: the attempts look alike."""
     scale = math.isqrt(int(variance)) + 1
-    lift, sizes, steps, kept = _single.lift(scale), set(), set(), set()
-    coins = uniforms(_exponential.round_up(66), 40)[::6]
+    lift, sizes, steps, kept = _noise.lift_one(scale), set(), set(), set()
+    coins = uniforms(_noise.round_up(66), 40)[::6]
     for size in {int(x * scale) for x in np.linspace(0, 15, 24)}:
         for coin in coins:
             Traced.notes = []
-            kept.add(_single._accept(Traced(size + lift), scale, variance, Given(Traced(coin)), lift))
+            kept.add(_noise._accept(Traced(size + lift), scale, variance, Given(Traced(coin)), lift))
             steps.add(tuple(Traced.notes))
             sizes.add(size)
     assert kept == {False, True}
@@ -208,12 +200,12 @@ def test_an_attempt_at_a_gaussian_takes_the_same_steps_whatever_is_drawn(varianc
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 10**9), Fraction(1, 10**4)])
 def test_without_the_lift_the_steps_tell_the_size(rate):
     """A mutant, and the reason for the lift."""
-    prefixes = uniforms(_single.working_bits(rate))
-    assert len({steps_of(lambda entropy: _single.geometric(rate, entropy, 0), u)[1] for u in prefixes}) > 1
+    prefixes = uniforms(_noise.working_bits(rate))
+    assert len({steps_of(lambda entropy: _noise.geometric_one(rate, entropy, 0), u)[1] for u in prefixes}) > 1
 
 
 def test_a_series_around_one_would_show_draws_near_zero():
-    log = _exponential.logarithm(BITS)
+    log = _noise.logarithm(BITS)
     one = dataclasses.replace(log, center=1 << BITS - MARGIN, top=3 * log.turns)
     notes = []
     for u in ((1 << BITS) // 13, (1 << BITS - MARGIN - 1) + (1 << 45)):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from discreet.sampling import Entropy, _noise, _single, discrete_gaussian, discrete_laplace, geometric
+from discreet.sampling import Entropy, _noise, discrete_gaussian, discrete_laplace, geometric
 
 from ..loops import for_each
 from .checks import (
@@ -31,7 +31,7 @@ N = 3000
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(10), Fraction(10**9)])
 def test_single_laplace_has_its_law(scale):
     entropy = Entropy()
-    found = [_single.laplace(1 / scale, entropy) for _ in range(N)]
+    found = [_noise.laplace(1 / scale, entropy) for _ in range(N)]
     assert_follows_cdf(found, laplace_cdf(float(scale)))
     assert_frequency(found.count(0), N, math.tanh(1 / (2 * float(scale))))  # not counted twice
     with pytest.raises(AssertionError):
@@ -41,14 +41,14 @@ def test_single_laplace_has_its_law(scale):
 @pytest.mark.parametrize("x", [Fraction(3), Fraction(1, 7), Fraction(1, 10**30)])
 def test_single_geometric_has_its_law(x):
     entropy = Entropy()
-    found = [_single.geometric(x, entropy) for _ in range(N)]
+    found = [_noise.geometric_one(x, entropy) for _ in range(N)]
     assert_follows_cdf(found, lambda k: np.where(k < 0, 0, -np.expm1(-(k + 1) * float(x))))
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.5])
 def test_single_gaussian_has_its_law(sigma):
     entropy = Entropy()
-    found = [_single.gaussian(Fraction(sigma) ** 2, entropy) for _ in range(N)]
+    found = [_noise.gaussian(Fraction(sigma) ** 2, entropy) for _ in range(N)]
     assert_follows_pmf(found, gaussian_pmf(sigma))
     with pytest.raises(AssertionError):
         assert_follows_pmf(found, gaussian_pmf(sigma * 2))
@@ -56,7 +56,7 @@ def test_single_gaussian_has_its_law(sigma):
 
 def test_single_wide_gaussian_has_its_law():
     entropy = Entropy()
-    found = [_single.gaussian(Fraction(10**18), entropy) for _ in range(N)]
+    found = [_noise.gaussian(Fraction(10**18), entropy) for _ in range(N)]
     assert_follows_cdf(found, lambda k: ndtr((k + 0.5) / 1e9))
 
 
@@ -68,9 +68,9 @@ def test_single_wide_gaussian_has_its_law():
 )
 def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x, lift):
     """The first bits are zero, so that the draw lies beyond them; the next 60 are given."""
-    length = _single.working_bits(x) - 2
+    length = _noise.working_bits(x) - 2
     entropy = Scripted(bytes(-(-length // 8)) + words(more << 4))
-    found = _single.geometric(x, entropy, lift) - lift
+    found = _noise.geometric_one(x, entropy, lift) - lift
     with mpmath.workprec(400):
         scale = mpmath.mpf(x.denominator) / x.numerator
         ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** (length + 60)) * scale for u in (more + 1, more)]
@@ -86,8 +86,8 @@ def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x, lift):
 def test_the_coin_of_a_gaussian_is_the_comparison_of_logarithms(place, prefix, variance):
     scale = math.isqrt(int(variance)) + 1
     size = place * 20 * scale >> 60
-    kept = _single._accept(
-        size + _single.lift(scale), scale, variance, Scripted(prefix_bytes(prefix)), _single.lift(scale)
+    kept = _noise._accept(
+        size + _noise.lift_one(scale), scale, variance, Scripted(prefix_bytes(prefix)), _noise.lift_one(scale)
     )
     with mpmath.workprec(400):
         cost = (size - variance / scale) ** 2 / (2 * variance)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from discreet import sampling
 from discreet._errors import InvalidInput
-from discreet.sampling import Entropy, SeededEntropy, _skips, poisson_subsets
+from discreet.sampling import Entropy, SeededEntropy, _bernoulli, poisson_subsets
 
 from ..loops import for_each
 from .checks import Forbidden, Scripted, assert_follows_cdf, assert_frequency, words
@@ -74,7 +74,7 @@ def test_a_gap_is_the_comparison_of_its_bits(denominator: int, known: int, more:
     """Decided by floats, or by the word that comes after: the same as with two hundred digits."""
     rate = Fraction(1, denominator)
     entropy = Scripted(words(known << 11, more))
-    found = int(_skips._gaps(1, 10**6, rate, _skips._slope(rate), entropy)[0])
+    found = int(_bernoulli._gaps(1, 10**6, rate, _bernoulli._slope(rate), entropy)[0])
     ends = {gap(rate, Fraction((known << 64) + more + end, 1 << 117)) for end in (Fraction(1, 10**30), 1)}
     assert min(ends) <= found <= max(ends)
     assert max(ends) - min(ends) <= 1 or not known
@@ -86,18 +86,20 @@ def test_where_floats_cannot_tell_more_bits_do(rate: Fraction, k: int) -> None:
     """53 bits that agree with those of (1 - rate)**k leave k or k - 1: the next 64 say which."""
     edge = (1 - rate) ** k
     known, rest = divmod(math.floor(edge * 2**117), 2**64)
-    slope = _skips._slope(rate)
+    slope = _bernoulli._slope(rate)
     for more, expected in ((rest - 2, k), (rest + 2, k - 1)):
         entropy = Scripted(words(known << 11, more))
-        assert int(_skips._gaps(1, 10**6, rate, slope, entropy)[0]) == expected
+        assert int(_bernoulli._gaps(1, 10**6, rate, slope, entropy)[0]) == expected
         assert entropy.drawn == 16, "one word was not enough, two were"
 
 
 def test_a_uniform_that_begins_with_zeros_gets_more_bits() -> None:
     rate = Fraction(1, 20)
     entropy = Scripted(words(0, 1 << 63))
-    assert int(_skips._gaps(1, 10**6, rate, _skips._slope(rate), entropy)[0]) == gap(rate, Fraction(1, 2**54))
-    assert int(_skips._gaps(1, 100, rate, _skips._slope(rate), Scripted(words(0, 0, 1)))[0]) == 100
+    assert int(_bernoulli._gaps(1, 10**6, rate, _bernoulli._slope(rate), entropy)[0]) == gap(
+        rate, Fraction(1, 2**54)
+    )
+    assert int(_bernoulli._gaps(1, 100, rate, _bernoulli._slope(rate), Scripted(words(0, 0, 1)))[0]) == 100
 
 
 def test_numpys_log_is_as_good_as_is_assumed() -> None:
@@ -106,9 +108,9 @@ def test_numpys_log_is_as_good_as_is_assumed() -> None:
     known = np.unique(
         np.concatenate([entropy.words(300) >> np.uint64(11), 2**53 - entropy.words(300) % 2**20 - 1])
     )
-    slope = _skips._slope(rate)
+    slope = _bernoulli._slope(rate)
     for word in known.tolist():
-        low, high = (v / 2**200 for v in _skips._bounds.minus_log(word, 53, 200) or (0, 0))
+        low, high = (v / 2**200 for v in _bernoulli._bounds.minus_log(word, 53, 200) or (0, 0))
         value = float(np.log(np.float64(word) * 2.0**-53) * -slope)
         assert low * slope * (1 - 2.0**-44) - 1.01 * slope / word <= value <= high * slope * (1 + 2.0**-44)
 

@@ -97,7 +97,7 @@ def test_a_labeller_goes_on_with_the_aggregator_that_was_paid_for():
     from sklearn.linear_model import LogisticRegression
 
     from discreet.learning import Examples
-    from discreet.mechanisms.stable_votes import SparseVotes
+    from discreet.mechanisms.votes import SparseVotes
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 3)).astype("f4"), rng.integers(0, 2, 60)
@@ -130,16 +130,16 @@ def test_boosting_without_a_declared_size_and_components_that_are_not_there_are_
         ledger=":memory:",
     )
     with pytest.raises(dp.DiscreetError):
-        people.fit(dp.learning.ExplainableBoostingClassifier(epsilon=1), target="t")
+        people.fit(dp.tabular.ExplainableBoostingClassifier(epsilon=1), target="t")
     for components in (-1, 0, 3):
         with pytest.raises(dp.DiscreetError, match="n_components"):
-            people.fit(dp.learning.PCA(n_components=components, epsilon=1), features=["a", "b"])
+            people.fit(dp.tabular.PCA(n_components=components, epsilon=1), features=["a", "b"])
     assert people.spent == 0
 
 
 def test_more_categories_than_sixteen_bits_have_codes_of_their_own():
-    from discreet.learning.tabular.bins import bin_codes
-    from discreet.learning.tabular.rows import Design
+    from discreet.tabular.rows import Design
+    from discreet.tabular.trees import bin_codes
 
     values = [f"v{i}" for i in range(33_000)]
     public = dp.Public(schema={"c": dp.Categories(values)})

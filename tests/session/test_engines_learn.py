@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import discreet as dp
-from discreet import learning
+from discreet import tabular
 
 from .. import postgres
 from .. import spark as one_spark
@@ -69,7 +69,7 @@ def session(place):
 
 def test_a_model_is_fitted_to_a_table_that_stays_where_it_is(session):
     before = session.spent
-    model = session.fit(learning.LogisticRegression(epsilon=20), target="ill", features=["age", "ward"])
+    model = session.fit(tabular.LogisticRegression(epsilon=20), target="ill", features=["age", "ward"])
     predicted = model.predict({"age": [22.0, 85.0], "ward": ["A", "B"]})
     assert [bool(value) for value in predicted] == [False, True]
     assert session.spent - before == pytest.approx(20, rel=0.01)

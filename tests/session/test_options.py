@@ -15,8 +15,8 @@ from discreet import _require, mechanisms
 from discreet._require import did_you_mean
 from discreet.accounting import ApproximateDP
 from discreet.curator import Curator, Policy
+from discreet.session.models import tightest_epsilon
 from discreet.session.streams import find_stream
-from discreet.session.teaching import tightest_epsilon
 from discreet.tables import Memory
 
 SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["East", "West"])}
@@ -384,7 +384,7 @@ def test_the_newest_stream_of_an_analyst_is_their_own():
 
 def test_an_epsilon_of_basic_composition_is_not_shown_at_a_smaller_delta(monkeypatch):
     """Where no accountant knew an event, the epsilon of another delta stood beside this one."""
-    monkeypatch.delattr("discreet.session.teaching.epsilon_of")
+    monkeypatch.delattr("discreet.session.models.epsilon_of")
     event = ApproximateDP(epsilon=1, delta=1e-3)
     assert tightest_epsilon(event, 1e-2) == 1
     assert tightest_epsilon(event, 1e-6) == float("inf")

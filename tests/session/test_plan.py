@@ -169,7 +169,7 @@ def test_a_plan_on_the_shell(tmp_path: Path) -> None:
 
 
 def test_a_plan_with_a_model_runs_within_its_epsilon(people: dp.Session) -> None:
-    from discreet.learning import LogisticRegression
+    from discreet.tabular import LogisticRegression
 
     plan = people.plan([*COUNTS, MEAN, (LogisticRegression(), "sex")], epsilon=4)
     assert people.spent == 0

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet.app import replies, requests
 from discreet.app.cli import app
-from discreet.app.web.folders import Folders
-from discreet.app.web.sessions import Desk
+from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.verbs import handle
 
 COUNT = "SELECT COUNT(*) AS n FROM t"

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import discreet as dp
-from discreet.app.web.folders import Folders
-from discreet.app.web.sessions import Desk
+from discreet.app.web.sessions import Desk, Folders
 from discreet.app.web.verbs import handle
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import noisy_count

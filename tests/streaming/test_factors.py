@@ -7,7 +7,7 @@ import pytest
 
 from discreet import InvalidInput
 from discreet.mechanisms import matrix
-from discreet.mechanisms.matrix.minimax import optimal_prefix
+from discreet.mechanisms.matrix.strategies import optimal_prefix
 from discreet.mechanisms.matrix.triangular import sensitivity
 from discreet.streaming import NAMES, error_factors, named
 

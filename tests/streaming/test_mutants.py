@@ -167,7 +167,7 @@ def test_a_unit_in_every_batch_shows_no_more_than_it_paid_for(monkeypatch: pytes
         assert loud_unit(always) > 1
     # Nobody counts how often a unit took part.
     monkeypatch.setattr(
-        "discreet.streaming.records.UnitRecord.admit",
+        "discreet.streaming.statistics.UnitRecord.admit",
         lambda self, units, step, **rule: np.ones(len(units), dtype=bool),
     )
     assert loud_unit(once) > 1

@@ -25,8 +25,8 @@ from discreet.streaming import (
 )
 from discreet.streaming.encoders import encoder
 from discreet.streaming.factors import NAMES
+from discreet.streaming.losses import experts_bound, weigh_experts
 from discreet.streaming.online import GRID, exact_sums
-from discreet.streaming.rules import experts_bound, weigh_experts
 
 STEPS, D = 200, 4
 

@@ -24,7 +24,7 @@ from discreet.synthetic import (
     compare,
     open_copy,
 )
-from discreet.synthetic.methods import METHODS, method_for
+from discreet.synthetic.copy import METHODS, method_for
 from discreet.synthetic.quality import bound_errors
 from discreet.tables import Memory
 

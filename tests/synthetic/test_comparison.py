@@ -15,9 +15,8 @@ from discreet import Bounds, Categories, Dates, InvalidInput, Public, auditing
 from discreet._public import REPLACE, Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import CopyDistance, Domain, compare
-from discreet.synthetic.copy import SyntheticCopy
-from discreet.synthetic.drawing import Drawing
-from discreet.synthetic.methods import METHODS, method_for
+from discreet.synthetic.copy import METHODS, SyntheticCopy, method_for
+from discreet.synthetic.quality import Drawing
 from discreet.tables import Memory
 
 from .test_methods import DOMAIN, PUBLIC, correlated, correlated_as

@@ -15,8 +15,8 @@ from discreet import Boolean, Bounds, Categories, InvalidInput, Public
 from discreet._public import Dates, Neighbors, Text, Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import Domain, MarginalCounts, SyntheticCopy
+from discreet.synthetic.copy import METHODS
 from discreet.synthetic.counting import count_domain_cells, count_sensitivity
-from discreet.synthetic.methods import METHODS
 from discreet.tables import Memory, connect
 
 from ..loops import for_each

@@ -15,9 +15,8 @@ from discreet import Categories, Public, accounting
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import AIM, MST, MWEM, Domain, Independent, MarginalCounts, PrivBayes
-from discreet.synthetic.copy import SyntheticCopy
+from discreet.synthetic.copy import METHODS, SyntheticCopy, method_for
 from discreet.synthetic.estimation import NoisyTable
-from discreet.synthetic.methods import METHODS, method_for
 from discreet.synthetic.privbayes import maximal_parent_sets, network_model
 from discreet.synthetic.synthesizer import GRID, Synthesizer, grid_distance
 from discreet.tables import Memory

@@ -15,9 +15,14 @@ from discreet.synthetic.estimation import (
     estimate_total,
     mirror_descent,
 )
-from discreet.synthetic.junction import JunctionTree, junction_tree_cells, triangulate
-from discreet.synthetic.model import GraphicalModel, propagate_beliefs
-from discreet.synthetic.rows import allocate_codes, condition, sample
+from discreet.synthetic.generation import allocate_codes, condition, sample
+from discreet.synthetic.model import (
+    GraphicalModel,
+    JunctionTree,
+    junction_tree_cells,
+    propagate_beliefs,
+    triangulate,
+)
 
 SIZES = (3, 2, 4, 2, 3)
 GRAPHS = [

@@ -17,7 +17,7 @@ from discreet._public import Dates, Neighbors, Unit
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import Domain
-from discreet.synthetic.methods import METHODS
+from discreet.synthetic.copy import METHODS
 from discreet.tables import Memory
 
 SCHEMA = {

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from discreet import InvalidInput
-from discreet.tables.compressed import open_bytes, open_text
+from discreet.tables.files import open_bytes, open_text
 
 _WHOLE = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (i, i * i % 97) for i in range(3000)), mtime=0)
 _MIDDLE = len(_WHOLE) // 2

@@ -34,11 +34,10 @@ from discreet.tables import (
     rand_hie,
     version_of,
 )
-from discreet.tables.engine import ROW, Engine
-from discreet.tables.engines.duckdb import engine_of
-from discreet.tables.engines.open_rows import ask_open_rows
-from discreet.tables.engines.postgres_arrow import csv_batches
-from discreet.tables.engines.postgres_connection import Pool
+from discreet.tables.engines.duckdb import ask_open_rows, engine_of
+from discreet.tables.engines.postgres import csv_batches
+from discreet.tables.engines.postgres_tables import Pool
+from discreet.tables.source import ROW, Engine
 
 from ..loops import for_each
 

@@ -14,10 +14,9 @@ import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
 from discreet.tables import Memory, connect, draft, load
-from discreet.tables.draft_text import draft_text
-from discreet.tables.formats import Format, format_of
-from discreet.tables.look import look
-from discreet.tables.parts import within
+from discreet.tables.drafting import draft_text, look
+from discreet.tables.files import Format, format_of
+from discreet.tables.fit import within
 
 TEXT = """Person Nr;Größe cm;Gewicht;Aufnahme
 1;180,5;1.080,5;03.01.2026

@@ -24,7 +24,7 @@ from discreet._public import Boolean, Dates
 from discreet.query import Query
 from discreet.tables import Database, EngineError, Memory, connect
 from discreet.tables.columns import check_facts
-from discreet.tables.engines.duckdb_files import csv_reader
+from discreet.tables.engines.duckdb_reading import csv_reader
 
 EXTREMES = [0, 1, -1, 2**62, -(2**62), 2**63 - 1, -(2**63) + 1, -(2**63), None]
 BYTES = [
@@ -297,7 +297,7 @@ def test_a_quote_that_would_swallow_lines_is_refused_at_opening(line, tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1 << 20])
 def test_quotes_that_pair_up_are_read(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr("discreet.tables.quotes._CHUNK", chunk)
+    monkeypatch.setattr("discreet.tables.files._CHUNK", chunk)
     path, public = tmp_path / "t.csv", Public(schema={"b": Text()}, table="t")
     texts = ["plain", 'say ""hi""', '""', "two\nlines", "a,b", "", '""""']
     path.write_text("a,b\r\n" + "".join(f'{i},"{text}"\r\n' for i, text in enumerate(texts)), newline="")

@@ -19,9 +19,8 @@ from discreet.app import requests
 from discreet.app.cli import app
 from discreet.query import Query
 from discreet.tables import EngineError
-from discreet.tables.files import several, stand_in
+from discreet.tables.files import formatted, several, stand_in
 from discreet.tables.fit import coarse, not_utf8
-from discreet.tables.formats import formatted
 
 SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["A", "B"])}
 QUESTIONS = [

@@ -266,7 +266,7 @@ def test_a_plan_over_files_depends_on_no_row(spark, tmp_path):
 
 
 def test_the_comparison_of_plans_notices_a_known_size(spark, reference, monkeypatch):
-    from discreet.tables.engines import spark_reading
+    from discreet.tables.engines import spark as spark_reading
 
     monkeypatch.setattr(spark_reading, "_of_unknown_size", lambda session, dataset: dataset)
     assert plans(on_spark(spark, {**DATA, "people": of_size(1)}, JOINED), JOINED) != reference

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import discreet as dp
-from discreet.tables import spill
+from discreet.tables import files
 from discreet.tables.engines.duckdb_reading import connection
 
 VICTIM = """
@@ -41,46 +41,46 @@ def test_the_next_start_removes_what_a_crash_left_and_nothing_else(folder):
     left = Path(victim.stdout.readline().strip())
     assert left.parent == folder
     (left / "duckdb_temp_storage.tmp").write_text("rows")
-    own = spill.Spill()
+    own = files.Spill()
     assert left.exists(), "its process still runs"
     victim.communicate("\n")
-    fresh = folder / (spill.PREFIX + "half-made")
+    fresh = folder / (files.PREFIX + "half-made")
     fresh.mkdir()
     (folder / "other").mkdir()
-    assert spill.sweep() == [left]
+    assert files.sweep() == [left]
     assert not left.exists()
     assert own.path.exists()
     assert fresh.exists()
     os.utime(fresh, (time.time() - 10**6,) * 2)
-    assert spill.sweep() == [fresh]
+    assert files.sweep() == [fresh]
     own.remove()
     assert [path.name for path in folder.iterdir()] == ["other"]
 
 
 def test_a_folder_that_is_being_made_is_not_taken_for_left(monkeypatch):
-    flock = spill.fcntl.flock
+    flock = files.fcntl.flock
 
     def sweep_first(handle, how):
-        monkeypatch.setattr(spill.fcntl, "flock", flock)
-        assert spill.sweep() == []
+        monkeypatch.setattr(files.fcntl, "flock", flock)
+        assert files.sweep() == []
         flock(handle, how)
 
-    monkeypatch.setattr(spill.fcntl, "flock", sweep_first)
-    own = spill.Spill()
-    assert spill.sweep() == []
+    monkeypatch.setattr(files.fcntl, "flock", sweep_first)
+    own = files.Spill()
+    assert files.sweep() == []
     assert own.path.exists()
     own.remove()
 
 
 def test_a_forked_child_leaves_its_parents_folder(folder):
-    own = spill.Spill()
+    own = files.Spill()
     child = os.fork()
     if child == 0:
         own.remove()
         os._exit(0)
     os.waitpid(child, 0)
     assert own.path.stat().st_mode & 0o777 == 0o700
-    assert spill.sweep() == []
+    assert files.sweep() == []
     own.remove()
 
 
@@ -112,7 +112,7 @@ os._exit(1)
 def test_a_trial_ledger_is_gone_with_its_session_after_a_refusal_and_after_a_crash(folder):
     def left():
         gc.collect()
-        return sorted(path.name[:15] for path in folder.iterdir() if not path.name.startswith(spill.PREFIX))
+        return sorted(path.name[:15] for path in folder.iterdir() if not path.name.startswith(files.PREFIX))
 
     table = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
     for terms in ({}, {"budget": dp.Budget(epsilon=1, delta=0.5)}, {"budget": "much"}):

@@ -12,8 +12,8 @@ from pathlib import Path
 if __name__ == "__main__":
     import uvicorn
 
+    from discreet.app.cli.serve import demo_settings
     from discreet.app.web import Settings, build
-    from discreet.app.web.demo import demo_settings
 
     folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     port, epsilon = options.pop("port"), options.pop("epsilon", 10.0)

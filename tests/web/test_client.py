@@ -16,7 +16,7 @@ import discreet as dp
 from discreet import query
 from discreet._errors import InvalidInput
 from discreet.app.client import ServerError
-from discreet.app.remote_live import RemoteStream
+from discreet.app.remote import RemoteStream
 
 from .running import COUNT, Server, free_port
 
@@ -87,7 +87,7 @@ def test_an_accuracy_can_be_asked_for(people):
 
 
 def test_models_come_back_as_json_that_predicts(people):
-    from discreet.learning import LogisticRegression
+    from discreet.tabular import LogisticRegression
 
     model = people.fit(LogisticRegression(epsilon=1, n=5000), target="sex", features=["age", "visits"])
     assert set(model.predict({"age": [30.0], "visits": [3.0]})) <= {"female", "male"}
@@ -95,7 +95,7 @@ def test_models_come_back_as_json_that_predicts(people):
 
 
 def test_what_has_no_description_is_refused_with_the_way_out(people):
-    from discreet.learning import PrivateSearch
+    from discreet.tabular import PrivateSearch
 
     with pytest.raises(dp.InvalidInput, match=r"steward's own process"):
         people.ask(lambda source: 1)

@@ -9,7 +9,7 @@ import pytest
 
 from discreet import tables
 from discreet._errors import InvalidInput
-from discreet.app.web.folders import Folders
+from discreet.app.web.sessions import Folders
 
 from .running import Server
 

@@ -7,10 +7,6 @@ import json
 
 import pytest
 
-import discreet.adaptive
-import discreet.learning.tabular
-import discreet.mechanisms
-import discreet.query  # noqa: F401
 from discreet import _registry
 from discreet.app.web import verbs
 from discreet.mechanisms.protocols import Interactive, Mechanism, Stepped

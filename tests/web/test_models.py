@@ -57,11 +57,11 @@ def test_a_changed_file_of_tensors_is_no_model(ann):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_estimator_that_can_be_sent_is_the_same_on_the_other_side(name):
-    from discreet import learning
+    from discreet import learning, tabular
 
     cls = getattr(learning, name)
     if name == "PrivateSearch":
-        made = cls(learning.LogisticRegression(), {"epsilon": [0.1, 0.2]}, epsilon=1)
+        made = cls(tabular.LogisticRegression(), {"epsilon": [0.1, 0.2]}, epsilon=1)
     else:
         made = cls(**({"n_clusters": 3} if name == "KMeans" else {}), epsilon=0.5)
     described = json.loads(json.dumps(describe_estimator(made)))
@@ -70,7 +70,7 @@ def test_every_estimator_that_can_be_sent_is_the_same_on_the_other_side(name):
 
 def test_estimators_inside_lists_and_maps_are_the_same_on_the_other_side():
     """They were sent as descriptions, and stayed maps."""
-    from discreet.learning import LogisticRegression, PrivateSearch
+    from discreet.tabular import LogisticRegression, PrivateSearch
 
     inner = PrivateSearch(LogisticRegression(), {"regularization": [1, 10]}, epsilon=1)
     space = {"estimator": [LogisticRegression(fit_intercept=False), LogisticRegression()]}

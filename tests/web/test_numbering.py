@@ -11,12 +11,10 @@ from urllib.parse import parse_qs
 import pytest
 
 import discreet as dp
-from discreet.app import remote_reading
+from discreet.app import replies
 from discreet.app.client import ServerError
 from discreet.app.web import copies
-from discreet.app.web.folders import Folders
-from discreet.app.web.numbering import Numbers
-from discreet.app.web.sessions import Desk
+from discreet.app.web.sessions import Desk, Folders, Numbers
 from discreet.app.web.verbs import handle
 
 SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 99\n'
@@ -68,14 +66,14 @@ class Pages:
 
 def test_a_client_pages_through_all_lines_of_a_list(asked, monkeypatch):
     """It showed the last 1000, without a word about the others."""
-    monkeypatch.setattr(remote_reading, "_PAGE", 2)
+    monkeypatch.setattr(replies, "_PAGE", 2)
     for i in range(5):
         asked("ann", "sql", sql=sql(i), epsilon=0.1)
         asked("bob", "sql", sql=sql(10 + i), epsilon=0.1)
     everything = asked("steward", "ledger", last=1000)["entries"]
     for who, entries, releases in (("ann", 5, 5), ("steward", len(everything), 10)):
         server = Pages(asked, who)
-        reader = remote_reading.RemoteReader(server, "t")
+        reader = replies.RemoteReader(server, "t")
         assert reader.ledger == asked(who, "ledger", last=1000)["entries"]
         assert len(reader.ledger) == entries
         assert [line["text"] for line in reader.releases()][-1] == sql(4 if who == "ann" else 14)
@@ -87,9 +85,9 @@ def test_a_client_pages_through_all_lines_of_a_list(asked, monkeypatch):
 @pytest.mark.parametrize("reply", [{"entries": [1, 2]}, {"entries": [1, 2], "first": 0}, {"first": 0}, {}])
 def test_a_server_without_pages_is_not_asked_for_ever(reply, monkeypatch):
     """One that does not know them would send the same lines again and again."""
-    monkeypatch.setattr(remote_reading, "_PAGE", 2)
+    monkeypatch.setattr(replies, "_PAGE", 2)
     with pytest.raises(ServerError, match="is it a discreet server of this version"):
-        _ = remote_reading.RemoteReader(SimpleNamespace(call=lambda *_: reply), "t").ledger
+        _ = replies.RemoteReader(SimpleNamespace(call=lambda *_: reply), "t").ledger
 
 
 def test_what_others_do_changes_no_number_that_an_analyst_sees(asked):

@@ -13,9 +13,9 @@ import discreet as dp
 from discreet import _errors, query
 from discreet.app.client import ServerError, _error_of
 from discreet.app.remote import RemoteSession
-from discreet.learning import Ridge
 from discreet.mechanisms import SparseVector
 from discreet.session import Session
+from discreet.tabular import Ridge
 
 from .running import COUNT, Server
 

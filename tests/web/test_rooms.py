@@ -20,7 +20,7 @@ from discreet.app.client import ServerError
 from discreet.app.remote import RemoteSession
 from discreet.app.web.planning import _floats, _to_json, explanation_json, explanation_of
 from discreet.explaining.picture import Picture, Series
-from discreet.query.plain import plain_select
+from discreet.query.parse import plain_select
 from discreet.session import Session
 
 from .running import COUNT, Server
@@ -252,7 +252,7 @@ def test_a_watch_goes_on_with_the_servers_table(ann, bob):
 
 
 def test_a_plan_splits_the_budget_and_runs_over_http(ann):
-    from discreet.learning import LogisticRegression
+    from discreet.tabular import LogisticRegression
 
     spent = ann.spent
     work = [COUNT, {"sql": "SELECT COUNT(*) AS n FROM health", "weight": 2.0},

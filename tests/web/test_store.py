@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from discreet import InvalidInput
-from discreet.app.web import steward_api
+from discreet.app.web import api
 from discreet.app.web.bodies import DatasetBody
 from discreet.app.web.desk import FrontDesk
 from discreet.app.web.server import build
@@ -167,7 +167,7 @@ def test_a_person_who_is_removed_leaves_no_job_to_be_charged(tmp_path):
     cancelled: list[str] = []
     state = SimpleNamespace(store=store, desk=SimpleNamespace(cancel=cancelled.append))
     request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
-    removal = steward_api.remove_person(request, "ann", Person("steward", Role.STEWARD))
+    removal = api.remove_person(request, "ann", Person("steward", Role.STEWARD))
     assert run_apart(removal) == {"removed": True}
     assert cancelled == jobs[:1]
     store.close()

@@ -20,11 +20,10 @@ from discreet._public import Bounds, Categories, Dates, Public, Unit
 from discreet.app import requests
 from discreet.app.remote import RemoteSession
 from discreet.app.web import (
-    analysis_pages,
     auth,
     bodies,
     bookkeeping,
-    formats,
+    charts,
     pages,
     settings,
     steward_pages,
@@ -71,7 +70,7 @@ def test_a_form_of_budgets_that_is_sent_back_unchanged_changes_none(budget):
     page = requests.policy_json(policy)
     unit = "rho" if page["budget"]["rho"] else "epsilon"
     text = "\n".join(steward_pages._line(who, line, unit) for who, line in page["analysts"].items())
-    typed = {key: float(formats.exact(page["budget"][key])) for key in (unit, "delta")}
+    typed = {key: float(charts.exact(page["budget"][key])) for key in (unit, "delta")}
     facts = {"budget": typed, "analysts": steward_pages._parse_analysts(text, unit)}
     sent = bodies.PolicyBody(**facts).model_dump()
     assert bookkeeping._changed_policy(sent, policy) == policy
@@ -89,7 +88,7 @@ def test_a_line_of_the_form_that_would_be_half_read_is_refused(text):
 @pytest.mark.parametrize("text", ["000000000001" + "9" * 5000, "99999999999", "0", "", "1.5"])
 def test_a_number_of_people_that_is_none_is_refused(text):
     with pytest.raises(InvalidInput, match="how many people"):
-        analysis_pages._number_of_people(text)
+        pages._number_of_people(text)
 
 
 def test_a_ledger_is_not_served_under_a_budget_that_it_does_not_have():

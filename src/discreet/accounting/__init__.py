@@ -7,59 +7,52 @@ This package never reads data and never draws noise.
 """
 
 from . import amplification, individual, moments, pate, shuffling
-from .api import bounds, delta, epsilon, tradeoff
+from .api import bounds, compare, delta, epsilon, tradeoff
 from .calibration import calibrate
-from .choice_events import (
-    GNMax,
-    NegativeBinomialTrials,
-    NoisyMax,
-    PoissonTrials,
-    RDPPoint,
-    RepeatAndSelect,
-    SparseVector,
-    Thresholded,
-    geometric,
-    logarithmic,
-)
-from .comparison import compare
+from .conversion import Cost, basic, zcdp
 from .events import (
     ZCDP,
     ApproximateDP,
+    BallsInBins,
+    Banded,
     Composed,
+    CorrelatedGaussian,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
     ExponentialMechanism,
     Gaussian,
+    GNMax,
     Group,
     Laplace,
+    MinSeparated,
+    NegativeBinomialTrials,
+    NoisyMax,
     NonPrivate,
     NoOp,
     PoissonSampled,
+    PoissonTrials,
     PureDP,
-    RandomizedResponse,
-    Repeated,
-    VectorDiscreteGaussian,
-    compose,
-    from_json,
-)
-from .filters import Filter, at_once
-from .odometers import Odometer
-from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
-from .sampled_events import (
-    BallsInBins,
-    Banded,
-    CorrelatedGaussian,
-    MinSeparated,
     RandomAllocation,
+    RandomizedResponse,
+    RDPPoint,
+    RepeatAndSelect,
+    Repeated,
     SampledWithoutReplacement,
     Shuffled,
     SingleEpoch,
+    SparseVector,
+    Thresholded,
     TreeRestarts,
     TruncatedPoisson,
+    VectorDiscreteGaussian,
+    compose,
+    from_json,
+    geometric,
+    logarithmic,
 )
+from .filters import Filter, GaussianFilter, Odometer, ZCDPFilter, at_once, gaussian_filter
 from .selection_profiles import selection_epsilon
-from .totals import Cost, basic, zcdp
 
 __all__ = [
     "ApproximateDP",

@@ -12,9 +12,9 @@ import math
 from .. import _require, _round
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from . import pure
+from .conversion import Cost
 from .shuffling import closed_form as shuffling_closed_form
 from .shuffling import epsilon as shuffling
-from .totals import Cost
 
 __all__ = ["iteration", "lecture", "poisson", "shuffling", "shuffling_closed_form", "without_replacement"]
 

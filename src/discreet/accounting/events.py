@@ -8,17 +8,32 @@ others takes their relation, and its argument `neighbors` is ignored.
 
 A registered name, as in `@described("accounting.Gaussian")`, and the fields of a class are stored in ledgers:
 they must not change.
+
+Defines events whose release is a choice and not a number with noise: noisy max, sparse vector, partition
+selection, the best of a random number of trials, and the winner of a vote.
+
+`RDPPoint`, for a mechanism with a known Rényi bound at one order, is in this module too.
+
+Defines events on random samples (of fixed size, or truncated Poisson samples), random allocation,
+shuffling, and matrix mechanisms with the steps in which a unit may take part.
+
+Every amplification theorem is proved for certain neighbor relations. Its event cannot be made for another
+relation, because the same mechanism has a different price there, and no later check would notice.
+
+Writes the message of every refusal: which event has no price by which accountant, why, and what to use
+instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from .. import _registry, _require
-from .._errors import WrongRelation
-from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._errors import InvalidInput, Unsupported, WrongRelation
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
 
@@ -367,3 +382,425 @@ def _leaves(event: Event, times: int) -> Iterable[tuple[Event, int]]:
         yield from _leaves(event.event, times * event.times)
     else:
         yield event, times
+
+
+NOISES = ("laplace", "exponential", "gumbel")
+
+
+@described("accounting.NoisyMax")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyMax(Event):
+    """Report noisy max: the index of the largest of some scores after noise, and nothing else; `epsilon`-DP.
+
+    `noise`: "laplace" (Dwork & Roth 2014, Claim 3.9), "exponential" (permute-and-flip: McKenna & Sheldon
+    2020, Ding et al. 2021), or "gumbel", which is the exponential mechanism and has bounded range. The
+    mechanism must choose the noise scale that gives `epsilon`: 2 sensitivity / epsilon, or half of it when
+    one unit moves all scores in the same direction.
+    """
+
+    epsilon: Real
+    noise: str = "laplace"
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        if self.noise not in NOISES:
+            raise _require.fail("noise", self.noise, f"one of {', '.join(NOISES)}")
+        self._resolve_neighbors()
+
+
+@described("accounting.SparseVector")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseVector(Event):
+    """The sparse vector technique: any number of queries compared with a threshold, until `cutoff` of them
+    were answered "above". The full price is charged at the start.
+
+    `threshold_epsilon` pays for the noisy threshold, `query_epsilon` for all `cutoff` positive answers
+    together: threshold noise Lap(sensitivity / threshold_epsilon), query noise Lap(2 cutoff sensitivity /
+    query_epsilon), halved for monotonic queries.
+    Guarantee: (threshold_epsilon + query_epsilon)-DP. Proof: Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.
+    Noisy values that are released for the positive answers are separate events.
+    """
+
+    threshold_epsilon: Real
+    query_epsilon: Real
+    cutoff: int = 1
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(threshold_epsilon=self.threshold_epsilon, query_epsilon=self.query_epsilon)
+        _require.integer(cutoff=self.cutoff, at_least=1)
+        self._resolve_neighbors()
+
+
+@described("accounting.Thresholded")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholded(Event):
+    """Partition selection: the noise of `event` on the sizes of groups that were not declared in advance;
+    only groups whose noisy size passes a threshold are released.
+
+    `delta` bounds the probability that any group that exists in only one of two neighboring tables is
+    released: for Laplace or Gaussian noise (discrete or not) the probability that the noise is above the
+    threshold minus a unit's contribution to the group, summed over all groups that a unit can contribute to.
+    Guarantee: for every epsilon x the delta of the release at x is at most delta + (1 - delta)
+    delta_event(x), also within a composition: except with probability `delta`, both tables release the same
+    groups, and the two outputs then differ as those of `event` do (Korolova et al. 2009; Wilson et al. 2020).
+    The neighbor relation is that of `event`.
+    """
+
+    event: Event
+    delta: float
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.probability(delta=self.delta)
+        inherit_neighbors(self)
+
+
+@described("accounting.RDPPoint")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RDPPoint(Event):
+    """Any mechanism that is (order, epsilon)-Rényi-DP at this one order (Mironov 2017, arXiv:1702.07476,
+    Definition 4)."""
+
+    order: Real
+    epsilon: Real
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(order=self.order)
+        if not self.order > 1:
+            raise _require.fail("order", self.order, "above 1")
+        _require.non_negative(epsilon=self.epsilon)
+        self._resolve_neighbors()
+
+
+class Trials:
+    """Base class of the distributions of the number of trials in `RepeatAndSelect`."""
+
+    __slots__ = ()
+
+
+@described("accounting.PoissonTrials")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoissonTrials(Trials):
+    """A Poisson number of trials with this mean. It may be zero: then nothing is released."""
+
+    mean: Real
+
+    def __post_init__(self) -> None:
+        _require.positive(mean=self.mean)
+
+
+@described("accounting.NegativeBinomialTrials")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegativeBinomialTrials(Trials):
+    """A truncated negative binomial number of trials, at least one: `shape` 1 is the geometric distribution
+    with success probability `gamma`, `shape` 0 the logarithmic one.
+
+    Papernot & Steinke 2022, arXiv:2110.03620, Definition 1, where `shape` is eta.
+    """
+
+    shape: Real
+    gamma: Real
+
+    def __post_init__(self) -> None:
+        _require.finite(shape=self.shape)
+        if not self.shape > -1:
+            raise _require.fail("shape", self.shape, "above -1")
+        _require.open_probability(gamma=self.gamma)
+
+
+@_require.check_options
+def geometric(gamma: Real) -> NegativeBinomialTrials:
+    """Return the geometric distribution: each trial is the last with probability gamma, 1/gamma on
+    average."""
+    return NegativeBinomialTrials(shape=1, gamma=gamma)
+
+
+@_require.check_options
+def logarithmic(gamma: Real) -> NegativeBinomialTrials:
+    """Return the logarithmic distribution. A selection with it costs less than one with the geometric
+    distribution of the same mean."""
+    return NegativeBinomialTrials(shape=0, gamma=gamma)
+
+
+@described("accounting.RepeatAndSelect")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatAndSelect(Event):
+    """`event` run a random number of times, and only the output of the best run released: private selection,
+    as for tuning hyperparameters.
+
+    The score that decides which run is best must be part of the run's output, which `event` prices. Price:
+    Papernot & Steinke 2022, arXiv:2110.03620.
+    """
+
+    event: Event
+    trials: Trials
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trials, Trials):
+            raise _require.fail(
+                "trials",
+                self.trials,
+                "PoissonTrials(...), NegativeBinomialTrials(...), geometric(...) or logarithmic(...)",
+            )
+        inherit_neighbors(self)
+
+
+@described("accounting.GNMax")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GNMax(Event):
+    """The Gaussian noisy max of PATE: the class with most teachers' votes after noise N(0, sigma²) on every
+    count. One unit can change one teacher's vote.
+
+    The price does not depend on the votes: that of a Gaussian with noise multiplier sigma / sqrt(2) (Papernot
+    et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price can be computed from the votes. It depends
+    on the data and must not be published as it is: see `discreet.accounting.pate`.
+    """
+
+    sigma: Real
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(sigma=self.sigma)
+        self._resolve_neighbors()
+
+    @property
+    def equivalent(self) -> Gaussian:
+        """The Gaussian release with this price; its noise multiplier is rounded down, its price up."""
+        # sqrt(1/2), rounded down
+        noise_multiplier = float(self.sigma) * 0.707106781186547
+        if noise_multiplier == 0:
+            raise InvalidInput(f"sigma = {self.sigma!r} is too small to be told from zero.")
+        return Gaussian(noise_multiplier=noise_multiplier, neighbors=self.neighbors)
+
+
+@described("accounting.SampledWithoutReplacement")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledWithoutReplacement(Event):
+    """`event` on a sample of `sample` units, drawn uniformly without replacement from a population of exactly
+    `size` units.
+
+    The price is proved for `replace` only, where the size is public (Balle, Barthe & Gaboardi 2018,
+    arXiv:1807.01647, Theorem 9; Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087). `event` is for
+    `replace` too: the noise multiplier of a Gaussian is relative to the sensitivity to replacing one unit.
+    """
+
+    event: Event
+    size: int
+    sample: int
+    neighbors: Neighbors = REPLACE
+
+    def __post_init__(self) -> None:
+        _require.integer(size=self.size, at_least=1)
+        _require.integer(sample=self.sample, at_least=0)
+        if self.sample > self.size:
+            raise _require.fail("sample", self.sample, f"at most size = {self.size}")
+        inherit_neighbors(self)
+        require_relation(self.neighbors, REPLACE, what="amplification by sampling without replacement")
+
+    @property
+    def rate(self) -> Fraction:
+        """The probability that a given unit is in the sample."""
+        return Fraction(self.sample, self.size)
+
+
+@described("accounting.TruncatedPoisson")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedPoisson(Event):
+    """`event` on a Poisson sample, with rate `rate`, of exactly `size` units; if it has more than `limit`
+    units, a random `limit` of them are used.
+
+    The price is proved for `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run
+    differs from the untruncated one only if the sample has more than `limit` units. So the price is that of
+    the untruncated sample plus the cost of their distance in total variation (`accounting.normal`).
+    """
+
+    event: Event
+    rate: Real
+    size: int
+    limit: int
+    neighbors: Neighbors = ZERO_OUT
+
+    def __post_init__(self) -> None:
+        _require.probability(rate=self.rate)
+        _require.integer(size=self.size, at_least=1)
+        _require.integer(limit=self.limit, at_least=1)
+        inherit_neighbors(self)
+        require_relation(self.neighbors, ZERO_OUT, what="the price of a truncated Poisson sample")
+
+
+@described("accounting.RandomAllocation")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomAllocation(Event):
+    """`event` at each of `steps` steps, every unit taking part in exactly `selected` of them, drawn
+    uniformly.
+
+    With `selected=1` this is balls-in-bins batching (Chua et al. 2024, arXiv:2412.16802), one pass over the
+    data. The price is proved for `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202).
+    This event is the whole pass; `event` is one step of it, which must be a Gaussian.
+    """
+
+    event: Event
+    steps: int
+    selected: int = 1
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.integer(steps=self.steps, at_least=1)
+        _require.integer(selected=self.selected, at_least=1)
+        if self.selected > self.steps:
+            raise _require.fail("selected", self.selected, f"at most steps = {self.steps}")
+        inherit_neighbors(self)
+        if not isinstance(self.event, Gaussian):
+            raise _require.fail(
+                "event",
+                type(self.event).__name__,
+                "a Gaussian: random allocation has no price for other noise",
+            )
+        require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
+
+
+# The name of `RandomAllocation` with `selected=1` in the literature. It is the same class, so that other
+# values of `selected` are accepted under this name too.
+BallsInBins = RandomAllocation
+
+
+@described("accounting.Shuffled")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffled(Event):
+    """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random
+    permutation.
+
+    The price is proved for `replace`: one sender's value is changed, and the number of senders is public. It
+    holds for any adaptively chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803,
+    Section 3). The stronger bound of their later paper (arXiv:2208.04591) is not used, because by its errata
+    it holds for a restricted class of randomizers only.
+    """
+
+    epsilon: Real
+    reports: int
+    neighbors: Neighbors = REPLACE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        _require.integer(reports=self.reports, at_least=1)
+        self._resolve_neighbors()
+        require_relation(self.neighbors, REPLACE, what="amplification by shuffling")
+
+
+class Participation:
+    """Says in which steps one unit may take part: the base class of participation patterns."""
+
+    __slots__ = ()
+
+
+@described("accounting.SingleEpoch")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleEpoch(Participation):
+    """Every unit takes part in at most one step."""
+
+
+@described("accounting.MinSeparated")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinSeparated(Participation):
+    """Every unit takes part in at most `times` steps, any two of them at least `separation` steps apart
+    (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
+
+    separation: int
+    times: int
+
+    def __post_init__(self) -> None:
+        _require.integer(separation=self.separation, at_least=1)
+        _require.integer(times=self.times, at_least=1)
+
+
+@described("accounting.Banded")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Banded(Participation):
+    """Every unit takes part in at most `times` steps, any two of them at least `bands` steps apart, and the
+    strategy matrix has at most `bands` nonzero diagonals.
+
+    The matrix's columns for the steps of one unit are then orthogonal, and their squared norms add up
+    (Choquette-Choo et al. 2023, arXiv:2306.08153).
+    """
+
+    bands: int
+    times: int
+
+    def __post_init__(self) -> None:
+        _require.integer(bands=self.bands, at_least=1)
+        _require.integer(times=self.times, at_least=1)
+
+
+@described("accounting.TreeRestarts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeRestarts(Participation):
+    """Tree aggregation: `restarts` + 1 binary trees one after the other, each over `leaves` steps; a unit
+    takes part in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
+
+    leaves: int
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        _require.integer(leaves=self.leaves, at_least=1)
+        _require.integer(restarts=self.restarts, at_least=0)
+
+
+@described("accounting.CorrelatedGaussian")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelatedGaussian(Event):
+    """All `steps` answers of a matrix mechanism: independent Gaussian noise is added to the answers of a
+    strategy matrix, so that the noise of the released answers is correlated.
+
+    `noise_multiplier` is the standard deviation of the independent noise, divided by the largest l2 change
+    that one unit can make in the strategy's answers *under `participation`*.
+    Guarantee: as private as one Gaussian with that noise multiplier, also when the inputs of later steps are
+               chosen adaptively.
+    Proof:     Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1 (Gaussian noise only).
+    Assumes:   the sensitivity was computed for this participation pattern, and the data respects the pattern.
+    """
+
+    noise_multiplier: float
+    steps: int
+    participation: Participation = SingleEpoch()
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(noise_multiplier=self.noise_multiplier)
+        _require.integer(steps=self.steps, at_least=1)
+        if not isinstance(self.participation, Participation):
+            raise _require.fail(
+                "participation",
+                self.participation,
+                "SingleEpoch(), MinSeparated(...), Banded(...) or TreeRestarts(...)",
+            )
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    @property
+    def equivalent(self) -> Gaussian:
+        """The single Gaussian release with the same price."""
+        return Gaussian(noise_multiplier=self.noise_multiplier, neighbors=self.neighbors)
+
+
+def one_block(event: Any) -> Event:
+    """Return the event which, composed `selected` times, bounds the price of a random allocation with more
+    than one selected step.
+
+    Let k be the number of selected steps and t the number of steps. A uniform choice of k of t steps is the
+    same as k disjoint random blocks of floor(t/k) steps each, and then one uniform step from each block;
+    where k does not divide t, some random steps are in no block. For given blocks that is a k-fold
+    composition of allocations with one selected step (Feldman & Shenfeld 2025, arXiv:2502.08202).
+    """
+    return RandomAllocation(event=event.event, steps=event.steps // event.selected)
+
+
+def refuse(event: Event, accountant: str, why: str) -> Unsupported:
+    """Return the error for an event that an accountant has no price for. The caller raises it, so that
+    `raise` is visible there."""
+    return Unsupported(
+        f"{type(event).__name__} has no price by the {accountant} accountant: {why}. Nothing was computed; "
+        f"accounting.compare(event, delta=...) shows which accountants have one."
+    )

@@ -8,6 +8,20 @@ it adds up the events' *own deltas*, the probabilities with which they fail (see
 their own. A filter is an immutable value. What was spent is another value, `lanes.Spent`: a function of the
 list of events alone, so that anybody who has the list can recompute and check it. The theorems are in
 docs/filters.md.
+
+Defines privacy filters with a single sum: of rhos for zero-concentrated DP, and of squared mus for
+Gaussian DP.
+
+`filters.Filter` splits its delta over several lanes, i.e. sums. That is not needed here: for these two
+definitions, the sum that bounds a plan fixed in advance is a bound also when an analyst chooses every event
+after seeing earlier answers.
+
+Defines privacy odometers: running bounds on the privacy loss so far.
+
+A filter guards a budget that was fixed in advance. An odometer has no budget: its bound on the privacy loss
+holds at all times at once, so that an analyst may also stop *because* of what it shows. In return it is a
+little larger than a bound that holds at one fixed time only. It keeps the same sums as a filter: one lane for
+the pure epsilons, and one for the Rényi divergences at each order (see `lanes`).
 """
 
 from __future__ import annotations
@@ -17,6 +31,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from .. import _require, _round
 from .._errors import BudgetExceeded, InvalidInput, Unsupported
@@ -24,8 +39,8 @@ from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .._require import Real
 from . import api
-from .conversion import rdp_to_epsilon
-from .events import ApproximateDP, Event
+from .conversion import gaussian_delta, rdp_to_epsilon, zcdp
+from .events import ApproximateDP, Event, Gaussian, NonPrivate, NoOp, leaves, refuse
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 # The relative amount by which the total may exceed a budget, because decimals such as 0.1 are not exact in
@@ -423,3 +438,272 @@ def _tidy(order: float) -> float:
     """Return the order with order - 1 rounded to three digits, or from order 20 on rounded to an integer,
     because several Rényi bounds are tight at integers only."""
     return float(round(order)) if order >= 20 else 1 + float(f"{order - 1:.3g}")
+
+
+@described("accounting.ZCDPFilter")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZCDPFilter(BudgetFilter):
+    """The filter of a zCDP budget: an event is admitted while the rhos add up to at most `rho`, and the own
+    deltas (see `normal`) to at most `delta`.
+
+    Guarantee: all releases together are d-approximately r-zCDP with d = delta (1 + slack) and r = rho (1 +
+               slack), however they were chosen; `slack` is the allowance for rounding, as in `Filter`.
+    Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
+               3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
+               al. 2023, arXiv:2203.05481.
+
+    >>> budget = ZCDPFilter(rho=0.5)
+    >>> budget.preview([], Gaussian(noise_multiplier=2.0)).fits
+    4
+    """
+
+    rho: Real
+    delta: float = 0.0
+    slack: Fraction = ROUNDING_ALLOWANCE
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(rho=self.rho, slack=self.slack)
+        _require.probability(delta=self.delta)
+        self._resolve_neighbors()
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "rho"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return ("rho",)
+
+    @property
+    def total(self) -> Fraction:
+        return _require.exact(self.rho, "rho") * self._allowance
+
+    @property
+    def limits(self) -> tuple[Fraction, ...]:
+        return (self.total,)
+
+    @property
+    def delta_limit(self) -> Fraction:
+        return Fraction(self.delta) * self._allowance
+
+    def price(self, event: Item) -> Spent:
+        self._check(event)
+        # A cap is a price for the lanes of `filters.Filter`; here its event is charged.
+        event = event_of(event)
+        bare, own, distance = split(event)
+        if distance > 0:
+            raise refuse(
+                event, "zcdp", "closeness in total variation says nothing about concentrated privacy"
+            )
+        cost = zcdp(bare)
+        return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
+
+
+@described("accounting.GaussianFilter")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianFilter(BudgetFilter):
+    """The filter of a Gaussian DP budget, for unsampled Gaussian noise only: an event is admitted while the
+    squares of the events' mus add up to at most mu².
+
+    Guarantee: all releases together are m-GDP with m = mu sqrt(1 + slack): two neighbors are no easier to
+               tell apart than N(0, 1) and N(m, 1); `slack` is the allowance for rounding, as in `Filter`.
+    Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela
+               2023, arXiv:2209.15596.
+    Assumes:   continuous Gaussian noise. For the discrete Gaussian, which is not rotation-invariant, use a
+               `ZCDPFilter`.
+
+    >>> GaussianFilter(mu=1).preview([], Gaussian(noise_multiplier=20.0)).fits
+    400
+    """
+
+    mu: Real
+    slack: Fraction = ROUNDING_ALLOWANCE
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(mu=self.mu, slack=self.slack)
+        self._resolve_neighbors()
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "mu²"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return ("mu²",)
+
+    @property
+    def total(self) -> Fraction:
+        return _require.exact(self.mu, "mu") ** 2 * self._allowance
+
+    @property
+    def limits(self) -> tuple[Fraction, ...]:
+        return (self.total,)
+
+    @property
+    def delta_limit(self) -> Fraction:
+        return Fraction(0)
+
+    def price(self, event: Item) -> Spent:
+        self._check(event)
+        # As in `ZCDPFilter`, a cap is charged as its event.
+        event = event_of(event)
+        bare, own, distance = split(event)
+        total: Fraction | float = Fraction(0)
+        for part, times in leaves(bare).items():
+            total += times * _square(part)
+        if own > 0 or distance > 0:
+            raise refuse(
+                event, "gdp", "it can fail with some probability; a Gaussian budget has no delta for that"
+            )
+        return Spent(sums=(on_grid(total),), events=1)
+
+
+def _square(part: Event) -> Fraction | float:
+    """Return mu² of one part: 1 / noise_multiplier² of a Gaussian, 0 of a `NoOp`, infinity of a `NonPrivate`.
+    Parts of other kinds are refused."""
+    if isinstance(part, NoOp):
+        return Fraction(0)
+    if isinstance(part, NonPrivate):
+        return float("inf")
+    if not isinstance(part, Gaussian):
+        raise refuse(
+            part, "gdp", "the Gaussian filter is for unsampled Gaussian noise only; use Filter or ZCDPFilter"
+        )
+    noise = _require.exact(part.noise_multiplier, "noise_multiplier")
+    return 1 / noise**2 if noise else float("inf")
+
+
+@_require.check_options
+def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
+    """Return the filter with the largest mu for which mu-GDP implies (epsilon, delta)-DP, up to a relative
+    2e-12 and never above it.
+
+    >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
+    0.647727
+    """
+    _require.price(epsilon=epsilon)
+    _require.open_probability(delta=_require.float_or_inf(delta))
+    # The margin of 1e-12 on mu covers the filter's rounding allowance, because sqrt(1 + 2^-40) < 1 + 1e-12.
+    limit = float(epsilon)
+    low, high = 0.0, 1.0
+    while gaussian_delta(high * (1 + 1e-12), limit) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(middle * (1 + 1e-12), limit) <= delta else (low, middle)
+    return GaussianFilter(mu=low, neighbors=neighbors)
+
+
+# The default orders of the mixture, from 1.25 to 513; order - 1 doubles from one to the next. The bound holds
+# for any list of orders; this one was chosen by hand, not tuned.
+_ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
+
+
+class Reading(NamedTuple):
+    """The epsilon and delta that an odometer shows, both rounded up."""
+
+    epsilon: float
+    delta: float
+
+
+@described("accounting.Odometer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odometer:
+    """A running bound on the privacy loss of adaptively chosen events; it is wrong at some time with
+    probability at most `delta`.
+
+    Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything
+               seen, the readings included. For fixed epsilon and delta' let B be the set of transcripts that
+               stop with e <= epsilon and d <= delta'. Then for every set A of transcripts, and with P and P'
+               the distributions on two neighbors, P[A and B] <= exp(epsilon) P'[A and B] + delta'. If no
+               accounting event has an own delta (see `normal`), more is true: with probability 1 - delta, the
+               privacy loss never exceeds the reading, at any time.
+    Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and
+               Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
+
+    >>> from .events import PureDP
+    >>> Odometer(delta=1e-6).read([PureDP(epsilon=1), PureDP(epsilon=1)])
+    Reading(epsilon=2.0, delta=1e-06)
+    """
+
+    delta: float
+    orders: tuple[float, ...] = _ORDERS
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.open_probability(delta=self.delta)
+        _require.non_empty(orders=self.orders)
+        for order in self.orders:
+            _require.finite(order=order)
+            if not order > 1:
+                raise _require.fail("order", order, "above 1")
+        object.__setattr__(self, "orders", tuple(sorted(set(self.orders))))
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    def start(self) -> Spent:
+        """Return the totals of an odometer with nothing spent yet."""
+        return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
+
+    def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
+        """Return what is spent after `event`. An odometer has no limit: it refuses only events that it has no
+        price for."""
+        if not isinstance(event, Event):
+            raise _require.fail("event", type(event).__name__, "an accounting event")
+        require_relation(event.neighbors, self.neighbors, what="this odometer")
+        bare, own, distance = split(event)
+        if distance > 0:
+            raise refuse(
+                event, "odometer", "its distance to what it is priced as costs more the larger epsilon grows"
+            )
+        return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
+
+    def read(self, spent: Spent | Iterable[Event]) -> Reading:
+        """Return the bound at this time: the lesser of the sum of the pure epsilons and the bound of the
+        mixture of all orders."""
+        state = self._state(spent)
+        exact, renyi = state.sums[0], state.sums[1:]
+        epsilon = min(_round.up(exact), self._mixture([_round.up(value) for value in renyi]))
+        return Reading(epsilon, min(1.0, _round.up(Fraction(self.delta) + Fraction(state.delta))))
+
+    def _state(self, spent: Spent | Iterable[Event]) -> Spent:
+        """Return what was spent, from itself or from a list of events."""
+        if isinstance(spent, Spent):
+            if len(spent.sums) != 1 + len(self.orders):
+                lanes = 1 + len(self.orders)
+                raise _require.fail(
+                    "spent", spent, f"what this odometer has spent: one sum for each of its {lanes} lanes"
+                )
+            return spent
+        state = self.start()
+        for event in spent:
+            state = self.add(state, event)
+        return state
+
+    def _mixture(self, sums: list[float]) -> float:
+        """Return the loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta,
+        rounded up; `sums` holds the sum of Rényi divergences at each order. Orders with an infinite sum count
+        as zero in the average."""
+        terms = [
+            (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
+        ]
+        if not terms:
+            return math.inf
+        needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
+        # At this loss one order alone reaches the value that is needed.
+        high = min(total + needed / order_minus_1 for order_minus_1, total in terms)
+        low = high - needed / min(order_minus_1 for order_minus_1, _ in terms) - 1.0
+        for _ in range(200):
+            middle = (low + high) / 2
+            if not low < middle < high or high - low < 1e-13 * max(1.0, abs(high)):
+                break
+            low, high = (low, middle) if _log_sum(terms, middle) >= needed else (middle, high)
+        return max(0.0, high * (1 + 1e-12))
+
+
+def _log_sum(terms: list[tuple[float, float]], loss: float) -> float:
+    """Return ln of the sum of exp((order - 1) (loss - total)) over the terms (order - 1, total)."""
+    powers = [order_minus_1 * (loss - total) for order_minus_1, total in terms]
+    largest = max(powers)
+    return largest + math.log(math.fsum(math.exp(power - largest) for power in powers))

@@ -18,11 +18,9 @@ from typing import Any
 from .. import _require, _round
 from . import events as ev
 from . import pure
-from .conversion import gaussian_delta, gaussian_epsilon, normal_tail
-from .events import Event
+from .conversion import gaussian_delta, gaussian_epsilon, least_epsilon, normal_tail
+from .events import Event, refuse
 from .normal import normal
-from .refusal import refuse
-from .solve import least_epsilon
 
 _NORMAL = NormalDist()
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import _require
-from . import rdp_sampled
-from .choice_events import RDPPoint
-from .events import ZCDP, Event
+from . import rdp
+from .events import ZCDP, Event, RDPPoint
 
 _Array = np.ndarray[Any, Any]
 # Covers the rounding of the few operations of a cost, with a wide margin; the number is a convention.
@@ -128,7 +127,7 @@ class SampledFilter(_Filter):
         # Costs of the norms 0, clip / 256, 2 clip / 256, ..., clip.
         # `rdp_sampled.gaussian` returns order - 1 times the Rényi divergence.
         norms = [self._clip * k / 256 for k in range(1, 257)]
-        costs = [rdp_sampled.gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in norms]
+        costs = [rdp.sampled_gaussian(rate, deviation / norm)(float(order)) / (order - 1) for norm in norms]
         self._levels = np.array([0.0, *costs])
 
     def _costs(self, norms: _Array) -> _Array:

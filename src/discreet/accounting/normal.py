@@ -23,10 +23,10 @@ from typing import Any
 
 from .. import _require, _round
 from .._public import ADD_REMOVE, ZERO_OUT, Neighbors, require_relation
-from . import choice_events as ce
+from . import events as ce
 from . import events as ev
+from . import events as se
 from . import pure
-from . import sampled_events as se
 from .events import Event
 
 

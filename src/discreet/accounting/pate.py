@@ -3,7 +3,7 @@ far below the worst case.
 
 This data-dependent cost is computed from private votes and is private itself. Only the steward, who holds the
 data, may see it, or it is published with noise scaled to its smooth sensitivity
-(`mechanisms.vote_cost.SanitizedCost`; `release_rdp` is the price of that with Gaussian noise). The ledger is
+(`mechanisms.votes.SanitizedCost`; `release_rdp` is the price of that with Gaussian noise). The ledger is
 charged `GNMax`, whose price does not depend on the votes.
 """
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import _require, _round
 from .._public import ADD_REMOVE, ZERO_OUT, require_relation
-from . import choice_events as ce
+from . import events as ce
 from . import events as ev
-from . import sampled_events as se
+from . import events as se
 from .events import Event
 
 

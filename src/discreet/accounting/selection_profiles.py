@@ -16,9 +16,8 @@ import numpy as np
 from .. import _require
 from .._errors import Unsupported
 from . import api
-from .choice_events import NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
-from .events import Event
-from .rdp_rules import _log_mean
+from .events import Event, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
+from .rdp import _log_mean
 
 # Covers the rounding of a delta and of its interpolation.
 _UP = 1 + 1e-9

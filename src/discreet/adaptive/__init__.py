@@ -4,22 +4,33 @@ detection and private hypothesis tests.
 """
 
 from . import generalization
-from .alarms import Alarm, ChangeWatch, alarm_threshold
-from .changepoints import BernoulliChange, Changepoint, GaussianChange, LikelihoodScores, RankScores
+from .changepoints import (
+    Alarm,
+    BernoulliChange,
+    Changepoint,
+    ChangeWatch,
+    GaussianChange,
+    LikelihoodScores,
+    RankScores,
+    alarm_threshold,
+)
 from .changepoints import offline as changepoint
 from .discovery import (
     Addis,
     AlphaInvesting,
     Decisions,
     GeneralizedAlphaInvesting,
+    Javanmard,
+    Listed,
     Lord3,
     LordPlusPlus,
+    PowerLaw,
     Saffron,
     benjamini_hochberg,
 )
 from .holdout import Check, HoldoutEstimate, Thresholdout
 from .hypotheses import Binomial, Hypothesis, TruncatedExponential
-from .leaderboard import ShakyLadder, SparseVectorBoard, Standing
+from .leaderboard import ShakyLadder, SparseVectorBoard, Standing, Submission
 from .paprika import Decision, Paprika
 from .private_bh import Discoveries, PrivateBenjaminiHochberg
 from .reference import Ladder, ParameterFreeLadder, PlainBoard
@@ -30,8 +41,6 @@ from .significance import (
     TestResult,
     TwoSampleMeanTest,
 )
-from .spending import Javanmard, Listed, PowerLaw
-from .submissions import Submission
 
 __all__ = [
     "Addis",

@@ -17,7 +17,8 @@ import numpy as np
 
 from .. import sampling
 from .._errors import Halted, InvalidInput
-from ..mechanisms import arrow_columns, certified
+from ..mechanisms import arrow_columns
+from ..mechanisms import noise as certified
 from ..mechanisms.noise import add, draw
 from ..sampling import Entropy
 

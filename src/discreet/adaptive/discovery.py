@@ -12,26 +12,384 @@ hypothesis is called a discovery.
 
 None of them is differentially private: one person's data can change an exact p-value, and with it a decision.
 Their event is `NonPrivate`, and a curator refuses them on protected data.
+
+Defines spending sequences: how a procedure for an unlimited number of tests distributes its error budget
+over them.
+
+A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; the theorems of
+online false discovery rate control in `discovery` and `_alpha_wealth` need that and nothing else.
+
+Defines common parts of the procedures of online false discovery rate control: decisions, streams, and the
+checks of p-values and of saved states.
+
+Defines procedures of online false discovery rate control that keep one alpha-wealth: LORD 3 and
+generalized alpha-investing. Each test spends some of the wealth, and each discovery (rejected hypothesis)
+earns some.
+
+Not private: `discovery` says why, and exports them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import zeta
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
-from .._registry import described
-from ._alpha_wealth import GeneralizedAlphaInvesting as GeneralizedAlphaInvesting
-from ._alpha_wealth import Lord3 as Lord3
-from ._procedures import Decisions as Decisions
-from ._procedures import FDRProcedure, check_saved, pvalues_of
-from ._procedures import HypothesisStream as HypothesisStream
-from .spending import Javanmard, Levels, PowerLaw, Spending
+from .._registry import described, plain
+from ..accounting import Event, NonPrivate
+
+Levels = NDArray[np.float64]
+
+
+@described("adaptive.PowerLaw")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLaw:
+    """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. Ramdas et al. 2018
+    (arXiv:1802.09098) use the exponent 1.6 for SAFFRON.
+    """
+
+    exponent: float = 1.6
+
+    def __post_init__(self) -> None:
+        _require.positive(exponent=self.exponent)
+        if not 1 < self.exponent <= 50:
+            raise InvalidInput(
+                f"exponent={self.exponent!r} is not in (1, 50]: at or below one the sequence has no sum, and "
+                "beyond 50 it is spent on the first test."
+            )
+
+    def __call__(self, count: int) -> Levels:
+        """Return the first `count` summands."""
+        exponent = float(self.exponent)
+        return np.arange(1, count + 1, dtype=np.float64) ** -exponent / float(zeta(exponent))
+
+
+@described("adaptive.Javanmard")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Javanmard:
+    """Spends gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
+    Montanari 2018, arXiv:1603.09000, equation 31).
+
+    c = 0.07720838, as in the R package onlineFDR, whose published sequences are reproduced. The infinite sum
+    without the factor c is 12.6451, so the terms sum to 0.9763, which is below one as it must be.
+    """
+
+    def __call__(self, count: int) -> Levels:
+        """Return the first `count` summands."""
+        j = np.arange(1, count + 1, dtype=np.float64)
+        return 0.07720838 * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
+
+
+@described("adaptive.Listed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Spends by a finite list: these terms, then zeros. For a stream whose length is known."""
+
+    terms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", tuple(map(plain, _require.listed(terms=self.terms))))
+        if not self.terms:
+            raise InvalidInput("terms is empty: give at least one.")
+        for term in self.terms:
+            _require.non_negative(term=term)
+        if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
+            raise InvalidInput(
+                "terms must not increase: the theorems need that. Sort them from largest to smallest."
+            )
+        if float(np.sum(np.sort(self.terms))) > 1:
+            raise InvalidInput(
+                f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Make them smaller."
+            )
+
+    def __call__(self, count: int) -> Levels:
+        """Return the first `count` summands."""
+        levels = np.zeros(count)
+        levels[: min(count, len(self.terms))] = self.terms[:count]
+        return levels
+
+
+Spending = PowerLaw | Javanmard | Listed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """Holds the level of each test, and which hypotheses were rejected."""
+
+    levels: Levels
+    rejected: NDArray[np.bool_]
+
+    @property
+    def discoveries(self) -> NDArray[np.intp]:
+        """Return the positions of the rejected hypotheses."""
+        return np.flatnonzero(self.rejected)
+
+
+class HypothesisStream(Protocol):
+    """Tests one hypothesis after another."""
+
+    @property
+    def level(self) -> float:
+        """Return the level of the next test."""
+        ...
+
+    def test(self, pvalue: float) -> bool:
+        """Test the next hypothesis; return whether it is rejected."""
+        ...
+
+    def record(self, rejected: bool) -> None:
+        """Record a decision that the caller took at this stream's level."""
+        ...
+
+    def saved(self) -> dict[str, Any]:
+        """Return the state as plain JSON, for `restored` of the procedure."""
+        ...
+
+
+def pvalues_of(values: Any) -> Levels:
+    """Return the values as a vector of p-values; InvalidInput unless all are numbers in [0, 1]."""
+    try:
+        pvalues = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("p-values must be numbers in [0, 1].") from None
+    if pvalues.ndim != 1:
+        raise InvalidInput(f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
+    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
+        raise InvalidInput("p-values must be in [0, 1], without NaN.")
+    return pvalues
+
+
+def check_saved(saved: Any, **kinds: type) -> dict[str, Any]:
+    """Return a saved state unchanged; InvalidInput unless it has exactly these fields of these types.
+
+    `kinds` names each field and its type.
+    """
+    if (
+        not isinstance(saved, dict)
+        or set(saved) != set(kinds)
+        or any(type(saved[name]) is not kind for name, kind in kinds.items())
+    ):
+        raise InvalidInput(
+            "the state is not one that saved() of this procedure returned. Nothing was tested."
+        )
+    return saved
+
+
+@dataclass(frozen=True, kw_only=True)
+class FDRProcedure:
+    """Base of the procedures of online false discovery rate control: the target rate `alpha`, and the
+    price."""
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        _require.open_probability(alpha=self.alpha)
+
+    @property
+    def event(self) -> Event:
+        """Return `NonPrivate`: there is no privacy guarantee, so the curator refuses the procedure on
+        protected data."""
+        return NonPrivate()
+
+
+_JAVANMARD_MONTANARI = Javanmard()
+# The largest wealth: what a discovery would earn beyond it is not paid out, so that the wealth stays a finite
+# float. The theorem asks only that the payout be at most its bound. Levels are near 1 from there on.
+_MAX_WEALTH = 1e6
+
+
+@described("adaptive.Lord3")
+@dataclass(frozen=True, kw_only=True)
+class Lord3(FDRProcedure):
+    """Tests by LORD 3: the level of a test is gamma(j) times the wealth right after the last discovery, where
+    j counts the tests since that discovery and gamma is the `spending` sequence.
+
+    `wealth` is the initial wealth, by default alpha / 10; `payout` is what each discovery earns, by default
+    alpha - wealth; their sum must not exceed alpha. Each test costs its level.
+
+    Guarantee: FDR <= alpha for independent p-values. Not private.
+    Proof:     Javanmard & Montanari 2018, arXiv:1603.09000, Section 3 (LORD 3) and Theorem 3.1.
+    """
+
+    wealth: float = None  # type: ignore[assignment]
+    payout: float = None  # type: ignore[assignment]
+    spending: Spending = _JAVANMARD_MONTANARI
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.wealth is None:
+            object.__setattr__(self, "wealth", self.alpha / 10)
+        _require.non_negative(wealth=self.wealth)
+        if self.wealth > self.alpha:
+            raise InvalidInput(f"wealth={self.wealth!r} is above alpha={self.alpha!r}. Give at most alpha.")
+        if self.payout is None:
+            object.__setattr__(self, "payout", self.alpha - self.wealth)
+        _require.non_negative(payout=self.payout)
+        # 1e-12: the default payout is alpha - wealth in floats, and may be rounded up
+        if self.wealth + self.payout > self.alpha * (1 + 1e-12):
+            raise InvalidInput(
+                f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than "
+                f"alpha={self.alpha!r}. Give a smaller payout."
+            )
+        if not isinstance(self.spending, Spending):
+            raise InvalidInput(
+                f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
+            )
+
+    def start(self) -> HypothesisStream:
+        """Return a stream that tests one hypothesis at a time."""
+        return _WealthStream(self, float(self.wealth))
+
+    def restored(self, saved: Any) -> HypothesisStream:
+        """Return a stream as it was when `saved()` was called."""
+        return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
+
+    def run(self, pvalues: Any) -> Decisions:
+        """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
+        of a stream up to floating-point rounding."""
+        values = pvalues_of(pvalues)
+        gamma = self.spending(len(values))
+        # spent[j]: the share of the wealth that the first j tests after a discovery cost
+        spent = np.concatenate([[0.0], np.cumsum(gamma)])
+        levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
+        # `begin`: the first test after the last discovery; `wealth`: the wealth at that discovery.
+        # Levels are computed for `width` tests at a time: a width that starts at 64 (chosen by hand, not
+        # tuned) and doubles until the next discovery. It changes the time, not the result.
+        begin, wealth, width = 0, self.wealth, 64
+        index = begin
+        while index < len(values):
+            end = min(len(values), index + width)
+            levels[index:end] = gamma[index - begin : end - begin] * wealth
+            hits = values[index:end] <= levels[index:end]
+            first = int(hits.argmax())
+            if not hits[first]:
+                index, width = end, 2 * width
+                continue
+            index += first + 1
+            rejected[index - 1] = True
+            wealth += self.payout - wealth * spent[index - begin]
+            begin, width = index, 64
+        return Decisions(levels, rejected)
+
+    def next_level(self, stream: _WealthStream) -> float:
+        """Return the level of the stream's next test."""
+        if stream.since >= len(stream.gamma):
+            stream.gamma = self.spending(2 * max(32, stream.since + 1))
+        return float(stream.gamma[stream.since] * stream.then)
+
+    def wealth_after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+        """Return the wealth after a test at this level."""
+        return stream.wealth - level + self.payout * rejected
+
+
+@described("adaptive.GeneralizedAlphaInvesting")
+@dataclass(frozen=True, kw_only=True)
+class GeneralizedAlphaInvesting(FDRProcedure):
+    """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery earns
+    cost / power + alpha. The initial wealth is alpha (1 - alpha).
+
+    `power` is an upper bound on the power of a test. 1 is always valid, and makes it Foster & Stine's
+    alpha-investing: a test at level a costs a / (1 - a), and a rejection gives this cost back and earns
+    alpha.
+
+    Guarantee: mFDR(eta) = E[false rejections] / (E[rejections] + eta) <= alpha, eta = 1 - alpha. Not private.
+    Proof:     Aharoni & Rosset 2014, Theorem 2, with level a = cost power / (cost + power), where both bounds
+               on the payout meet; Foster & Stine 2008, Theorem 2, for power 1.
+    """
+
+    fraction: float = 0.1
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require.open_probability(fraction=self.fraction)
+        _require.positive(power=self.power)
+        _require.probability(power=self.power)
+
+    def start(self) -> HypothesisStream:
+        """Return a stream that tests one hypothesis at a time."""
+        return _WealthStream(self, float(self.alpha * (1 - self.alpha)))
+
+    def restored(self, saved: Any) -> HypothesisStream:
+        """Return a stream as it was when `saved()` was called."""
+        return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
+
+    def run(self, pvalues: Any) -> Decisions:
+        """Take the decisions that a stream would take, for all p-values in one call. Levels agree with those
+        of a stream up to floating-point rounding."""
+        values = pvalues_of(pvalues)
+        levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
+        # factors of the wealth: what is left after a test's cost, and what a discovery earns besides alpha
+        keep, earn = 1 - self.fraction, self.fraction / self.power
+        wealth, fraction, power, alpha = self.alpha * (1 - self.alpha), self.fraction, self.power, self.alpha
+        # Not vectorized: each level depends on the decision before it.
+        for index, value in enumerate(values.tolist()):
+            cost = wealth * fraction
+            level = cost * power / (cost + power)
+            levels[index] = level
+            if value <= level:
+                rejected[index] = True
+                wealth = min(_MAX_WEALTH, wealth * (keep + earn) + alpha)
+            else:
+                wealth *= keep
+        return Decisions(levels, rejected)
+
+    def next_level(self, stream: _WealthStream) -> float:
+        """Return the level of the stream's next test."""
+        cost = stream.wealth * self.fraction
+        return cost * self.power / (cost + self.power)
+
+    def wealth_after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
+        """Return the wealth after a test, whose cost follows from the wealth before it."""
+        cost = stream.wealth * self.fraction
+        return min(_MAX_WEALTH, stream.wealth - cost + (cost / self.power + self.alpha) * rejected)
+
+
+@dataclass
+class _WealthStream:
+    """Holds the state of a procedure with one alpha-wealth: the current `wealth`, the wealth right after the
+    last discovery (`then`; at first the initial wealth), and the number of tests `since` that discovery.
+
+    `gamma` holds the first terms of the spending sequence, more when they are needed. The names of the state
+    in `saved()` are stored in ledgers and must not change.
+    """
+
+    procedure: Lord3 | GeneralizedAlphaInvesting
+    wealth: float
+    then: float = None  # type: ignore[assignment]
+    since: int = 0
+    gamma: Levels = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.then is None:
+            self.then = self.wealth
+
+    @property
+    def level(self) -> float:
+        return self.procedure.next_level(self)
+
+    def test(self, pvalue: float) -> bool:
+        rejected = bool(pvalues_of([pvalue])[0] <= self.level)
+        self.record(rejected)
+        return rejected
+
+    def record(self, rejected: bool) -> None:
+        """Record a decision that the caller took at this stream's level (`Paprika`: with noise)."""
+        self.wealth = self.procedure.wealth_after(self, self.level, rejected)
+        self.since += 1
+        if rejected:
+            self.then, self.since = self.wealth, 0
+
+    def saved(self) -> dict[str, Any]:
+        """Return the state, as plain JSON."""
+        return {"wealth": float(self.wealth), "then": float(self.then), "since": self.since}
+
 
 _POWER_LAW, _JAVANMARD = PowerLaw(), Javanmard()
 

@@ -23,7 +23,7 @@ from .._public import Public
 from .._registry import described, plain
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import Statistic, arrow_columns, certified
+from ..mechanisms import Statistic, arrow_columns, noise
 from ..mechanisms.protocols import Release, check_source, is_statistic, release
 from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
@@ -200,7 +200,7 @@ class Thresholdout:
         _require.integer(questions=questions, at_least=1)
         _require.open_probability(failure=failure)
         tau = _require.exact(tolerance, "tolerance")
-        logarithm = Fraction(certified.log_above(4 * questions / _require.exact(failure, "failure")))
+        logarithm = Fraction(noise.log_above(4 * questions / _require.exact(failure, "failure")))
         options = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
         return cls(public=public, budget=budget, **{**options, **more})
 

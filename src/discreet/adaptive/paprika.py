@@ -43,10 +43,10 @@ from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import SparseVector, arrow_columns, certified, sparse_vector
+from ..mechanisms import SparseVector, arrow_columns, noise, sparse_vector
 from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.sparse_vector import check_positives, moves_up, number
 from ..mechanisms.stability import check_budget
-from ..mechanisms.threshold import check_positives, moves_up, number
 from ..sampling import Entropy
 from ..tables import Source
 from ._sparse_vector import SparseVectorRounds
@@ -331,5 +331,5 @@ def _threshold(
         return critical(evidence, masses, TwoLaplaces(first=threshold_scale, second=test_scale), level)
     # Every share in (0, 1) is valid; this one follows the two scales as a rule of thumb.
     share = threshold_scale / (threshold_scale + test_scale)
-    depth = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
+    depth = noise.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
     return critical(evidence, masses, OneLaplace(scale=test_scale), level * (1 - share)) + depth

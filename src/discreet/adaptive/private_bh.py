@@ -32,15 +32,14 @@ from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
-from ..mechanisms.selectors import TopK
-from ..mechanisms.sparse_vector import zcdp_epsilon
+from ..mechanisms.selection import TopK
+from ..mechanisms.sparse_vector import number, zcdp_epsilon
 from ..mechanisms.stability import check_budget
 from ..mechanisms.statistics import require_rows
-from ..mechanisms.threshold import number
 from ..sampling import Entropy
 from ..tables import Source
 from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
-from .significance.result import conservative_pvalue, survival
+from .significance import conservative_pvalue, survival
 
 # Evidence is rounded to multiples of 1 / GRID of a standard deviation, or of the logarithm of a p-value; the
 # sensitivity includes this rounding. The value was chosen by hand, not tuned.

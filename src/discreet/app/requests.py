@@ -18,11 +18,11 @@ from .. import session as sessions
 from .._errors import InvalidInput
 from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
-from ..curator.periods import UNLIMITED
+from ..curator.policy import UNLIMITED
 from ..query import Answer
+from ..session.base import QueryPreview
 from ..session.opening import TRIAL
-from ..session.previews import QueryPreview
-from ..tables.engines.postgres_connection import is_address
+from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_several
 from ..tables.files import refuse_empty, stand_in
 
@@ -60,7 +60,7 @@ def refuse_password(data: str) -> None:
     """Refuse the address of a database that has a password in it, before any message could repeat the
     address.
 
-    `tables.engines.postgres_connection` refuses it too, but only when the address is used, and with a driver
+    `tables.engines.postgres_tables` refuses it too, but only when the address is used, and with a driver
     installed.
     """
     # as a Path, an address has one slash after its scheme

@@ -3,35 +3,43 @@ reconstruction and linkage, and measures of what tables with k-anonymity and its
 """
 
 from .anonymity import (
+    SUPPRESSED,
+    Groups,
+    Ratings,
+    SideKnowledge,
+    ToInterval,
+    ToPrefix,
+    background_knowledge,
     delta_presence,
+    differencing,
     distinct_l_diversity,
     entropy_l_diversity,
+    generalize,
+    homogeneity,
+    intersection,
     k_anonymity,
+    link,
+    linked,
+    made_up_ratings,
+    mondrian,
+    reconstruct,
     recursive_l_diversity,
     risk,
+    side_knowledge,
     t_closeness,
 )
-from .attributes import attribute_inference, guess_attributes, invert
-from .audit import audit, epsilon_of_labels, from_outputs, transcript
-from .canaries import audit_canaries, step_scores
-from .disclosure import background_knowledge, differencing, homogeneity, intersection
-from .exposure import estimated_exposure, exposure
-from .floating import explained, floating_point_attack, lowest_bit, precision_attack
-from .generalize import SUPPRESSED, Groups, ToInterval, ToPrefix, generalize, mondrian
-from .linkage import Ratings, SideKnowledge, link, linked, made_up_ratings, side_knowledge
-from .membership import (
-    Shadows,
-    by_loss,
-    by_quantile,
-    by_shadows,
-    halves,
-    lira,
-    lira_roc,
-    logit_scaled,
-    margins,
-    train_shadows,
+from .audit import (
+    audit,
+    epsilon_of_labels,
+    explained,
+    floating_point_attack,
+    from_outputs,
+    lowest_bit,
+    precision_attack,
+    transcript,
 )
-from .one_run import (
+from .canaries import (
+    audit_canaries,
     audit_one_run,
     curve_refuted,
     guess_by_score,
@@ -39,11 +47,28 @@ from .one_run import (
     one_run_gaussian_epsilon,
     one_run_mu,
     one_run_p_value,
+    step_scores,
 )
-from .rates import Guesses
-from .reconstruction import reconstruct
+from .membership import (
+    Roc,
+    Shadows,
+    attribute_inference,
+    by_loss,
+    by_quantile,
+    by_shadows,
+    estimated_exposure,
+    exposure,
+    guess_attributes,
+    halves,
+    invert,
+    lira,
+    lira_roc,
+    logit_scaled,
+    margins,
+    train_shadows,
+)
+from .outputs import Guesses
 from .report import Report
-from .roc import Roc
 
 __all__ = [
     "Groups",

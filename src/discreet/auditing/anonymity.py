@@ -11,22 +11,58 @@ private: for the steward only.
 (2, 1)
 >>> t_closeness(people, ["age", "zip"], "ill")
 0.25
+
+Defines disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
+intersection of two releases, differencing of exact counts.
+
+A class is the set of rows with equal quasi-identifiers (`anonymity`). Each attack returns how many people's
+secrets it finds; `differencing` returns the guesses, and can be tried on counts with differential privacy,
+which resist it.
+
+Generalizes tables to make them k-anonymous: along hierarchies of values, and by the algorithm Mondrian.
+
+It is for comparison, not for protection.
+
+Linkage attacks (re-identification): a few ratings that somebody has mentioned elsewhere, with roughly
+known stars and dates, single this person out among thousands of "anonymous" users.
+
+The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films
+on another site: rare films count more, near ratings and dates count, and a match is believed only if it
+stands out from the runner-up.
+
+Reconstruction: too many answers that are too accurate give away the table, nearly all of it (Dinur &
+Nissim 2003).
+
+The attacker asks how many people of random groups have a secret bit, and solves for the bits. Noise that
+is small against the square root of the number of people does not help; the noise that a privacy budget
+requires for so many questions does.
+
+>>> import numpy as np
+>>> secret = np.random.default_rng(1).random(40) < 0.5
+>>> reconstruct(lambda group: (group & secret).sum(), 40, seed=2).accuracy(secret)
+1.0
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy import optimize, sparse
 
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from ..tables import Engine, Source, connect
-from ..tables.engine import quoted
+from ..tables.engines.duckdb_reading import as_arrow
+from ..tables.source import literal, quoted
+from .outputs import floats
 
 # Column names that the queries of this module use; the table's columns must have other names.
 _OWN_NAMES = ("__value", "__n", "__size", "__q", "__p", "__gap", "__rank", "__top", "__rest")
@@ -245,3 +281,436 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
             "the table has rows that the population does not have. Give the population it was drawn from."
         )
     return float(row["low"]), float(row["high"])
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosed:
+    """Counts the people whose sensitive value is given away: `found` of `rows`."""
+
+    rows: int
+    found: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.rows if self.rows else 0.0
+
+
+def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclosed:
+    """Count the people in classes that have a single sensitive value: k-anonymity hides which row is theirs,
+    but not the value.
+
+    >>> homogeneity({"zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}, ["zip"], "ill")
+    Disclosed(rows=4, found=2)
+    """
+    return background_knowledge(data, identifiers, sensitive, ruled_out=())
+
+
+def background_knowledge(
+    data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
+) -> Disclosed:
+    """Count the people whose sensitive value can be deduced by an attacker who knows that it is none of
+    `ruled_out`; people who have one of these values are not attacked. NULL is a value like others."""
+    connected, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
+    value = names([sensitive])
+    excluded = ", ".join(literal(str(v)) for v in _require.listed(ruled_out=ruled_out))
+    where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
+    sql = (
+        "SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, "
+        "COALESCE(SUM(n) FILTER (different = 1), 0)::BIGINT AS found FROM (SELECT "
+        f"COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different "
+        f"FROM {table} {where} GROUP BY {names(identifiers)})"
+    )
+    row = connected.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(row["rows"]), found=int(row["found"]))
+
+
+def intersection(
+    first: Any,
+    second: Any,
+    *,
+    person: str,
+    first_class: Sequence[str],
+    second_class: Sequence[str],
+    sensitive: str,
+) -> Disclosed:
+    """Count the people whose classes in two releases have only one sensitive value in common (Ganta,
+    Kasiviswanathan & Smith 2008).
+
+    `first_class` and `second_class` are the quasi-identifiers of each release. `person` is the column that
+    joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in both.
+    """
+    parts = []
+    for data, keys in ((first, first_class), (second, second_class)):
+        connected, table = engine(data, [person, *keys, sensitive])
+        parts.append(
+            connected.answer(
+                f"SELECT {names([person])} AS who, dense_rank() OVER (ORDER BY {names(keys)}) AS class, "
+                f"{names([sensitive])}::VARCHAR AS value FROM {table}"
+            )
+        )
+    connected_tables = connect(parts[0], Public(table="one"), related={"two": parts[1]})
+    sql = (
+        'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
+        'v1 AS (SELECT DISTINCT class, value FROM "one"), '
+        'v2 AS (SELECT DISTINCT class, value FROM "two"), '
+        "kinds AS (SELECT DISTINCT a, b FROM pairs), "
+        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a "
+        "JOIN v2 ON v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
+        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found "
+        "FROM pairs JOIN common USING (a, b)"
+    )
+    row = connected_tables.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(row["rows"]), found=int(row["found"]))
+
+
+def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
+    """Return a guess of everyone's secret bit, from two counts for each person: of all people, and of all but
+    this one.
+
+    `ask(mask)` returns how many of the people in the mask have the bit.
+
+    >>> secret = np.array([True, False, True])
+    >>> differencing(lambda mask: (mask & secret).sum(), 3).tolist()
+    [True, False, True]
+    """
+    _require.integer(people=people, at_least=1)
+    everyone = np.ones(people, bool)
+    guesses = np.zeros(people, bool)
+    for i in range(people):
+        without = everyone.copy()
+        without[i] = False
+        guesses[i] = ask(everyone) - ask(without) > 0.5
+    return guesses
+
+
+@dataclass(frozen=True, slots=True)
+class ToInterval:
+    """Replaces a number by the lower end of its interval: the largest multiple of `width` not above it."""
+
+    width: int | float
+
+    def __post_init__(self) -> None:
+        _require.positive(width=self.width)
+
+    def sql(self, column: str) -> str:
+        return f"floor({column} / {float(self.width)!r}) * {float(self.width)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToPrefix:
+    """Keeps the first characters of a code."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        _require.integer(length=self.length, at_least=0)
+
+    def sql(self, column: str) -> str:
+        return f"left({column}::VARCHAR, {int(self.length)}) || '*'"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Replaces a value by the group it belongs to; what belongs to none becomes `other`."""
+
+    of: Mapping[Any, str]
+    other: str = "*"
+
+    def sql(self, column: str) -> str:
+        cases = " ".join(f"WHEN {literal(str(v))} THEN {literal(group)}" for v, group in self.of.items())
+        return (
+            f"CASE {column}::VARCHAR {cases} ELSE {literal(self.other)} END" if cases else literal(self.other)
+        )
+
+
+SUPPRESSED = Groups({})
+Step = ToInterval | ToPrefix | Groups
+
+
+def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
+    """Return the columns in `steps`, each generalized by its step, and the columns `keep` as they are;
+    computed in the engine.
+
+    >>> people = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}
+    >>> generalize(people, {"age": ToInterval(10), "zip": ToPrefix(2)}).to_pylist()[0]
+    {'age': 30.0, 'zip': '12*'}
+    """
+    connected, table = engine(data, [*steps, *keep])
+    selections = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [
+        quoted(k) for k in keep
+    ]
+    return connected.answer(f"SELECT {', '.join(selections)} FROM {table}")
+
+
+def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
+    """Return the table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre,
+    DeWitt & Ramakrishnan 2006).
+
+    This is the strict variant: a set of rows is cut at the median of the column with the widest range (of
+    ranks, as a share of the whole table's range) as long as both halves keep k rows. Every column, numeric or
+    not, is used by the ranks of its values.
+    """
+    _require.integer(k=k, at_least=1)
+    table = as_arrow(data)
+    identifiers = _require.listed(identifiers=identifiers)
+    _require.non_empty(identifiers=identifiers)
+    missing = [name for name in identifiers if name not in table.column_names]
+    if missing:
+        raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
+    if table.num_rows < k:
+        raise InvalidInput(f"fewer rows than k = {k}: no class can be that large. Nothing was computed.")
+    codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
+    matrix = np.stack(codes, axis=1)
+    class_of_row = np.zeros(table.num_rows, np.int64)
+    for number, part in enumerate(_parts(matrix, k)):
+        class_of_row[part] = number
+    for j, name in enumerate(identifiers):
+        column = pa.array(_ranges(matrix[:, j], class_of_row, values[j]))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def _rank_codes(column: Any) -> tuple[Any, list[Any]]:
+    """Return the rank of each entry, and the value of each rank; a missing value comes first."""
+    plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(plain.type):
+        plain = plain.dictionary_decode()
+    present = pc.unique(plain.drop_null()).sort()
+    ranks = pc.fill_null(pc.index_in(plain, present), -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    return ranks, [None, *present.to_pylist()]
+
+
+def _parts(matrix: Any, k: int) -> list[Any]:
+    """Return the classes, as arrays of row numbers: sets of rows are cut until none can be cut further."""
+    full_spans = np.maximum(np.ptp(matrix, axis=0), 1)
+    todo, done = [np.arange(len(matrix))], []
+    while todo:
+        part = todo.pop()
+        halves = _cut(matrix, part, full_spans, k) if len(part) >= 2 * k else None
+        if halves is None:
+            done.append(part)
+        else:
+            todo.extend(halves)
+    return done
+
+
+def _cut(matrix: Any, part: Any, full_spans: Any, k: int) -> tuple[Any, Any] | None:
+    """Return the two sides of the median of the widest column that leaves k rows on both, or None."""
+    spans = np.ptp(matrix[part], axis=0) / full_spans
+    for j in np.argsort(-spans, kind="stable"):
+        if spans[j] == 0:
+            return None
+        column = matrix[part, j]
+        middle = int(np.partition(column, len(column) // 2)[len(column) // 2])
+        # Equal ranks stay together: those of the median go to the upper side, or else to the lower.
+        for low in (column < middle, column <= middle):
+            if k <= int(low.sum()) <= len(part) - k:
+                return part[low], part[~low]
+    return None
+
+
+def _ranges(ranks: Any, class_of_row: Any, values: list[Any]) -> list[str]:
+    """Return, for each row, the range of values in its class, as text."""
+    count = int(class_of_row.max()) + 1
+    low, high = np.full(count, len(values)), np.full(count, -1)
+    np.minimum.at(low, class_of_row, ranks)
+    np.maximum.at(high, class_of_row, ranks)
+    texts = [
+        f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}" for a, b in zip(low, high, strict=True)
+    ]
+    return [texts[i] for i in class_of_row]
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Holds ratings of users times items: `stars` 1 to 5 where there is a rating, and on which day it was
+    given; both are sparse, with entries at the same positions.
+    """
+
+    stars: sparse.csr_matrix
+    days: sparse.csr_matrix
+
+    @property
+    def users(self) -> int:
+        return int(self.stars.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SideKnowledge:
+    """Holds the auxiliary information of an attacker about a target: some items that the target rated, and
+    approximately with how many stars and on which day."""
+
+    items: Any
+    stars: Any
+    days: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Names the best candidate, and by how many standard deviations (`eccentricity`) it beats the second;
+    `user` is the best one, or None if it does not stand out.
+    """
+
+    user: int | None
+    best: int
+    eccentricity: float
+
+
+def made_up_ratings(
+    users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None
+) -> Ratings:
+    """Draw synthetic ratings with the long tail of real ones: few items that everybody rates, many that
+    hardly anybody does.
+
+    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal
+    with median 40.
+    """
+    _require.integer(users=users, items=items, at_least=2)
+    rng = np.random.default_rng(seed)
+    relative_popularity = (
+        1 / (np.arange(items) + 10.0)
+        if popularity is None
+        else np.clip(np.asarray(popularity, float), 1e-9, None)
+    )
+    probabilities = relative_popularity / relative_popularity.sum()
+    counts = np.clip(rng.lognormal(np.log(40), 0.8, users).astype(int), 2, items // 2)
+    rows = np.repeat(np.arange(users), counts)
+    columns = np.concatenate([rng.choice(items, n, replace=False, p=probabilities) for n in counts])
+    stars = np.clip(np.rint(rng.normal(3.6, 1.1, len(rows))), 1, 5)
+    days = rng.integers(1, 2000, len(rows)).astype(float)
+    shape = (users, items)
+    return Ratings(
+        sparse.csr_matrix((stars, (rows, columns)), shape), sparse.csr_matrix((days, (rows, columns)), shape)
+    )
+
+
+def side_knowledge(
+    ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
+) -> SideKnowledge:
+    """Return auxiliary information that a friend of `user` may have: `items` of their ratings, off by up to
+    one star, dated to within `day_error` days.
+    """
+    _require.integer(user=user, at_least=0)
+    if user >= ratings.stars.shape[0]:
+        raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
+    _require.integer(items=items, at_least=1)
+    _require.integer(day_error=day_error, at_least=0)
+    rng = np.random.default_rng((seed, user))
+    row = ratings.stars[user]
+    if row.nnz == 0:
+        raise InvalidInput(f"user {user} has rated nothing: there is nothing to know.")
+    chosen = rng.choice(row.indices, min(items, row.nnz), replace=False)
+    stars = np.asarray(ratings.stars[user, chosen].todense()).ravel() + rng.integers(-1, 2, len(chosen))
+    days = np.asarray(ratings.days[user, chosen].todense()).ravel()
+    return SideKnowledge(chosen, stars, days + rng.integers(-day_error, day_error + 1, len(chosen)))
+
+
+def link(
+    ratings: Ratings,
+    known: SideKnowledge,
+    *,
+    stars_scale: float = 1.5,
+    days_scale: float = 30.0,
+    stand_out: float = 1.5,
+) -> Match:
+    """Match by the scoreboard: a user's score is the sum, over the known items that the user rated, of
+    (e^(-a / stars_scale) + e^(-b / days_scale)) / ln(number of users who rated the item, at least 2), where
+    a and b are the absolute differences of the stars and of the days.
+
+    The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
+    Narayanan & Shmatikov 2008.
+    """
+    _require.positive(stars_scale=stars_scale, days_scale=days_scale)
+    items = np.asarray(known.items)
+    stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
+    rated = stars > 0
+    item_weights = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
+    similarity = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
+        -np.abs(days - known.days) / days_scale
+    )
+    scores = (np.where(rated, similarity, 0.0) * item_weights).sum(axis=1)
+    best, second = np.argsort(-scores, kind="stable")[:2]
+    spread = float(scores.std())
+    eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0
+    return Match(
+        user=int(best) if eccentricity > stand_out else None, best=int(best), eccentricity=eccentricity
+    )
+
+
+def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tuple[float, float]:
+    """Return the shares of these users of `targets` that are matched in the released `ratings`, rightly and
+    wrongly; the options are those of `side_knowledge`."""
+    _require.non_empty(users=users)
+    matches = [(user, link(ratings, side_knowledge(targets, int(user), **known)).user) for user in users]
+    right = sum(match == user for user, match in matches)
+    wrong = sum(match is not None and match != user for user, match in matches)
+    return right / len(matches), wrong / len(matches)
+
+
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reconstruction:
+    """Holds the attacker's guess of every bit, and the solution it was rounded from."""
+
+    bits: Bits
+    solution: Any
+    questions: int
+
+    def accuracy(self, secret: Any) -> float:
+        """Return the share of bits that are right; 0.5 is what a coin would get on fair bits."""
+        return float((self.bits == np.asarray(secret, bool)).mean())
+
+
+def reconstruct(
+    ask: Callable[[Bits], float],
+    people: int,
+    *,
+    questions: int | None = None,
+    method: str = "least squares",
+    seed: int = 0,
+) -> Reconstruction:
+    """Ask about random groups, about half of the people each, and solve for everyone's bit: by the method
+    "least squares", or "lp", a linear program for bits in [0, 1] with the least sum of absolute residuals.
+
+    `questions` defaults to four for each person. The linear program is that of Dwork, McSherry & Talwar 2007:
+    it withstands some answers that are wildly wrong.
+    """
+    _require.integer(people=people, at_least=1)
+    question_count = 4 * people if questions is None else questions
+    _require.integer(questions=question_count, at_least=1)
+    if method not in _METHODS:
+        raise _require.fail("method", method, " or ".join(repr(name) for name in _METHODS))
+    groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
+    answers = floats(answers=[ask(group) for group in groups])
+    if answers.shape != (question_count,) or not np.isfinite(answers).all():
+        raise InvalidInput(
+            "each answer must be one finite number: how many of the group have the bit. Nothing was solved."
+        )
+    solution = _METHODS[method](groups.astype(float), answers)
+    return Reconstruction(bits=solution > 0.5, solution=solution, questions=question_count)
+
+
+def _least_squares(groups: Any, answers: Any) -> Any:
+    return np.linalg.lstsq(groups, answers, rcond=None)[0]
+
+
+def _linear_program(groups: Any, answers: Any) -> Any:
+    """Minimize sum r such that -r <= groups x - answers <= r, 0 <= x <= 1."""
+    rows, people = groups.shape
+    eye = np.eye(rows)
+    solution = optimize.linprog(
+        np.concatenate([np.zeros(people), np.ones(rows)]),
+        A_ub=np.block([[groups, -eye], [-groups, -eye]]),
+        b_ub=np.concatenate([answers, -answers]),
+        bounds=[(0, 1)] * people + [(0, None)] * rows,
+        method="highs",
+    )
+    return solution.x[:people]
+
+
+_METHODS: dict[str, Callable[[Any, Any], Any]] = {"least squares": _least_squares, "lp": _linear_program}

@@ -12,27 +12,230 @@ attacks on these tables found no more.
 >>> report = audit(mechanisms.noisy_count(public, epsilon=1), one, none, runs=1000, confidence=0.999999)
 >>> report.refuted, 0.2 < report.epsilon <= 1
 (False, True)
+
+Defines attacks that learn: from some runs on both tables, a score that says from which of them an output
+came.
+
+By the Neyman-Pearson lemma the best score orders outputs by their likelihood ratio. Each attack here
+estimates that ratio in its own way: by counting whole outputs, by a histogram of one coordinate or of a
+difference of two, by their product, by logistic regression. Which is best is decided on other runs than they
+were fitted on, and what is reported is measured on yet others: an attack can be weak, never unfair. (The idea
+of DP-Sniper: Bichsel, Steffen, Bogunovic & Vechev 2021.)
+
+Floating-point attacks: noise drawn in floating point leaves traces in the last bits that the mathematics
+of the noise does not have.
+
+Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which
+ones can depends on the true value: an output may be possible under one table and impossible under its
+neighbor, whatever epsilon was claimed. Both attacks use outputs alone, and `audit.from_outputs` measures how
+well they tell the tables apart. They succeed against noise in floats, and find nothing where outputs are
+multiples of a fixed step.
+
+>>> import numpy as np
+>>> rng = np.random.default_rng(1)
+>>> naive = lambda x: x + rng.laplace(scale=10)
+>>> floating_point_attack(naive, 1.0, 0.0, scale=10, claim=0.1, runs=1000).refuted
+True
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from .. import _require
 from .._errors import Halted, InvalidInput, PublicMismatch
 from ..mechanisms.protocols import Interactive, Mechanism
 from ..sampling import Entropy
-from .attacks import Attack, by_label, fit
-from .claims import Claim, as_claim
-from .outputs import Outputs, Raised, numeric_paths, split_into_leaves
-from .rates import Guesses, epsilon_of_limits, fresh_order, lower_limit, upper_limit
-from .report import Report
+from .outputs import (
+    Floats,
+    Guesses,
+    Outputs,
+    Raised,
+    atoms,
+    epsilon_of_limits,
+    fresh_order,
+    lower_limit,
+    number,
+    numeric_paths,
+    split_into_leaves,
+    upper_limit,
+)
+from .report import Claim, Report, as_claim
+
+Score = Callable[[Outputs], Floats]
+# The number of bins of a histogram, and of coordinates that get attacks of their own: larger numbers overfit
+# when runs are few. They change the power of an audit, never its validity. Chosen by hand, not tuned.
+BINS, TOP = 48, 8
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Holds a score, which is larger where the first table is more likely, and a name that says which part of
+    the output it uses."""
+
+    name: str
+    score: Score
+
+
+def fit(first: Outputs, second: Outputs) -> list[Attack]:
+    """Fit every kind of attack to these runs."""
+    attacks = [by_label(first, second)]
+    # Without numbers, and with equally many leaves in each output, only complete outputs can be told apart.
+    if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
+        return attacks
+    center, scale = _center(first, second)
+    columns = _columns(first, second, center, scale)
+    histograms = [_by_histogram(name, column, first, second) for name, column in columns]
+    attacks += [_by_size(name, column, first, second) for name, column in columns] + histograms
+    # single coordinates, without differences and projections
+    coordinates = [h for h, (name, _) in zip(histograms, columns, strict=True) if name.startswith("output")]
+    if len(coordinates) > 1:
+        attacks.append(
+            Attack(
+                "product of the coordinates' ratios",
+                lambda x: np.sum([h.score(x) for h in coordinates], axis=0),
+            )
+        )
+        attacks.append(_logistic(first, second, center, scale))
+    return attacks
+
+
+def by_label(first: Outputs, second: Outputs) -> Attack:
+    """Score whole outputs by the log ratio of how often they occurred on the first and on the second table;
+    one is added to both counts."""
+    p, q = Counter(first.labels), Counter(second.labels)
+    ratios = {label: math.log((p[label] + 1) / (q[label] + 1)) for label in p | q}
+
+    def score(x: Outputs) -> Floats:
+        return np.array([ratios.get(label, 0.0) for label in x.labels])
+
+    return Attack("whole output", score)
+
+
+def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
+    """Return the median and the interquartile range of each column over both tables: robust, as noise has
+    heavy tails."""
+    pooled = np.vstack([first.numbers, second.numbers])
+    pooled = np.where(np.isfinite(pooled), pooled, np.nan)
+    pooled[:, np.isnan(pooled).all(axis=0)] = 0.0
+    low, center, high = np.nanquantile(pooled, (0.25, 0.5, 0.75), axis=0)
+    return center, np.where(high > low, high - low, 1.0)
+
+
+def standardized(x: Outputs, center: Floats, scale: Floats) -> Floats:
+    """Return the numbers in units of their spread, clipped to -8 and 8; missing ones are 0."""
+    return np.clip(np.nan_to_num((x.numbers - center) / scale, nan=0.0, posinf=8.0, neginf=-8.0), -8.0, 8.0)
+
+
+def _columns(
+    first: Outputs, second: Outputs, center: Floats, scale: Floats
+) -> list[tuple[str, Callable[[Outputs], Floats]]]:
+    """Return the numbers that are scored, each with a name: single coordinates, differences of two, and the
+    projection of all on the line between the two tables' means.
+    """
+    gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
+    top = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
+
+    def coordinate(j: int) -> Callable[[Outputs], Floats]:
+        return lambda x: x.numbers[:, j]
+
+    def difference(i: int, j: int) -> Callable[[Outputs], Floats]:
+        return lambda x: x.numbers[:, i] - x.numbers[:, j]
+
+    names = ["number of answers", *(f"output{path}" for path in first.paths)]
+    columns = [(names[j], coordinate(j)) for j in top]
+    if first.width > 1:
+        columns.append(
+            ("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap)
+        )
+        columns += [
+            (f"difference of {names[i]} and {names[j]}", difference(i, j))
+            for i, j in combinations(top, 2)
+            # Column 0 is the number of answers, not a coordinate.
+            if i
+        ]
+    return columns
+
+
+def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
+    """Score by the value itself, or by minus the value if it tends to be smaller on the first table: optimal
+    for noise whose likelihood ratio is monotone."""
+    with np.errstate(invalid="ignore"):
+        p, q = column(first), column(second)
+    ranks = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
+    sign = 1.0 if ranks[: len(p)].mean() >= ranks[len(p) :].mean() else -1.0
+
+    def score(x: Outputs) -> Floats:
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(sign * column(x), nan=-1e308, posinf=1e308, neginf=-1e308)
+
+    return Attack(name, score)
+
+
+def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
+    """Score by the ratio of two histograms: a bin for each value if there are few, else bins with equally
+    many runs."""
+    with np.errstate(invalid="ignore"):
+        p, q = column(first), column(second)
+    pooled = np.concatenate([p, q])
+    values = np.unique(pooled[np.isfinite(pooled)])
+    few = len(values) <= 4 * BINS
+    edges = (
+        values
+        if few
+        else np.unique(np.quantile(pooled[np.isfinite(pooled)], np.linspace(0, 1, BINS + 1)[1:-1]))
+    )
+
+    def bins(x: Floats) -> Any:
+        index = np.searchsorted(edges, x, side="left" if few else "right")
+        # NaN has the last bin. If there are few values, infinities and values that the fitting runs do not
+        # have share the last bin but one.
+        if few:
+            clipped_index = np.minimum(index, max(len(edges) - 1, 0))
+            exact = edges[clipped_index] == x if len(edges) else np.zeros(len(x), bool)
+            index = np.where(exact, index, len(edges))
+        return np.where(np.isnan(x), len(edges) + 1, index)
+
+    size = len(edges) + 2
+    ratio = np.log((np.bincount(bins(p), minlength=size) + 1) / (np.bincount(bins(q), minlength=size) + 1))
+
+    def score(x: Outputs) -> Floats:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(ratio[bins(column(x))], dtype=float)
+
+    return Attack(name, score)
+
+
+def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ridge: float = 1.0) -> Attack:
+    """Fit a logistic regression on the standardized coordinates (at most 64, those that differ most) by
+    Newton's method."""
+    p, q = standardized(first, center, scale), standardized(second, center, scale)
+    used = np.argsort(-np.abs(p.mean(axis=0) - q.mean(axis=0)), kind="stable")[:64]
+    design = np.hstack([np.vstack([p, q])[:, used], np.ones((len(p) + len(q), 1))])
+    truth = np.concatenate([np.ones(len(p)), np.zeros(len(q))])
+    weights = np.zeros(design.shape[1])
+    for _ in range(8):
+        fitted = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+        gradient = design.T @ (truth - fitted) - ridge * weights
+        hessian = (design * (fitted * (1 - fitted))[:, None]).T @ design + ridge * np.eye(len(weights))
+        weights = weights + np.linalg.solve(hessian, gradient)
+
+    def score(x: Outputs) -> Floats:
+        return np.asarray(standardized(x, center, scale)[:, used] @ weights[:-1] + weights[-1], dtype=float)
+
+    return Attack("logistic regression", score)
+
 
 Run = Callable[[Any], Any]
 # The number of thresholds that are tried, on runs that do not measure: more thresholds cost time, and never
@@ -316,3 +519,108 @@ def epsilon_of_labels(
     hits, false_hits = int((scores >= threshold).sum()), int((other_scores >= threshold).sum())
     limits = lower_limit(hits, len(scores), level / 2), upper_limit(false_hits, len(other_scores), level / 2)
     return float(epsilon_of_limits(*limits, float(delta)))
+
+
+# numpy's Laplace noise is scale ln(U + U) below zero and -scale ln((2 - U) - U) above, with U a multiple of
+# 2^-53, and 2 - U rounded to a multiple of 2^-52: the argument of the logarithm is a multiple of 2^-52 below,
+# and of 2^-53 above.
+_GRID_BELOW, _GRID_ABOVE = 1 << 52, 1 << 53
+
+
+def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:
+    """Return whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale
+    ln(u) exactly equal to it.
+
+    Mironov 2012: u is computed from the output up to rounding, and the `reach` grid points on either side of
+    it are tried. The grid is that of numpy's sampler. NaN and infinities are not explained.
+    """
+    noise = output - value
+    if not math.isfinite(noise):
+        return False
+    sign, grid = (1.0, _GRID_BELOW) if noise < 0 else (-1.0, _GRID_ABOVE)
+    nearest = round(math.exp(-abs(noise) / scale) * grid)
+    return any(
+        value + sign * (scale * math.log(k / grid)) == output
+        for k in range(max(1, nearest - reach), min(grid, nearest + reach) + 1)
+    )
+
+
+def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
+    """Return the exponent e of the last bit that is set: output = odd * 2^e. Zero, NaN and infinities give
+    1024, which no other float has.
+
+    >>> lowest_bit([1.0, 0.75, 6.0, 0.1]).tolist()
+    [0, -2, 1, -55]
+    """
+    values = np.asarray(outputs, dtype=np.float64)
+    usable = np.isfinite(values) & (values != 0)
+    mantissa, exponent = np.frexp(np.where(usable, values, 1.0))
+    integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    last = np.log2((integers & -integers).astype(np.float64)).astype(np.int64)
+    return np.where(usable, exponent.astype(np.int64) - 53 + last, 1024)
+
+
+def _values(outputs: Sequence[Any]) -> list[float]:
+    """Return the first number of each output."""
+    values = [number(next(iter(atoms(output)), None)) for output in outputs]
+    if all(math.isnan(value) for value in values):
+        raise InvalidInput(
+            "these attacks look at numbers, and the outputs begin with none. Nothing was measured."
+        )
+    return values
+
+
+def _outputs_on_both(
+    run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int
+) -> tuple[list[float], list[float]]:
+    """Return the first numbers of `runs` outputs on each table."""
+    return _values([run(on) for _ in range(runs)]), _values([run(neighbor) for _ in range(runs)])
+
+
+def floating_point_attack(
+    run: Callable[[Any], Any],
+    on: Any,
+    neighbor: Any,
+    *,
+    scale: float,
+    values: tuple[float, float] | None = None,
+    claim: Any,
+    confidence: float = 0.95,
+    runs: int = 1000,
+) -> Report:
+    """Run the attack of Mironov 2012: which of the two true values could have given this output at all?
+
+    `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves);
+    `scale` is that of the noise.
+    """
+    _require.positive(scale=scale)
+    _require.integer(runs=runs, at_least=40)
+    stated = as_claim(claim, run, None)
+    a, b = (float(on), float(neighbor)) if values is None else (float(values[0]), float(values[1]))
+    explained_by = [
+        [(explained(y, a, float(scale)), explained(y, b, float(scale))) for y in outputs]
+        for outputs in _outputs_on_both(run, on, neighbor, runs)
+    ]
+    return from_outputs(*explained_by, claim=stated, confidence=confidence)
+
+
+def precision_attack(
+    run: Callable[[Any], Any],
+    on: Any,
+    neighbor: Any,
+    *,
+    claim: Any,
+    confidence: float = 0.95,
+    runs: int = 2000,
+) -> Report:
+    """Run the precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger
+    of them had.
+
+    Noise near zero keeps its last bits when the true value is 0, and loses them when it is added to 1. The
+    attack works however well the noise was drawn, as long as it is rounded to a float before or while it is
+    added.
+    """
+    _require.integer(runs=runs, at_least=40)
+    stated = as_claim(claim, run, None)
+    lowest_bits = [lowest_bit(outputs).tolist() for outputs in _outputs_on_both(run, on, neighbor, runs)]
+    return from_outputs(*lowest_bits, claim=stated, confidence=confidence)

@@ -6,8 +6,7 @@ from .curator import Curator
 from .keys import Key
 from .ledger import Ledger
 from .live import InteractiveHandle
-from .periods import Period
-from .policy import STEWARD, Budget, Policy
+from .policy import STEWARD, Budget, Period, Policy
 
 __all__ = [
     "STEWARD",

@@ -14,12 +14,19 @@ pure epsilon and of the Rényi divergence at some orders; an item's *own delta* 
 counted beside the lanes; the *split of delta* is how a filter divides the budget's delta between the own
 deltas and its Rényi lanes (docs/filters.md, "Capped prices"). The first charge of an account fixes the split;
 but under a budget per period it is always the one a filter starts with.
+
+Describes the charges in a ledger, and the running totals that each charge states.
+
+Everywhere here, `analyst=None` means the dataset's account, and a name that analyst's own account. The *own
+delta* of an event, the *split of delta* and *capped* items are explained in `accounts`. Names of fields are
+stored in ledgers: they never change.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
@@ -27,14 +34,96 @@ from typing import Any
 from .. import _registry, _round
 from .._errors import BudgetExceeded
 from .._public import Public
-from ..accounting import Event, Group, NoOp, caps
-from ..accounting.caps import RequestedPrice
+from ..accounting import Event, Group, NoOp, caps, events
+from ..accounting.caps import RequestedPrice, with_first
 from ..accounting.filters import BudgetFilter, FilterPreview
 from ..accounting.lanes import Capped, Item, Spent
 from ..accounting.normal import normal
-from . import charges
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget
+
+# The kind of entry that charges the dataset, and the analyst who asked.
+SPENDING = "charge"
+# The kind of entry that gives a stored release to another analyst: it charges that analyst, not the dataset.
+SERVED = "served"
+
+
+def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:
+    """Yield the event and the entry's body of every charge to the dataset, or to one analyst. The charges of
+    an analyst include those for stored releases (`SERVED`)."""
+    for entry in ledger.entries():
+        spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
+        if spends and analyst in (None, entry.body["analyst"]):
+            yield events.from_json(entry.body["event"]), entry.body
+
+
+def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
+    """Return the events charged to the dataset, or to one analyst, in order and without their caps."""
+    return [event for event, _ in spending(ledger, analyst)]
+
+
+def charge_items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
+    """Return the events charged to the dataset, or to one analyst, in order, each capped as its charge
+    states."""
+    return [priced(event, body, cap_field(analyst)) for event, body in spending(ledger, analyst)]
+
+
+def cap_field(analyst: str | None, *, total: bool = False) -> str:
+    """Return the name of the field that states the cap of a charge: on the account of the dataset or of the
+    analyst; with `total`, on the account of all periods together."""
+    return ("cap" if analyst is None else "own cap") + (" of total" if total else "")
+
+
+def priced(event: Event, body: dict[str, Any], name: str) -> Item:
+    """Return the event, capped if the charge's `body` states a cap in the field `name`."""
+    cap = body.get(name)
+    return event if cap is None else Capped(event=event, epsilon=cap["epsilon"], delta=cap["delta"])
+
+
+def cap_of(item: Item, name: str) -> dict[str, Any]:
+    """Return the field `name` that states the cap of an item; an empty dict for an item without a cap."""
+    return {name: {"epsilon": item.epsilon, "delta": item.delta}} if isinstance(item, Capped) else {}
+
+
+def split_by_first(
+    rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None
+) -> BudgetFilter:
+    """Return the rule with the split of delta that the account's first charge has fixed, as `last`, the body
+    of the account's newest charge, repeats it."""
+    stated = None if last is None else last.get(first_delta_field(analyst))
+    return rule if stated is None else with_first(rule, _registry.from_json(stated))
+
+
+def first_delta_field(analyst: str | None) -> str:
+    """Return the name of the field that repeats, in every charge, the own delta of the account's first
+    charge."""
+    return "first" if analyst is None else "own first"
+
+
+def last_charge(ledger: Ledger | Writer, analyst: str | None = None) -> Entry | None:
+    """Return the newest entry that was charged to the dataset, or to one analyst."""
+    kinds = (SPENDING,) if analyst is None else (SPENDING, SERVED)
+    entries = [entry for kind in kinds if (entry := ledger.last(kind, analyst)) is not None]
+    return max(entries, key=lambda entry: entry.seq, default=None)
+
+
+def spent_by(
+    ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None
+) -> tuple[BudgetFilter, Spent, dict[str, Any] | None]:
+    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and the
+    body of the account's newest charge (None before the first)."""
+    last = last_charge(ledger, analyst)
+    if last is None:
+        return rule, rule.start(), None
+    rule = split_by_first(rule, last.body, analyst)
+    # "spent" and "own" are the fields in which a charge states the new total of the dataset and the analyst.
+    policy, total = ledger.last("policy"), "spent" if analyst is None else "own"
+    # After a change of budgets the rule is another one, and the stated total was computed under the old rule.
+    if total not in last.body or (policy is not None and policy.seq > last.seq):
+        return rule, rule.replay(charge_items(ledger, analyst)), last.body
+    spent: Spent = _registry.from_json(last.body[total])
+    return rule, spent, last.body
+
 
 KIND = "account"
 # Kinds of accounts. These texts stand in ledgers: they never change.
@@ -91,7 +180,7 @@ class Accounts:
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
-            rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
+            rule, spent, _ = spent_by(self.ledger, self.rule, self.owner)
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
         undivided = self._load_spent(_UNDIVIDED)
@@ -139,13 +228,11 @@ class Accounts:
         """
         priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)
         after = [self._charge(account, item) for account, item in priced]
-        facts = charges.cap_of(priced[0][1], charges.cap_field(self.owner))
+        facts = cap_of(priced[0][1], cap_field(self.owner))
         if self.budget.per is not None:
             # All periods are charged the same item; the total account, which comes last, is priced by itself.
             limited = self.budget.per.limit is not None
-            return facts | (
-                charges.cap_of(priced[-1][1], charges.cap_field(self.owner, total=True)) if limited else {}
-            )
+            return facts | (cap_of(priced[-1][1], cap_field(self.owner, total=True)) if limited else {})
         return facts | self._totals(after[0], elsewhere)
 
     def _charge(self, account: Account, item: Item) -> Spent:
@@ -171,8 +258,8 @@ class Accounts:
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
         """Return the fields of a charge that hold the new total (`after`), and once more the own delta of the
         account's first charge, if that has fixed the split of delta."""
-        name = charges.first_delta_field(self.owner)
-        last = charges.last_charge(self.ledger, self.owner)
+        name = first_delta_field(self.owner)
+        last = last_charge(self.ledger, self.owner)
         if last is None:
             first = None if elsewhere else _registry.to_json(after.delta)
         else:
@@ -224,7 +311,7 @@ class Accounts:
             return [f"the charges{whose} add up to more than the budget"]
         if self.budget.per is None:
             rule, replayed_total = self._replay()
-            stated_rule, stated, _ = charges.spent_by(self.ledger, self.rule, self.owner)
+            stated_rule, stated, _ = spent_by(self.ledger, self.rule, self.owner)
             same = rule == stated_rule and replayed_total.agrees_with(stated)
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
         replayed = self._replay_totals()
@@ -240,7 +327,7 @@ class Accounts:
     def _replay(self) -> tuple[BudgetFilter, Spent]:
         """Return the rule, and what was spent under it, computed from the list of charges alone; the first
         charge fixes the rule's split of delta."""
-        items = charges.items(self.ledger, self.owner)
+        items = charge_items(self.ledger, self.owner)
         rule = (
             caps.with_first(self.rule, self.rule.price(items[0]).delta)
             if items and self._splits
@@ -252,8 +339,8 @@ class Accounts:
     def _splits(self) -> bool:
         """Whether the first charge has fixed the split of delta. It has not if it was of a release that was
         made elsewhere."""
-        last = charges.last_charge(self.ledger, self.owner)
-        return last is not None and charges.first_delta_field(self.owner) in last.body
+        last = last_charge(self.ledger, self.owner)
+        return last is not None and first_delta_field(self.owner) in last.body
 
     def priced(
         self,
@@ -271,7 +358,7 @@ class Accounts:
         accounts = self.all(periods)
         per = self.budget.per
         if per is None:
-            fresh = not elsewhere and charges.last_charge(self.ledger, self.owner) is None
+            fresh = not elsewhere and last_charge(self.ledger, self.owner) is None
             return [_choice(accounts[0], event, requested_price, fresh=fresh)]
         of_periods, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
         within = self._event_within_period(event, periods)
@@ -303,7 +390,7 @@ class Accounts:
         price = self.rule.price(self._capped_price(self._event_within_period(event, periods), body))
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_UNDIVIDED: price}
         if per.limit is not None:
-            total = charges.priced(event, body, charges.cap_field(self.owner, total=True))
+            total = priced(event, body, cap_field(self.owner, total=True))
             prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
 
@@ -315,7 +402,7 @@ class Accounts:
         the steward has since changed how the table is cut into periods, a release of one period counts as one
         of the whole table, and its event is a group of two, for which the cap may be too small.
         """
-        item = charges.priced(within, body, charges.cap_field(self.owner))
+        item = priced(within, body, cap_field(self.owner))
         return within if isinstance(item, Capped) and not item.holds else item
 
     def _rule(self, name: Name) -> BudgetFilter:
@@ -330,7 +417,7 @@ class Accounts:
         totals: dict[Name, Spent] = {}
         if self.budget.per is None:
             return totals
-        for event, body in charges.spending(self.ledger, self.owner):
+        for event, body in spending(self.ledger, self.owner):
             for name, price in self._prices(event, body, periods_read(body, self.budget)).items():
                 totals[name] = totals.get(name, self._rule(name).start()).plus(price)
         return totals

@@ -1,17 +1,37 @@
-"""Copies a ledger with all that it needs to go on: its entries, the blobs of its vault, and its key."""
+"""Copies a ledger with all that it needs to go on: its entries, the blobs of its vault, and its key.
+
+Reads an exported ledger: a file with one JSON object per entry, which can be read and verified without the
+ledger's own file, its key or the sealed state.
+
+Carries the charges of a ledger over to a new one: after a lost key, or for a renamed table.
+
+Every charge is entered again under the name of its analyst, with its event, its caps and its deltas, so that
+the dataset and each analyst go on with what they had spent. Then all accounts are counted anew, as after a
+change of budgets: no total is taken from the old ledger. Releases and live mechanisms do not move.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .._errors import LedgerError
+from .. import _registry
+from .._errors import BudgetExceeded, InvalidInput, LedgerError
+from ..accounting import events
+from . import accounts as charges
+from . import books
+from .accounts import Accounts
 from .budgeted import key_path
-from .ledger import Ledger, LedgerReader
-from .locks import sync_folder
+from .curator import Curator
+from .ledger import Anchor, Entry, Ledger, LedgerReader, Writer, canonical, verify
 from .postgres_store import PostgresStore
+from .store import sync_folder
 from .vault import Vault, newest_blobs
 
 
@@ -83,3 +103,184 @@ def _write(path: Path, data: bytes, made: list[Path]) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedEntry(Entry):
+    """Holds an entry without its sealed (encrypted) state, which is never exported. The state's `digest` is;
+    the hash of the entry covers no more of it."""
+
+    digest: str | None = None
+
+    @property
+    def seal(self) -> str | None:
+        return self.digest
+
+
+class Export:
+    """Reads the entries of an export, with the methods with which a `Ledger` is read: `books.verify` takes
+    either.
+
+    The file may have been written by anybody. Whatever it holds, nothing but a LedgerError is raised;
+    `verify` returns what is wrong with it, an empty list if nothing is.
+    """
+
+    # Like a ledger that was opened without its key.
+    key = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            self._entries = [_entry(json.loads(line)) for line in lines if line.strip()]
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            raise LedgerError(
+                f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger "
+                f"export` writes them."
+            ) from None
+        if not self._entries:
+            raise LedgerError(f"{path} holds no entry.")
+
+    def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
+        return (entry for entry in self._entries if entry.seq > after and kind in (None, entry.kind))
+
+    def entry(self, seq: int) -> Entry:
+        for entry in self._entries:
+            if entry.seq == seq:
+                return entry
+        raise LedgerError(f"the export has no entry {seq}.")
+
+    def last(self, kind: str, topic: str | None = None) -> Entry | None:
+        same = [e for e in self._entries if e.kind == kind and topic in (None, e.topic)]
+        return same[-1] if same else None
+
+    def topics(self, kind: str, *, after: int = 0) -> list[str]:
+        return list(
+            dict.fromkeys(
+                e.topic for e in self._entries if e.kind == kind and e.seq > after and e.topic is not None
+            )
+        )
+
+    @property
+    def genesis(self) -> Entry:
+        return self.entry(1)
+
+    @property
+    def anchor(self) -> Anchor:
+        return Anchor(self._entries[-1].seq, self._entries[-1].hash)
+
+    def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
+        return verify(iter(self._entries), anchor, key=key)
+
+
+def is_export(path: Path) -> bool:
+    """Return whether a file is taken for an export: its first byte is that of a JSON object. A ledger starts
+    otherwise."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError:
+        return False
+
+
+def _entry(data: dict[str, Any]) -> ExportedEntry:
+    """Return an entry from its exported form; raises ValueError or RecursionError for one that no ledger
+    could have hashed, such as with a NaN in its body."""
+    entry = ExportedEntry(
+        seq=int(data["seq"]),
+        time=data["time"],
+        kind=data["kind"],
+        body=dict(data["body"]),
+        hash=bytes.fromhex(data["hash"]),
+        signature=bytes.fromhex(data["signature"]),
+        sealed=None,
+        topic=data["topic"],
+        digest=data["seal"],
+    )
+    canonical(entry.to_json())
+    return entry
+
+
+# The fields of a charge that its price is computed from (`charges`, `accounts.periods_read`).
+_PRICE = (
+    "event",
+    "analyst",
+    "elsewhere",
+    "periods",
+    *(charges.first_delta_field(owner) for owner in (None, "")),
+    *(charges.cap_field(owner, total=total) for owner in (None, "") for total in (False, True)),
+)
+# The number that a carried charge for a stored release has in place of that release: no entry has it.
+NO_RELEASE = 0
+
+
+def carry(
+    curator: Curator, old: Ledger | Export, *, anchor: Anchor | None = None, key: bytes | None = None
+) -> int:
+    """Enter all charges of `old` in the ledger of `curator`, which has none yet, and return their number.
+
+    Guarantee: each account of the new ledger has the charges that it had in the old one, at the same prices
+               where the budgets are the same; nothing is entered if they exceed a budget.
+    Assumes:   `old` ends where the old ledger ended, which only an `anchor` kept elsewhere shows, and was
+               written with its key, which only the public `key` that the steward trusts shows. Chain,
+               signatures and totals are verified here.
+    """
+    problems = books.verify(old, anchor, key=key)  # type: ignore[arg-type]
+    if problems:
+        raise LedgerError(f"{old.path} does not verify: {problems[0]}. Nothing was carried over.")
+    old_public, public = books.public_of(old), books.public_of(curator.ledger)  # type: ignore[arg-type]
+    if (old_public.unit.column, old_public.neighbors) != (public.unit.column, public.neighbors):
+        raise InvalidInput(
+            f"{old.path} protects {old_public.unit.column or 'rows'} under {old_public.neighbors}, and this "
+            f"ledger {public.unit.column or 'rows'} under {public.neighbors}: prices of one are none of the "
+            f"other. Nothing was carried over. Open the new ledger with the unit and neighbors of the old."
+        )
+    spending = [entry for entry in old.entries() if entry.kind in (books.SPENDING, books.SERVED)]
+    with curator.ledger.writing() as writer:
+        if any(charges.last_charge(writer, owner) is not None for owner in (None, *_analysts(spending))):
+            raise InvalidInput(
+                "this ledger has charges already. Nothing was carried over. Carry into a new one, before "
+                "anything is asked: discreet init DATA --ledger NEW, with the budget of the old one."
+            )
+        for entry in spending:
+            writer.append(entry.kind, _body(entry), topic=entry.body["analyst"])
+        what = f"carried over {len(spending)} charges of the ledger with the anchor {old.anchor}"
+        writer.append("steward", {"by": "discreet ledger carry", "what": what})
+        _count(curator, writer)
+    return len(spending)
+
+
+def _analysts(spending: list[Entry]) -> list[str]:
+    return list(dict.fromkeys(str(entry.body["analyst"]) for entry in spending))
+
+
+def _body(entry: Entry) -> dict[str, Any]:
+    """Return the body of a charge as it is entered again: what its price depends on, and where it is from."""
+    # Whoever signs with a key of their own can write any body.
+    events.from_json(entry.body["event"])
+    if not isinstance(entry.body["analyst"], str):
+        raise LedgerError(f"entry {entry.seq} names no analyst. Nothing was carried over.")
+    body: dict[str, Any] = {name: entry.body[name] for name in _PRICE if name in entry.body}
+    if entry.kind == books.SERVED:
+        body["release"] = NO_RELEASE
+    body["text"] = f"carried over: {entry.body.get('text') or 'a mechanism'}"
+    return body | {"carried": {"entry": entry.seq, "time": entry.time}}
+
+
+def _count(curator: Curator, writer: Writer) -> None:
+    """Count all accounts from the list of charges, as a change of budgets does; refuse charges that exceed a
+    budget."""
+    policy, public = books.policy_of(writer), books.public_of(writer)
+    pairs = ((None, policy.budget), *policy.analysts)
+    owners = [Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None]
+    try:
+        for accounts in owners:
+            accounts.check()
+    except BudgetExceeded as refused:
+        raise BudgetExceeded(
+            f"the charges exceed the budgets of the new ledger. Nothing was carried over. Open it with the "
+            f"budgets of the old one, or larger ones. ({refused})"
+        ) from None
+    changed = writer.append("policy", {"policy": _registry.to_json(policy)})
+    for accounts in owners:
+        accounts.recount(writer, changed)

@@ -11,14 +11,14 @@ import json
 
 from .. import _registry
 from .._public import Public
-from ..accounting.filters import BudgetFilter
+from ..accounting.filters import BudgetFilter, Odometer, Reading
 from ..accounting.lanes import Spent
-from ..accounting.odometers import Odometer, Reading
 from . import segments, tickets, vault
-from .accounts import Account, Accounts
-from .charges import (
+from .accounts import (
     SERVED,
     SPENDING,
+    Account,
+    Accounts,
     cap_field,
     charged,
     last_charge,

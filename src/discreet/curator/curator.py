@@ -16,10 +16,9 @@ from .._errors import DescriptionError, InvalidInput, LedgerError, ReleaseFailed
 from .._public import UNVERSIONED, Public
 from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
-from . import books, limits, sealed_runs, segments, values
+from . import books, questions, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
-from .identities import parameters_of
 from .ledger import Entry, Writer
 from .live import InteractiveHandle
 from .policy import STEWARD
@@ -29,6 +28,7 @@ from .questions import (
     checked_release,
     description_of,
     error_of_value,
+    parameters_of,
     question_key,
     question_of,
 )
@@ -58,7 +58,7 @@ class Curator(BudgetedDataset):
         """
         check_mechanism(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = description_of(mechanism)
-        limits.check(mechanism, described, text)
+        questions.check(mechanism, described, text)
         # The `key` of a mechanism is the same for all ways to write one question; its description is not.
         key = None if described is None else self._question(getattr(mechanism, "key", described))
         requested_price = requested_price_of(mechanism)
@@ -90,7 +90,7 @@ class Curator(BudgetedDataset):
         """
         check_mechanism(interactive, self.source, Interactive, "it is asked with `ask`")
         described = description_of(interactive)
-        limits.check(interactive, described)
+        questions.check(interactive, described)
         requested_price = requested_price_of(interactive)
         if described is None:
             # Raises, if at all, before the charge: the state is sealed with them.
@@ -141,7 +141,7 @@ class Curator(BudgetedDataset):
                     "a run with a secret number of steps keeps its state in the vault and shows no "
                     "progress. Nothing was charged or read."
                 )
-            return sealed_runs.run(
+            return segments.run(
                 self, mechanism, number=number, analyst=analyst, text=text, pace=pace,
                 seconds=seconds or self.sealed_for,
             )  # fmt: skip

@@ -26,9 +26,8 @@ from .._errors import LedgerError
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
 from .keys import Key, signed_by
-from .locks import CONNECTED
 from .postgres_store import PostgresStore, is_pointer
-from .store import FORMAT, LedgerStore, Store, Tampered, Writing
+from .store import CONNECTED, FORMAT, LedgerStore, Store, Tampered, Writing
 
 T = TypeVar("T")
 

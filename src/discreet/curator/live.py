@@ -25,10 +25,9 @@ from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release, rehearse_parts
 from ..sampling import Entropy
 from ..tables import Source
-from . import limits, tickets, values
-from .identities import parameters_of
+from . import questions, tickets, values
 from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
-from .questions import description_of
+from .questions import description_of, parameters_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
@@ -165,7 +164,7 @@ class InteractiveHandle(_require.NearestNames):
     def _answer_in_turn(self, question: Any) -> Release | None:
         """Get a ticket for a question, wait for its turn, and answer it."""
         self._same_price(self.ledger.entry(self.number))
-        limits.check_lengths(question, self.source.public)
+        questions.check_lengths(question, self.source.public)
         now = self.ledger.look(self._turn)
         self._check(now, question)
         with Asker(self.ledger.path) as asker:

@@ -31,8 +31,8 @@ from typing import Any
 
 from .._errors import LedgerError
 from .ledger import Entry, LedgerReader, Writer
-from .locks import HeldLock, register, unregister
 from .postgres_store import PostgresStore, is_pointer
+from .store import HeldLock, register, unregister
 
 try:
     import fcntl

@@ -6,9 +6,9 @@ an answer, a session and more; it is also `dp.explain`, and on the shell `discre
 """
 
 from .api import explain
-from .deployments import DEPLOYMENTS
 from .explanation import Explanation
 from .risk import Risk
+from .words import DEPLOYMENTS
 
 __all__ = [
     "DEPLOYMENTS",

@@ -8,15 +8,10 @@ distance to a truth that satisfies the same constraints, but bias single values,
 See docs/inference.md for when to use what.
 """
 
-from .combine import Interval, combine, intersect
-from .estimate import Estimate
-from .hierarchy import hierarchy, top_down
-from .least_squares import least_squares, measured
+from .hierarchy import Tree, hierarchy, round_table, round_to_total, round_tree, top_down
+from .least_squares import Estimate, Interval, combine, intersect, least_squares, measured
 from .marginals import Marginal, consistent_marginals, marginal_matrix
-from .projections import isotonic, non_negative, non_negative_measured, with_total
-from .raking import Raked, rake
-from .rounding import round_table, round_to_total, round_tree
-from .tree import Tree
+from .projections import Raked, isotonic, non_negative, non_negative_measured, rake, with_total
 
 __all__ = [
     "Estimate",

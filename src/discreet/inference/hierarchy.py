@@ -6,25 +6,368 @@ the difference between a parent's estimate and the sum of its children among the
 their variances. For regular trees with equal variances this is Hay, Rastogi, Miklau &
 Suciu (2010, arXiv:0904.0942); in general it is a Kalman smoother on a tree. Time is O(nodes), plus a few
 array operations for each level, so that a chain is the slowest tree. Arrays are in the tree's depth order.
+
+Describes trees of counts: which node is the sum of which others.
+
+Examples: country, region, district; year, month, day; ranges and their halves. A family is a parent with its
+children.
+
+Callers number the nodes as they like (the caller's order). Internally nodes are sorted by depth, siblings
+side by side (the depth order), so that a pass over the tree takes a few array operations for each level.
+
+Rounds numbers to integers that keep their sums: largest remainders for one total, controlled rounding for
+rows and columns, level by level for trees.
+
+Nothing here is random. Of equal remainders the entry that comes first is rounded up; the order of entries is
+public.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize, sparse
 
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING_COMPUTED, Floats
-from .estimate import Estimate
-from .least_squares import RELATIVE_TOLERANCE
+from ._check import NOTHING_COMPUTED, Floats, Ints, some
+from .least_squares import RELATIVE_TOLERANCE, Estimate
 from .projections import _onto_totals
-from .rounding import _largest_remainders, nearest_integers
-from .tree import Families, Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Families:
+    """Holds the families of one level (inner nodes with their children), as positions in the depth order."""
+
+    parents: Ints
+    children: slice
+    # the index, within `children`, of each parent's first child
+    first: Ints
+    # for each child the index of its parent in `parents`
+    of: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Tree:
+    """Describes a tree or forest: `parents[i]` is the parent of node i, which is the sum of its children; -1
+    for a root.
+
+    >>> len(Tree([-1, 0, 0, 1, 1])), Tree.regular(fanout=2, height=2).parents.tolist()
+    (5, [-1, 0, 0, 1, 1, 2, 2])
+    """
+
+    parents: Ints
+    # the caller's numbers of the nodes in depth order
+    order: Ints = field(repr=False)
+    # the position in `order` at which each level begins, and finally the number of nodes
+    starts: tuple[int, ...] = field(repr=False)
+    # the number of children of each node, in depth order
+    _counts: Ints = field(repr=False)
+
+    def __init__(self, parents: Any) -> None:
+        parent_array = np.asarray(parents)
+        if (
+            parent_array.ndim != 1
+            or not np.issubdtype(parent_array.dtype, np.integer)
+            or not len(parent_array)
+        ):
+            raise InvalidInput(
+                f"parents must be a list of whole numbers, one for each node, -1 for a root. "
+                f"{NOTHING_COMPUTED}"
+            )
+        # before the cast, which would take 2^64 - 1 for -1
+        bad = np.flatnonzero((parent_array < -1) | (parent_array >= len(parent_array)))
+        if len(bad):
+            raise _require.fail(
+                f"parents[{bad[0]}]", int(parent_array[bad[0]]), f"-1 or a node below {len(parent_array)}"
+            )
+        array = parent_array.astype(np.int64)
+        order, starts, counts = _by_depth(array)
+        for name, value in (("parents", array), ("order", order), ("starts", starts), ("_counts", counts)):
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def regular(*, fanout: int, height: int) -> Tree:
+        """Return a tree in which every inner node has `fanout` children and every leaf has depth `height`.
+
+        Nodes are numbered level by level, from the root. Height 0 is a single node.
+        """
+        _require.integer(fanout=fanout, at_least=1)
+        _require.integer(height=height, at_least=0)
+        n = sum(fanout**level for level in range(height + 1))
+        return Tree(np.concatenate([[-1], np.arange(n - 1) // fanout]))
+
+    @staticmethod
+    def of_paths(paths: Sequence[Sequence[Any]]) -> Tree:
+        """Return the tree of a list of paths, such as `[(), ("north",), ("north", "bern")]`, numbered as in
+        the list. The parent of a path is the path without its last name.
+
+        A path whose parent is not in the list is a root.
+        """
+        index_of = {tuple(path): i for i, path in enumerate(paths)}
+        if len(index_of) < len(paths):
+            raise InvalidInput(f"paths must differ from each other. {NOTHING_COMPUTED}")
+        return Tree(np.array([index_of.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @property
+    def depth(self) -> int:
+        """Return the number of levels: one more than the depth of the deepest node."""
+        return len(self.starts) - 1
+
+    @property
+    def leaves(self) -> Ints:
+        """Return the nodes without children, by the caller's numbers."""
+        has_children = np.zeros(len(self), bool)
+        has_children[self.parents[self.parents >= 0]] = True
+        return np.flatnonzero(~has_children)
+
+    def level(self, depth: int) -> slice:
+        """Return the positions of the nodes of one level in the depth order; roots have depth 0."""
+        return slice(self.starts[depth], self.starts[depth + 1])
+
+    def families(self) -> Iterator[Families]:
+        """Yield the families of each level, from the top."""
+        for depth in range(self.depth - 1):
+            yield self.family(depth)
+
+    def family(self, depth: int) -> Families:
+        """Return all families of one level: the inner nodes of depth `depth` with their children."""
+        level = self.level(depth)
+        counts = self._counts[level]
+        inner = np.flatnonzero(counts)
+        sizes = counts[inner]
+        first = np.cumsum(sizes) - sizes
+        of = np.repeat(np.arange(len(inner)), sizes)
+        return Families(parents=inner + level.start, children=self.level(depth + 1), first=first, of=of)
+
+    def caller_order(self, by_depth: NDArray[Any]) -> NDArray[Any]:
+        """Return values in the caller's order, given values in depth order."""
+        out = np.empty_like(by_depth)
+        out[self.order] = by_depth
+        return out
+
+    def sums(self, leaves: Floats) -> Floats:
+        """Return for each node the sum of the leaves below it.
+
+        Argument and result have one entry for each node in the caller's order; the argument's entries of
+        inner nodes are ignored.
+        """
+        x = np.array(leaves, dtype=np.float64)[self.order]
+        for depth in reversed(range(self.depth - 1)):
+            families = self.family(depth)
+            x[families.parents] = np.add.reduceat(x[families.children], families.first)
+        return self.caller_order(x)
+
+    def require_sums(self, values: Floats) -> None:
+        """Refuse values (in the caller's order) whose children do not add up to their parents, up to a
+        relative error of 1e-6, which covers rounding in `hierarchy`."""
+        x = values[self.order]
+        for family in self.families():
+            gap = np.abs(np.add.reduceat(x[family.children], family.first) - x[family.parents])
+            scale = 1 + np.add.reduceat(np.abs(x[family.children]), family.first)
+            if (gap > 1e-6 * scale).any():
+                bad = self.order[family.parents[gap > 1e-6 * scale]]
+                raise InvalidInput(
+                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING_COMPUTED} Apply "
+                    f"hierarchy first."
+                )
+
+
+def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
+    """Return the nodes in depth order, the position at which each level starts (and the end), and how many
+    children each node has, in depth order. Refuses cycles."""
+    n = len(parents)
+    # nodes sorted by parent: the children of p are by_parent[begin[p + 1]:][:counts[p + 1]], the roots come
+    # first
+    by_parent = np.argsort(parents, kind="stable")
+    counts = np.bincount(parents + 1, minlength=n + 1)
+    begin = np.cumsum(counts) - counts
+    level = by_parent[: counts[0]]
+    levels, starts = [], [0]
+    while len(level):
+        levels.append(level)
+        starts.append(starts[-1] + len(level))
+        sizes = counts[level + 1]
+        ends = np.cumsum(sizes)
+        # the children of all nodes of the level: for each parent the positions from its `begin` on
+        level = by_parent[np.repeat(begin[level + 1] - (ends - sizes), sizes) + np.arange(ends[-1])]
+    if starts[-1] < n:
+        reached = np.zeros(n, bool)
+        if levels:
+            reached[np.concatenate(levels)] = True
+        raise InvalidInput(
+            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, "
+            f"under no root. {NOTHING_COMPUTED}"
+        )
+    order = np.concatenate(levels)
+    return order, tuple(starts), counts[order + 1]
+
+
+# from here on floats have no fractional part, so that there is nothing to round
+EXACT = 2**52
+# two totals below this, and their difference, fit 64-bit integers
+_LARGEST_TOTAL = 2**62
+
+
+def round_to_total(values: Any, total: int | None = None) -> Ints:
+    """Return integers with the sum `total`, each its value rounded down or up: those with the largest
+    remainders are rounded up.
+
+    By default `total` is the integer nearest to the sum of the values, halves up. Of equal remainders the
+    first entries are rounded up. Of all integers with this sum these are the nearest to the values in every
+    Lp norm.
+
+    >>> round_to_total([1.4, 2.4, 3.2]).tolist(), round_to_total([0.5, 0.5, 1.0]).tolist()
+    ([2, 2, 3], [1, 0, 1])
+    """
+    x = _require_below_exact(_check.numbers("values", values))
+    base = np.floor(x)
+    base_sum = sum(base.astype(np.int64).tolist())
+    if total is None:
+        # in two parts: the sum of integers is exact, and the sum of remainders is small and rounded once
+        total = base_sum + int(nearest_integers(np.float64(math.fsum(x - base))))
+    _require.integer(total=total)
+    if max(abs(base_sum), abs(total)) >= _LARGEST_TOTAL:
+        raise InvalidInput(f"totals must be below 2^62 in size to fit 64 bits. {NOTHING_COMPUTED}")
+    if not len(x):
+        if total:
+            raise InvalidInput(f"no values cannot add up to {total!r}. {NOTHING_COMPUTED}")
+        return np.zeros(0, np.int64)
+    return _largest_remainders(x, np.zeros(1, np.int64), np.array([int(total)], np.int64))
+
+
+def round_table(table: Any) -> Ints:
+    """Return integers such that each cell, row sum, column sum and the grand total is one of the two integers
+    next to its value.
+
+    Cells and margins that are integers already do not change. The result is one of the tables with the least
+    sum of absolute differences from the values.
+
+    Guarantee: such a table exists for every table with two dimensions.
+    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982). The
+               matrix of the linear program is totally unimodular, so its vertices are integers.
+    Assumes:   two dimensions. With three such tables need not exist (Causey, Cox & Ernst 1985).
+
+    >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
+    [1, 1]
+    """
+    x = _snap(_require_below_exact(_check.numbers("table", table, dimensions=2)))
+    rows, columns = x.shape
+    if not x.size:
+        return x.astype(np.int64)
+    base = np.floor(x)
+    part = x - base
+    grid = np.arange(x.size).reshape(x.shape)
+    sums = sparse.vstack(
+        [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
+    )
+    part_sums = _snap(sums @ part.ravel())
+    # One variable per cell, 1 where the cell is rounded up. Rounding up changes the distance from `part` to
+    # 1 - part, so it costs 1 - 2 part.
+    solved = optimize.linprog(
+        (1 - 2 * part).ravel(),
+        A_ub=sparse.vstack([sums, -sums]),
+        b_ub=np.concatenate([np.ceil(part_sums), -np.floor(part_sums)]),
+        bounds=np.column_stack([np.zeros(x.size), np.ceil(part.ravel())]),
+        method="highs-ds",
+    )
+    # without a solution there is no `solved.x`
+    solution = solved.x if solved.status == 0 else np.full(x.size, np.nan)
+    up = np.rint(solution)
+    if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - part_sums) < 1).all():
+        raise InvalidInput(
+            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round to "
+            f"fewer digits first."
+        )
+    return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
+
+
+def round_tree(tree: Tree, values: Any) -> Ints:
+    """Return integers for all nodes, every parent the sum of its children, each its value rounded down or up.
+
+    `values` must add up already, as those of `hierarchy` do. Roots are rounded to the nearest integer, halves
+    up, and children by largest remainders. Values of zero or above stay so.
+
+    >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
+    [4, 3, 1, 2, 1]
+    """
+    x = _snap(_require_below_exact(_check.numbers("values", values)))
+    if len(x) != len(tree):
+        raise InvalidInput(
+            f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING_COMPUTED}"
+        )
+    tree.require_sums(x)
+    x = x[tree.order]
+    out = np.empty(len(x), np.int64)
+    out[tree.level(0)] = nearest_integers(x[tree.level(0)]).astype(np.int64)
+    for family in tree.families():
+        out[family.children] = _largest_remainders(x[family.children], family.first, out[family.parents])
+    return tree.caller_order(out)
+
+
+def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
+    """Round family by family: family f has the entries from first[f] to before first[f + 1], and gets the sum
+    totals[f]. Refuses a total that rounding each entry down or up cannot reach."""
+    base = np.floor(x).astype(np.int64)
+    size = np.diff(first, append=len(x))
+    missing = totals - np.add.reduceat(base, first)
+    if (missing < 0).any() or (missing > size).any():
+        raise InvalidInput(
+            f"the total is too far from the sum of the values to be reached by rounding each up or "
+            f"down. {NOTHING_COMPUTED} Bring the values to the "
+            f"total first: with_total for counts, least_squares otherwise."
+        )
+    family = np.repeat(np.arange(len(first)), size)
+    # within each family by falling remainder x - base; lexsort is stable, so equal ones stay in their order
+    order = np.lexsort((base - x, family))
+    # the rank of each entry in its family: the first `missing` of them are rounded up
+    rank = np.empty(len(x), np.int64)
+    rank[order] = np.arange(len(x)) - np.repeat(first, size)
+    rounded: Ints = base + (rank < missing[family])
+    return rounded
+
+
+def nearest_integers(x: Any) -> Any:
+    """Return the nearest integers as floats, halves up.
+
+    Exact for every float. floor(x + 0.5) is not, because x + 0.5 is rounded: for x just below one half, and
+    for odd x from 2^52 on.
+    """
+    base = np.floor(x)
+    return base + (x - base >= 0.5)
+
+
+def _snap(x: Floats) -> Floats:
+    """Replace values that rounding errors have moved off an integer by that integer: those within
+    min(1e-9 max(1, |x|), 1e-5) of it."""
+    rounded = np.rint(x)
+    return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
+
+
+def _require_below_exact(x: Floats) -> Floats:
+    """Return the values; refuse sizes from 2^52 on, at which floats are integers already."""
+    if x.size and np.abs(x).max() >= EXACT:
+        raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING_COMPUTED}")
+    return x
+
+
+def _indicator(group: Any, groups: int) -> Any:
+    """Return the 0-1 matrix with one row per group that sums the cells of each group; `group` has the number
+    of each cell's group."""
+    flat = group.ravel()
+    return sparse.csr_array((np.ones(flat.size), (flat, np.arange(flat.size))), shape=(groups, flat.size))
+
 
 # Roots below this fit 64-bit integers, and so do all intermediate sums.
 _LARGEST = 2.0**62

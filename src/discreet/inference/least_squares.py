@@ -6,21 +6,160 @@ constraints hold. `measured` estimates the cells x behind noisy linear answers y
 linear unbiased estimates with their variances. Small systems are solved directly, by orthogonal factors
 (SVD and QR) of the matrix with rows of length one; large ones by LSMR (Fong & Saunders 2011, arXiv:1006.0758)
 to a relative tolerance of `TOLERANCE`.
+
+Holds linear estimates with their variances, covariances and intervals.
+
+Least squares with known noise variances gives numbers whose variances are known too, before any data is
+read. `Estimate` holds both. After a projection (clipping at zero) or rounding the variances depend on the
+unknown truth, so the functions that do this return plain arrays.
+
+Combines several releases of one quantity: averages weighted by precision, and intersections of
+intervals.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg, optimize, sparse, special
 from scipy.sparse import linalg as sparse_linalg
 
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
 from ._check import NOTHING_COMPUTED, Floats
-from .estimate import Estimate
+
+Noise = Literal["gaussian", "laplace", "any"]
+
+# For more values than this the variances of all of them are not computed together: each takes a solution of
+# the normal equations, and a covariance matrix of this size takes 200 MB. Chosen by hand, not tuned.
+MAX_VARIANCES = 5_000
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Estimate:
+    """Holds best linear unbiased estimates (BLUE) and their covariance.
+
+    Guarantee: unbiased, and no other unbiased linear function of the same answers has a smaller variance, for
+               any linear question about the values.
+    Proof:     Gauss-Markov theorem (Aitken's form, for unequal variances).
+    Assumes:   the noise is independent with mean zero and the variances given, and the constraints hold of
+               the truth.
+    """
+
+    values: Floats
+    # Maps a question, as the vector of its coefficients, to the covariance matrix times this vector.
+    _covariance_product: Callable[[Floats], Floats] = field(repr=False)
+    _variances: Floats | None = field(default=None, repr=False)
+
+    @property
+    def variances(self) -> Floats:
+        """Return the variance of each value, infinite where the measurements do not determine it.
+
+        In very large systems, which are solved iteratively, each variance costs a solution of its own: ask
+        `variance_of` for the ones you need.
+        """
+        if self._variances is not None:
+            return self._variances
+        if self.values.size > MAX_VARIANCES:
+            raise InvalidInput(
+                f"the variances of all {self.values.size} values would need as many solutions. Ask "
+                f"variance_of(questions) for the "
+                f"questions you need."
+            )
+        return self.variance_of(np.eye(self.values.size))
+
+    @property
+    def standard_deviations(self) -> Floats:
+        return np.sqrt(self.variances)
+
+    def answer(self, questions: Any) -> Floats:
+        """Return the estimates of linear questions, each a row of coefficients of the values."""
+        answers: Floats = self._questions(questions) @ self.values.ravel()
+        return answers
+
+    def variance_of(self, questions: Any) -> Floats:
+        """Return the variances of `answer(questions)`."""
+        rows = self._questions(questions)
+        return np.array([_variance(row, self._covariance_product(row)) for row in rows])
+
+    def covariance(self) -> Floats:
+        """Return the covariance matrix of all values: n by n, so for small n."""
+        n = self.values.size
+        if n > MAX_VARIANCES:
+            raise InvalidInput(
+                f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead."
+            )
+        matrix = np.column_stack([self._covariance_product(unit) for unit in np.eye(n)])
+        return (matrix + matrix.T) / 2
+
+    def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
+        """Return for each value a (pointwise) confidence interval; see `width` for its validity."""
+        half_width = width(confidence, noise) * self.standard_deviations
+        return self.values - half_width, self.values + half_width
+
+    def _questions(self, questions: Any) -> Any:
+        """Return the questions as a dense matrix with one column for each value."""
+        rows = _check.matrix("questions", questions, columns=self.values.size)
+        return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def width(confidence: float, noise: Noise = "gaussian") -> float:
+    """Return the half-width of a confidence interval, in standard deviations, for a linear combination of
+    independent noises.
+
+    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many small
+              terms; it is too small for a few terms of Laplace noise, and of discrete Gaussian noise whose
+              sigma is below about 3 (`IntegerGaussian.combined_width` is right for these).
+    laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
+              was given as 2 * scale**2.
+    any:      valid for every noise of mean zero and finite variance.
+
+    Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
+    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b at t is
+               1 / (1 - b²t²); that of a discrete one is at most that, since (cosh t - 1) / t² increases in
+               t > 0 and t < 1 / b. A product of 1 / (1 - u_i), where u_i is the b²t² of summand i, is at most
+               1 / (1 - sum of u_i). So every combination obeys the Chernoff bound of one Laplace noise with
+               the same variance; Chebyshev is used where it is sharper.
+
+    >>> round(width(0.95), 3), round(width(0.95, "laplace"), 3), round(width(0.95, "any"), 3)
+    (1.96, 4.134, 4.472)
+    """
+    _require.open_probability(confidence=confidence)
+    outside = 1 - confidence
+    if noise == "gaussian":
+        return float(-special.ndtri(outside / 2))
+    chebyshev = 1 / math.sqrt(outside)
+    if noise == "any":
+        return chebyshev
+    if noise != "laplace":
+        raise _require.fail("noise", noise, "one of gaussian, laplace, any")
+    # the bound is above `outside` at the lower end of the search, and below it at the upper end
+    root = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
+    # from scales to standard deviations, which are sqrt(2) scales
+    return min(chebyshev, float(root) / math.sqrt(2))
+
+
+def _log_chernoff(a: float) -> float:
+    """Return the logarithm of the minimum over u in (0, 1) of 2 exp(-ua) / (1 - u²): the Chernoff bound on
+    the probability that Laplace noise is more than `a` scales from zero."""
+    u = (math.sqrt(1 + a * a) - 1) / a
+    return math.log(2) - u * a - math.log1p(-u * u)
+
+
+def _variance(question: Floats, product: Floats) -> float:
+    """Return the variance of a question: its dot product with `product`, the covariance matrix times it.
+    Infinite if a value that the question uses has no finite variance."""
+    used = question != 0
+    # checked first, because infinities of both signs would add up to NaN
+    if not np.isfinite(product[used]).all():
+        return math.inf
+    return max(0.0, float(question[used] @ product[used]))
+
 
 Method = Literal["auto", "direct", "iterative"]
 
@@ -360,3 +499,120 @@ def _lsmr(B: Any, right_side: Floats) -> Floats:
             f"Ask for method='direct', or bring the variances nearer to each other."
         )
     return np.asarray(x, dtype=np.float64)
+
+
+def combine(values: Any, variances: Any) -> Estimate:
+    """Return the average of several measurements of the same quantities, weighted by 1 / variance.
+
+    The first axis of `values` numbers the measurements, the other axes the quantities. `variances` has one
+    entry for each measurement, or one for each value: zero marks a value that is known exactly, infinity one
+    that was not measured.
+
+    Guarantee: best linear unbiased estimate; its variance is 1 / (sum of 1 / variance), the least that any
+               unbiased weighted average has.
+    Assumes:   independent noise in all measurements: no release is entered twice.
+
+    >>> both = combine([10.0, 13.0], [1.0, 2.0])
+    >>> float(both.values), round(float(both.variances), 4)
+    (11.0, 0.6667)
+    """
+    values = _check.as_array("values", values)
+    shape = values.shape
+    if not shape or not shape[0]:
+        raise InvalidInput(
+            f"values must hold one or more measurements along the first axis, got shape {shape}. "
+            f"{NOTHING_COMPUTED}"
+        )
+    array = _check.as_array("variances", variances)
+    if array.shape == shape[:1]:
+        variances = array.reshape((-1,) + (1,) * (len(shape) - 1))
+    v = _check.variances(variances, shape, infinite=True)
+    y = _check.measured_only("values", values, np.isfinite(v))
+    unmeasured = np.isinf(v).all(axis=0)
+    if unmeasured.any():
+        raise InvalidInput(
+            f"{_check.some('quantities', np.flatnonzero(unmeasured))} were not measured at all. "
+            f"{NOTHING_COMPUTED}"
+        )
+    mean, variance = _weighted_mean(y, v, "measurements known exactly")
+    flat = np.asarray(variance).ravel()
+    return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(variance))
+
+
+def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
+    """Return the weighted means of the values `y` along the first axis, and their variances.
+
+    The variances `v` have the shape of y or of its first axes. Where some are zero, the mean is that of the
+    values with variance zero, which must agree; `what` names these values in the error.
+    """
+    exact = v == 0
+    if exact.any():
+        # the mask `exact` in the shape of y
+        wide = np.broadcast_to(exact.reshape(exact.shape + (1,) * (y.ndim - exact.ndim)), y.shape)
+        low = np.where(wide, y, np.inf).min(axis=0)
+        high = np.where(wide, y, -np.inf).max(axis=0)
+        known = np.isfinite(low)
+        if (high[known] - low[known] > RELATIVE_TOLERANCE * (1 + np.abs(high[known]))).any():
+            raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
+    # weights are smallest variance / variance: 1 / variance would be infinite for a tiny variance
+    smallest = np.where(exact, np.inf, v).min(axis=0)
+    with np.errstate(invalid="ignore"):
+        weight = np.where(exact.any(axis=0), exact.astype(np.float64), smallest / np.where(exact, 1.0, v))
+        variance = np.where(exact.any(axis=0), 0.0, smallest / weight.sum(axis=0))
+    share = weight / weight.sum(axis=0)
+    mean = (share.reshape(share.shape + (1,) * (y.ndim - share.ndim)) * y).sum(axis=0)
+    return np.asarray(mean), variance if np.ndim(variance) else float(variance)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Interval:
+    """Holds intervals from `lower` to `upper`; each contains its true value with probability `confidence` or
+    more."""
+
+    lower: Floats
+    upper: Floats
+    confidence: float
+
+
+def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
+    """Return the intersection of several intervals for the same quantities. The first axis numbers the
+    intervals; `confidence` is one number, or one for each interval.
+
+    Guarantee: each intersection contains its true value with probability at least 1 - sum of
+               (1 - confidence), whatever the dependence between the intervals.
+    Proof:     union bound.
+
+    Intervals without a common point are refused, because one of them misses the true value. For each quantity
+    that happens with probability at most sum of (1 - confidence).
+
+    >>> met = intersect([1.0, 3.0], [6.0, 9.0], 0.99)
+    >>> float(met.lower), float(met.upper), round(met.confidence, 4)
+    (3.0, 6.0, 0.98)
+    """
+    low = _check.numbers("lower", lower, dimensions=None)
+    high = _check.numbers("upper", upper, dimensions=None)
+    if low.shape != high.shape or low.ndim == 0 or not len(low):
+        raise InvalidInput(
+            f"lower and upper must have the same shape, intervals first, got {low.shape} and "
+            f"{high.shape}. {NOTHING_COMPUTED}"
+        )
+    each = _check.for_each("confidence", confidence, len(low), "intervals")
+    for value in each.tolist():
+        _require.open_probability(confidence=value)
+    if (low > high).any():
+        raise InvalidInput(f"lower must not be above upper. {NOTHING_COMPUTED}")
+    joint_confidence = 1 - float((1 - each).sum())
+    if joint_confidence <= 0:
+        raise InvalidInput(
+            f"the confidences leave nothing for all intervals together: 1 - sum of (1 - confidence) is "
+            f"{joint_confidence:.3g}. {NOTHING_COMPUTED} Use fewer intervals, or wider ones of a higher "
+            f"confidence."
+        )
+    bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
+    if (bottom > top).any():
+        raise InvalidInput(
+            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not "
+            f"meet: one of them misses the true value. {NOTHING_COMPUTED} "
+            f"Use a higher confidence, or combine the values."
+        )
+    return Interval(lower=bottom, upper=top, confidence=joint_confidence)

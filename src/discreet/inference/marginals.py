@@ -23,8 +23,7 @@ from .. import _require
 from .._errors import InvalidInput
 from . import _check
 from ._check import NOTHING_COMPUTED, Floats
-from .combine import _weighted_mean
-from .estimate import Noise, width
+from .least_squares import Noise, _weighted_mean, width
 
 Attributes = tuple[Hashable, ...]
 

@@ -1,11 +1,10 @@
-"""Learns privately: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
-numpy and scipy.
+"""Learns privately with PyTorch: DP-SGD on the user's own model, federated learning, PATE, image features.
 
-A user brings the model, the loss and the data; the price is known before training. A name's module is
-imported when the name is first used, so that `learning.tabular` needs no torch, and scikit-learn is imported
-only by the names that need it.
+A user brings the model, the loss and the data; the price is known before training. `clipping` bounds the
+gradient of each example, `probe` tries whether a model lets examples meet, `training` runs the steps. Linear
+models, trees and statistics of tables are in `discreet.tabular`, which needs no torch.
 
-A new public name goes into three lists: the imports under TYPE_CHECKING, `_MODULE_OF` and `__all__`.
+A name's module is imported when the name is first used.
 """
 
 from importlib import import_module
@@ -15,171 +14,123 @@ from typing import TYPE_CHECKING, Any
 from .._errors import MissingExtra
 
 if TYPE_CHECKING:
-    from . import tabular
-    from .augment import Augment, FlipAndShift
-    from .batch_norm import without_batch_norm
-    from .clipping import Adaptive, Automatic, Flat, PerLayer
-    from .correlated import Dense, Toeplitz, square_root
-    from .data import Examples, Tabular
-    from .discrete import GradientGrid
-    from .distributed import across_workers
-    from .engine import ClippingEngine
-    from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
-    from .federated import LocalSGD
-    from .hugging_face import TransformersTrainer
-    from .noise import fill_gaussian
-    from .optimizers import SGD, Adam, warmup_cosine
-    from .performance import Performance
-    from .plan import routes
-    from .safety import made_up, probe
-    from .scaler import PrivateScaler, Scaling
-    from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
-    from .tabular import (
-        PCA,
-        DecisionTreeClassifier,
-        DecisionTreeRegressor,
-        ExplainableBoostingClassifier,
-        ExplainableBoostingRegressor,
-        GaussianNB,
-        HuberRegressor,
-        KMeans,
-        LinearRegression,
-        LinearSVC,
-        LogisticRegression,
-        PrivatePipeline,
-        PrivateSearch,
-        Ridge,
+    from .clipping.engine import ClippingEngine as ClippingEngine
+    from .clipping.norms import (
+        Adaptive as Adaptive,
     )
-    from .trainer import Progress, Trainer, TrainingRun
+    from .clipping.norms import (
+        Automatic as Automatic,
+    )
+    from .clipping.norms import (
+        Flat as Flat,
+    )
+    from .clipping.norms import (
+        PerLayer as PerLayer,
+    )
+    from .clipping.routes import routes as routes
+    from .clipping.routes import without_batch_norm as without_batch_norm
+    from .estimators import (
+        DPClassifier as DPClassifier,
+    )
+    from .estimators import (
+        DPRegressor as DPRegressor,
+    )
+    from .estimators import (
+        SGDLogisticRegression as SGDLogisticRegression,
+    )
+    from .probe.safety import made_up as made_up
+    from .probe.safety import probe as probe
+    from .training.data import (
+        Augment as Augment,
+    )
+    from .training.data import (
+        Examples as Examples,
+    )
+    from .training.data import (
+        FlipAndShift as FlipAndShift,
+    )
+    from .training.data import (
+        Tabular as Tabular,
+    )
+    from .training.distributed import across_workers as across_workers
+    from .training.federated import LocalSGD as LocalSGD
+    from .training.hugging_face import TransformersTrainer as TransformersTrainer
+    from .training.noise import (
+        Dense as Dense,
+    )
+    from .training.noise import (
+        GradientGrid as GradientGrid,
+    )
+    from .training.noise import (
+        Toeplitz as Toeplitz,
+    )
+    from .training.noise import (
+        fill_gaussian as fill_gaussian,
+    )
+    from .training.noise import (
+        square_root as square_root,
+    )
+    from .training.optimizers import SGD as SGD
+    from .training.optimizers import Adam as Adam
+    from .training.optimizers import warmup_cosine as warmup_cosine
+    from .training.schedules import (
+        BallsInBins as BallsInBins,
+    )
+    from .training.schedules import (
+        Cyclic as Cyclic,
+    )
+    from .training.schedules import (
+        Poisson as Poisson,
+    )
+    from .training.schedules import (
+        TruncatedPoisson as TruncatedPoisson,
+    )
+    from .training.schedules import (
+        WithoutReplacement as WithoutReplacement,
+    )
+    from .training.schedules import (
+        smallest_limit as smallest_limit,
+    )
+    from .training.trainer import (
+        Performance as Performance,
+    )
+    from .training.trainer import (
+        Progress as Progress,
+    )
+    from .training.trainer import (
+        Trainer as Trainer,
+    )
+    from .training.trainer import (
+        TrainingRun as TrainingRun,
+    )
 
-# The module of this package that defines each public name.
-_MODULE_OF = {
-    "Augment": "augment",
-    "FlipAndShift": "augment",
-    "Adaptive": "clipping",
-    "Automatic": "clipping",
-    "Flat": "clipping",
-    "PerLayer": "clipping",
-    "Dense": "correlated",
-    "Toeplitz": "correlated",
-    "square_root": "correlated",
-    "Examples": "data",
-    "Tabular": "data",
-    "GradientGrid": "discrete",
-    "across_workers": "distributed",
-    "ClippingEngine": "engine",
-    "LocalSGD": "federated",
-    "TransformersTrainer": "hugging_face",
-    "DPClassifier": "estimators",
-    "DPRegressor": "estimators",
-    "SGDLogisticRegression": "estimators",
-    "fill_gaussian": "noise",
-    "Adam": "optimizers",
-    "SGD": "optimizers",
-    "warmup_cosine": "optimizers",
-    "Performance": "performance",
-    "routes": "plan",
-    "without_batch_norm": "batch_norm",
-    "made_up": "safety",
-    "probe": "safety",
-    "PrivateScaler": "scaler",
-    "Scaling": "scaler",
-    "BallsInBins": "schedules",
-    "Cyclic": "schedules",
-    "Poisson": "schedules",
-    "TruncatedPoisson": "schedules",
-    "WithoutReplacement": "schedules",
-    "smallest_limit": "schedules",
-    "Progress": "trainer",
-    "TrainingRun": "trainer",
-    "Trainer": "trainer",
-    **dict.fromkeys(
-        (
-            "DecisionTreeClassifier",
-            "DecisionTreeRegressor",
-            "ExplainableBoostingClassifier",
-            "ExplainableBoostingRegressor",
-            "GaussianNB",
-            "HuberRegressor",
-            "KMeans",
-            "LinearRegression",
-            "LinearSVC",
-            "LogisticRegression",
-            "PCA",
-            "PrivatePipeline",
-            "PrivateSearch",
-            "Ridge",
-        ),
-        "tabular",
-    ),
+# The public names of each module. For those who check types, the same names are imported above.
+_NAMES = {
+    "clipping.engine": "ClippingEngine",
+    "clipping.norms": "Adaptive Automatic Flat PerLayer",
+    "clipping.routes": "routes without_batch_norm",
+    "estimators": "DPClassifier DPRegressor SGDLogisticRegression",
+    "probe.safety": "made_up probe",
+    "training.data": "Augment Examples FlipAndShift Tabular",
+    "training.distributed": "across_workers",
+    "training.federated": "LocalSGD",
+    "training.hugging_face": "TransformersTrainer",
+    "training.noise": "Dense GradientGrid Toeplitz fill_gaussian square_root",
+    "training.optimizers": "SGD Adam warmup_cosine",
+    "training.schedules": "BallsInBins Cyclic Poisson TruncatedPoisson WithoutReplacement smallest_limit",
+    "training.trainer": "Performance Progress Trainer TrainingRun",
 }
-# Modules that can be imported where torch is not installed.
-_WITHOUT_TORCH = ("scaler", "tabular")
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Augment",
-    "FlipAndShift",
-    "Adaptive",
-    "Dense",
-    "Toeplitz",
-    "square_root",
-    "GradientGrid",
-    "PrivateScaler",
-    "Scaling",
-    "Cyclic",
-    "TruncatedPoisson",
-    "smallest_limit",
-    "SGD",
-    "Adam",
-    "Automatic",
-    "BallsInBins",
-    "DPClassifier",
-    "DPRegressor",
-    "ClippingEngine",
-    "Examples",
-    "Flat",
-    "LocalSGD",
-    "LogisticRegression",
-    "DecisionTreeClassifier",
-    "DecisionTreeRegressor",
-    "ExplainableBoostingClassifier",
-    "ExplainableBoostingRegressor",
-    "GaussianNB",
-    "HuberRegressor",
-    "KMeans",
-    "LinearRegression",
-    "LinearSVC",
-    "PCA",
-    "PrivatePipeline",
-    "PrivateSearch",
-    "Ridge",
-    "SGDLogisticRegression",
-    "PerLayer",
-    "Performance",
-    "Poisson",
-    "Progress",
-    "TrainingRun",
-    "Tabular",
-    "Trainer",
-    "TransformersTrainer",
-    "WithoutReplacement",
-    "across_workers",
-    "fill_gaussian",
-    "made_up",
-    "probe",
-    "routes",
-    "warmup_cosine",
-    "without_batch_norm",
-    "tabular",
-]
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, or a module of this package such as `learning.data`; import its module first."""
+    """Return a public name, or a package of this one such as `learning.pate`; import its module first."""
     module_name = _MODULE_OF.get(name, name)
     if name.startswith("_") or find_spec(f"{__name__}.{module_name}") is None:
         raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")
-    if module_name not in _WITHOUT_TORCH and find_spec("torch") is None:
+    if find_spec("torch") is None:
         raise MissingExtra.of("learn", f"discreet.learning.{name} needs PyTorch") from None
     module = import_module(f"{__name__}.{module_name}")
     return getattr(module, name) if name in _MODULE_OF else module

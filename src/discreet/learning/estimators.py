@@ -11,34 +11,274 @@
 What scikit-learn would read from the data is declared instead: the classes, the number of examples, the
 bounds of features and target. Each `fit` is a release of its own: a function that fits k models
 (GridSearchCV, cross_val_score) costs k prices, and `event_` is the last one's.
+
+Defines the base class of DP-SGD estimators with scikit-learn's contract: scaling by declared bounds, the
+torch module, and the trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from torch import Tensor, nn
 
 from .. import _require
 from .._errors import InvalidInput, PrivateFact
-from .._public import Boolean, Bounds, Categories
-from .estimator_base import SGDEstimator, default_batch, encode_rows, network
-from .trainer import Progress
+from .._public import Boolean, Bounds, Categories, Public
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from ..tables import Memory
+from ..tabular.estimators import require_bounds, validate_rows
+from ..tabular.rows import features_of
+from .training.data import Examples, Tabular
+from .training.optimizers import SGD
+from .training.trainer import Progress, Trainer
 
-__all__ = [
-    "DPClassifier",
-    "DPRegressor",
-    "SGDLogisticRegression",
-    "default_batch",
-    "encode_rows",
-    "network",
-]
+__all__ = ["DPClassifier", "DPRegressor", "SGDLogisticRegression", "default_batch", "encode_rows", "network"]
+
+# The delta of an estimator that was given none, where there is no budget's delta either.
+DELTA = 1e-5
+
+
+class SGDEstimator(BaseEstimator):  # type: ignore[misc]
+    """Trains a torch module with DP-SGD: the base of `DPClassifier` and `DPRegressor`.
+
+    A subclass defines `_loss`, the class of its loss, and `_declare_target`. There are two ways to fit:
+    `fit(X, y)` on arrays (`_train`), and through a session, which runs the trainer that `mechanism` returns,
+    charges it and hands the release to `adopt`.
+    """
+
+    _loss: type[nn.Module]
+
+    def _set_parameters(self, arguments: Mapping[str, Any]) -> None:
+        """Set the arguments of `__init__` as attributes of the same names, which is scikit-learn's
+        contract."""
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Trainer:
+        """Return the trainer, with its price, that fits this estimator to a table with these public facts.
+        For `Session.fit`, which runs it.
+
+        `features` are by default all columns but the target that can be features: numbers with bounds,
+        categories and booleans. `delta` is that of the session's budget.
+        """
+        names = features_of(public, target, features)
+        if target in names:
+            raise InvalidInput(
+                f"the target {target!r} cannot be a feature, too. Nothing was charged or trained."
+            )
+        columns = Tabular(features=names, target=target)
+        for name in names:
+            _require_feature(public, name)
+        outputs = self._declare_target(public.fact(target), target)
+        return self._build_trainer(public, columns.width(public), outputs, delta, columns)
+
+    def search_trials(self, search: Any, delta: float, trials: Any, settings: Any, **task: Any) -> Any:
+        """Return the mechanism that trains this estimator with the settings that a `PrivateSearch` draws."""
+        from .trials import trainer_trials
+
+        return trainer_trials(search, delta, trials, settings, **task)
+
+    def adopt(self, release: Release, trainer: Trainer) -> Any:
+        """Become fitted: take over the model that `trainer` released."""
+        assert trainer.columns is not None
+        self._set_columns(trainer.columns, trainer.public)
+        self._declare_target(trainer.public.fact(trainer.columns.target), trainer.columns.target)
+        return self._adopt_release(release, trainer)
+
+    def _set_columns(self, columns: Tabular, public: Public) -> None:
+        self.columns_, self.public_ = columns, public
+        self.feature_names_in_ = np.array(columns.features, dtype=object)
+        self.n_features_in_ = len(columns.features)
+
+    def _declare_target(self, fact: Any, target: str) -> int:
+        """Store the classes or the range of the target, from its declared `fact`, and return the number of
+        outputs of its model."""
+        raise NotImplementedError
+
+    def _adopt_release(self, release: Release, trainer: Trainer) -> Any:
+        self.module_, self.event_, self.trainer_ = release.value, release.event, trainer
+        return self
+
+    def _build_trainer(
+        self,
+        public: Public,
+        features: int,
+        outputs: int,
+        delta: float | None = None,
+        columns: Tabular | None = None,
+    ) -> Trainer:
+        """Return the trainer for a model of `features` inputs and `outputs` outputs.
+
+        `delta` is used where the estimator has none; `columns` says how to read a table.
+        """
+        has_noise, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
+        if size is None:
+            raise PrivateFact(
+                "the number of examples is private and never read off the data: declare it, n=..., "
+                "or buy a noisy count. Nothing was trained."
+            )
+        _require.integer(n=size, at_least=1)
+        if self.batch is not None:
+            _require.positive(batch=self.batch)
+        batch = (
+            default_batch(size, None if has_noise else self.epsilon)
+            if self.batch is None
+            else min(self.batch, size)
+        )
+        target_delta = next(d for d in (self.delta, delta, DELTA) if d is not None)
+        return Trainer(
+            self._build_module(features, outputs),
+            self._loss(),
+            public=public,
+            n=size,
+            noise_multiplier=self.noise_multiplier,
+            epsilon=None if has_noise else self.epsilon,
+            delta=None if has_noise else target_delta,
+            clip=self.clip,
+            batch=batch,
+            epochs=self.epochs,
+            optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
+            average=self.average,
+            microbatch=self.microbatch,
+            columns=columns,
+        )
+
+    def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
+        """Train on scaled arrays, outside of a session: nothing is charged, `event_` is the price."""
+        public = Public(size=self.n)
+        trainer = self._build_trainer(public, int(np.prod(X.shape[1:])), outputs)
+        return self._adopt_release(
+            trainer(Examples(X, y, public), entropy=Entropy(), progress=self.progress), trainer
+        )
+
+    def _validate_arrays(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Check shapes and types, and return X and y as arrays.
+
+        Values are not checked: whether one is missing or infinite is private, so that it must not decide
+        whether there is an error.
+        """
+        require_bounds(self)
+        X = validate_rows(self, X, ensure_min_samples=0)
+        y = np.asarray(y)
+        y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
+        if y.shape != (len(X),):
+            raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
+        # Left from an earlier fit through a session: now the features are those of arrays.
+        self.__dict__.pop("columns_", None)
+        return X, y
+
+    def _build_module(self, features: int, outputs: int) -> nn.Module:
+        """Return the user's module, or what the user's function makes, or else a tanh network."""
+        if isinstance(self.module, nn.Module):
+            return self.module
+        return (
+            network(features, outputs, self.hidden) if self.module is None else self.module(features, outputs)
+        )
+
+    def _scale(self, X: npt.NDArray[Any]) -> Tensor:
+        """Scale to [-1, 1] by the declared bounds; values outside are clipped, missing values become 0."""
+        lower, upper = np.asarray(self.lower, np.float64), np.asarray(self.upper, np.float64)
+        if not (np.all(np.isfinite(lower)) and np.all(lower < upper) and np.all(np.isfinite(upper))):
+            raise _require.fail(
+                "lower and upper", (self.lower, self.upper), "finite, with lower below upper for each feature"
+            )
+        unit_scaled = 2 * (np.clip(X, lower, upper) - lower) / (upper - lower) - 1
+        return torch.from_numpy(np.nan_to_num(unit_scaled).astype(np.float32))
+
+    def _outputs(self, X: Any) -> Tensor:
+        """Return the trained model's outputs for new rows, read as those of the last fit were."""
+        check_is_fitted(self, "module_")
+        if hasattr(self, "columns_"):
+            inputs = encode_rows(X, self.columns_, self.public_)
+        else:
+            X = validate_rows(self, X, reset=False)
+            inputs = self._scale(X)
+        with torch.no_grad():
+            return self.module_(inputs)  # type: ignore[no-any-return]
+
+
+def default_batch(n: int, epsilon: float | None) -> int:
+    """Return the expected batch of an estimator that was given none: 1024 / epsilon, at most n / 2, at least
+    256 (and never above n). It depends on the declared n and epsilon alone; with `noise_multiplier` instead
+    of epsilon it is 256.
+
+    At a fixed number of epochs, the accumulated noise in the weights is proportional to learning rate *
+    epochs / (epsilon * batch), whatever n is: a batch proportional to 1 / epsilon keeps it constant. Half of
+    n leaves two steps per epoch.
+
+    Test accuracies of logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256,
+    83.2% with 2048, 85.0% with 8192; at epsilon 1 85.0% with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1:
+    77.3% with 256, 80.9% with 2048.
+
+    >>> [default_batch(n, epsilon) for n, epsilon in ((32_561, 0.1), (32_561, 1), (4000, 0.1), (100, 0.1))]
+    [10240, 1024, 2000, 100]
+    """
+    if epsilon is None:
+        return min(n, 256)
+    _require.positive(epsilon=epsilon)
+    by_noise = 1024 / float(epsilon)
+    return min(n, max(256, int(min(by_noise, n // 2))))
+
+
+def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Module:
+    """Return a tanh network with these hidden layers; linear without any.
+
+    Tanh suits clipped gradients: activations are bounded, and so are gradients (Papernot et al. 2021,
+    arXiv:2007.14191).
+    """
+    sizes = [features, *hidden]
+    _require.integer(**{f"hidden[{i}]": size for i, size in enumerate(hidden)}, at_least=1)
+    modules: list[nn.Module] = []
+    for in_features, out_features in itertools.pairwise(sizes):
+        modules += [nn.Linear(in_features, out_features), nn.Tanh()]
+    output_layer = nn.Linear(sizes[-1], outputs)
+    return nn.Sequential(*modules, output_layer) if modules else output_layer
+
+
+def _require_feature(public: Public, name: str) -> None:
+    """Refuse a column for which neither Bounds nor Categories nor Boolean is declared."""
+    if not isinstance(public.fact(name), Bounds | Categories | Boolean):
+        raise InvalidInput(
+            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
+            f"Nothing was charged or trained."
+        )
+
+
+def encode_rows(X: Any, columns: Tabular, public: Public) -> Tensor:
+    """Return the features of new rows (a mapping of columns, a data frame, an Arrow table), encoded like
+    those of the training rows."""
+    columns_by_name: Mapping[str, Any] = X.to_pandas() if isinstance(X, pa.Table) else X
+    missing = [name for name in columns.features if name not in columns_by_name]
+    if missing:
+        raise InvalidInput(
+            f"the model was trained on columns {list(columns.features)}, and {missing[0]!r} is missing."
+        )
+    table = {name: pa.array(columns_by_name[name], from_pandas=True) for name in columns.features}
+    # `Tabular.read` reads a target, too, which new rows do not have: it is missing in all of them.
+    table[columns.target] = pa.nulls(len(table[columns.features[0]]))
+    # The facts below have no unit, as new rows need no column of people.
+    facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
+    examples = columns.read(Memory(pa.table(table), Public(schema=facts, table=public.table)))
+    inputs: Tensor = examples.take(np.arange(examples.size))[0]
+    return inputs
 
 
 class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]

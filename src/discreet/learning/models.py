@@ -24,10 +24,10 @@ from .. import _registry
 from .._errors import DiscreetError, InvalidInput
 from .._public import Public
 from ..accounting import Event
-from . import files
-from .data import Tabular
+from ..tabular.estimators import TableEstimator
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
-from .tabular.estimators import TableEstimator
+from .training import checkpoints
+from .training.data import Tabular
 
 # The most features that a file may declare: arrays of this length are made before the declared sizes are
 # compared with the weights, and a changed file must not fill the memory. Chosen by hand.
@@ -46,7 +46,7 @@ def save(model: Any, path: str | Path) -> None:
         "event": model.event_.to_json(),
         **(_table_facts(model) if hasattr(model, "columns_") else _array_facts(model)),
     }
-    raw = files.dump(model.module_.state_dict(), {"discreet": json.dumps(facts)})
+    raw = checkpoints.dump_tensors(model.module_.state_dict(), {"discreet": json.dumps(facts)})
     try:
         Path(path).write_bytes(raw)
     # ValueError: a NUL in the path
@@ -66,7 +66,7 @@ def _not_saved_here(model: Any) -> InvalidInput:
     elif type(model) in _KINDS.values():
         reason = "not fitted yet: people.fit(model, target=...) first"
     elif isinstance(model, TableEstimator):
-        reason = "which learning.tabular.save writes"
+        reason = "which tabular.save writes"
     return InvalidInput(
         f"a model file holds a fitted {', '.join(names)}; got {name}, {reason}. Nothing was written."
     )
@@ -119,7 +119,7 @@ def load(path: str | Path, *, module: Any = None) -> Any:
     # ValueError: a NUL in the path
     except (OSError, ValueError) as error:
         raise InvalidInput(f"the model {path} cannot be read: {getattr(error, 'strerror', error)}.") from None
-    tensors, texts = files.load(raw)
+    tensors, texts = checkpoints.load_tensors(raw)
     try:
         facts = json.loads(texts["discreet"])
         model, features, outputs = _declared_estimator(facts)

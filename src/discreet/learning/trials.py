@@ -26,11 +26,10 @@ from ..accounting import Event, RepeatAndSelect, compose
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from . import checkpoints, files
-from .data import Examples, examples_of
-from .tabular.selection import CELLS, RepeatedTrials
-from .tabular.trial_distributions import TrialDistribution
-from .trainer import Trainer
+from ..tabular.selection import CELLS, RepeatedTrials, TrialDistribution
+from .training import checkpoints
+from .training.data import Examples, examples_of
+from .training.trainer import Trainer
 
 # The share of a run's rho (`tabular.search.run_rho`) that pays for its score; training gets what is left of
 # epsilon. Chosen by hand, not tuned.
@@ -147,12 +146,12 @@ class TrainerTrials(RepeatedTrials):
     def pack_model(self, model: Any) -> Any:
         candidate, module = model
         tensors = {name: t.detach().contiguous() for name, t in module.state_dict().items()}
-        return [candidate, base64.b64encode(files.dump(tensors, {})).decode()]
+        return [candidate, base64.b64encode(checkpoints.dump_tensors(tensors, {})).decode()]
 
     def unpack_model(self, packed_model: Any) -> Any:
         candidate, encoded_weights = packed_model
         module = copy.deepcopy(self.candidates[candidate].model)
-        module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
+        module.load_state_dict(checkpoints.load_tensors(base64.b64decode(encoded_weights))[0])
         # In evaluation mode, as a trainer releases it, and as it was scored: without dropout.
         return module.eval()
 
@@ -239,6 +238,6 @@ def trainer_trials(
 def _rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
     """Return the rho that one run may cost, as zCDP, in a search of (epsilon, delta)."""
     # Imported here, as `tabular.search` uses this module.
-    from .tabular.search import run_rho
+    from ..tabular.search import run_rho
 
     return run_rho(trials, epsilon, delta, neighbors)

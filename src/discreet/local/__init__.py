@@ -15,14 +15,19 @@ in JavaScript: js/discreet-local.mjs. See docs/local.md.
 from pathlib import Path
 
 from ._base import LocalRandomizer, ReportBatch
-from .choice import ORACLES, Prediction, best, predictions
 from .client import ClientBudget
 from .consistency import consistent, expectation_maximization
-from .designs import DesignResponse
-from .hashing import HadamardResponse, LocalHashing, walsh_hadamard
+from .hashing import ORACLES, HadamardResponse, LocalHashing, Prediction, best, predictions, walsh_hadamard
 from .longterm import LongTermResponse, Rappor
 from .means import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean
-from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
+from .oracles import (
+    DesignResponse,
+    FrequencyOracle,
+    KaryResponse,
+    OptimalUnary,
+    SubsetSelection,
+    SymmetricUnary,
+)
 from .shuffle import Shuffler, blend
 
 # The file with the client for browsers.

@@ -15,9 +15,8 @@ from .. import _require
 from .._errors import InvalidInput
 from ..inference import with_total
 from ._base import Floats
-from .designs import DesignResponse
 from .longterm import LongTermResponse
-from .oracles import FrequencyOracle, UnaryEncoding
+from .oracles import DesignResponse, FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
 # The largest table of likelihoods, distinct reports times values: 2**24 floats are 128 MB. Chosen by

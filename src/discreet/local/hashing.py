@@ -5,11 +5,15 @@ Numbers are read as vectors of bits. A *mask* m hashes a value x to <m, x>, the 
 set in both. For two different values and a uniformly random mask, the two parities agree with probability
 exactly one half. So the masks are a universal family of hash functions without any assumption on the quality
 of a hash, the published variances hold exactly, and a sum over all masks is a Walsh-Hadamard transform.
+
+Chooses a frequency oracle: the error of every candidate is known before any report is collected, so the
+smallest one is chosen.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,10 +26,9 @@ from .._errors import InvalidInput
 from .._registry import described
 from .._require import Real
 from ..sampling import Entropy
-from . import _draws
-from ._base import Floats, check_range, codes_below, require_parameters, spec
-from ._draws import Codes
-from .oracles import FrequencyOracle
+from . import _base
+from ._base import Codes, Floats, check_range, codes_below, require_parameters, spec
+from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
 
 # The largest number of bits of a domain whose transform is computed: 2**24 integers of 64 bits are 128 MB. In
 # larger domains only the shares of given candidates are estimated. Chosen by hand, not tuned.
@@ -102,7 +105,7 @@ class LocalHashing(FrequencyOracle):
     @property
     def _weights(self) -> tuple[int, int]:
         """Return (a, b): the integer weights of the true bucket and of any other."""
-        return _draws.odds(self.epsilon, 1, self.buckets - 1)
+        return _base.odds(self.epsilon, 1, self.buckets - 1)
 
     @property
     def _masks(self) -> int:
@@ -163,9 +166,9 @@ class LocalHashing(FrequencyOracle):
         n = len(values)
         data = np.empty((n, self._masks + 1), np.int64)
         for bit in range(self._masks):
-            data[:, bit] = _draws.below(1 << self._length, n, entropy)
+            data[:, bit] = _base.below(1 << self._length, n, entropy)
         truth = self.hash(data[:, :-1], values)
-        data[:, -1] = _draws.kary_response(truth, self.buckets, self._weights, entropy)
+        data[:, -1] = _base.kary_response(truth, self.buckets, self._weights, entropy)
         return data
 
     def _width(self) -> int:
@@ -303,7 +306,7 @@ class HadamardResponse(FrequencyOracle):
     def _weights(self) -> tuple[int, int]:
         """Return (a, b): the integer weights of a marked number and of any other."""
         half = self._block // 2
-        return _draws.odds(self.epsilon, half, self.blocks * self._block - half)
+        return _base.odds(self.epsilon, half, self.blocks * self._block - half)
 
     @property
     def ratio(self) -> Fraction:
@@ -394,10 +397,10 @@ class HadamardResponse(FrequencyOracle):
         size = self.blocks * block
         # The number of the value's own block, and the value's row of the Hadamard matrix.
         own, row = values // (block - 1), 1 + values % (block - 1)
-        marked = _draws.coin(half * a, half * a + (size - half) * b, n, entropy)
+        marked = _base.coin(half * a, half * a + (size - half) * b, n, entropy)
         position = np.empty(n, np.int64)
-        position[marked] = _draws.below(half, int(marked.sum()), entropy)
-        position[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
+        position[marked] = _base.below(half, int(marked.sum()), entropy)
+        position[~marked] = _base.below(size - half, n - int(marked.sum()), entropy)
         # The number within the own block, where `position` is below `half`; elsewhere it is not used.
         in_own_block = self._with_parity(np.minimum(position, half - 1), row, (~marked).astype(np.int64))
         # The number in another block: those before the own block keep their number, the others skip it.
@@ -439,3 +442,81 @@ class HadamardResponse(FrequencyOracle):
 def _block_size(domain: int, blocks: int) -> int:
     """Return the smallest power of two above the number of values per block."""
     return 1 << (-(-domain // blocks)).bit_length()
+
+
+ORACLES: dict[str, Callable[..., FrequencyOracle]] = {
+    "kary": KaryResponse,
+    "symmetric_unary": SymmetricUnary,
+    "optimal_unary": OptimalUnary,
+    "hashing": LocalHashing,
+    "hadamard": HadamardResponse,
+    "subset": SubsetSelection,
+}
+# Errors whose relative difference is below this count as equal, and the shorter report is chosen. It is far
+# above the rounding of floats and far below any difference that matters; chosen by hand.
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Holds an oracle, the mean squared error that it predicts for an estimated share, and the bits of one
+    report."""
+
+    oracle: FrequencyOracle
+    mean_squared_error: float
+    bits: int
+
+
+def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
+    """Return the predictions of all oracles for `people` reports where all values are equally common,
+    smallest error first; oracles whose reports are longer than `bits` are left out.
+
+    >>> best = predictions(epsilon=1, domain=128, people=20_000)[:3]
+    >>> [(type(p.oracle).__name__, round(p.mean_squared_error, 7)) for p in best]
+    [('SubsetSelection', 0.0001809), ('OptimalUnary', 0.0001845), ('LocalHashing', 0.0001851)]
+    """
+    _require.integer(people=people, at_least=1)
+    if bits is not None:
+        _require.integer(bits=bits, at_least=1)
+    candidates = []
+    refusals: list[Exception] = []
+    for build in ORACLES.values():
+        try:
+            oracle: Any = build(epsilon=epsilon, domain=domain)
+        except InvalidInput as refusal:
+            refusals.append(refusal)
+            continue
+        if bits is None or oracle.bits <= bits:
+            candidates.append(
+                Prediction(
+                    oracle=oracle, mean_squared_error=oracle.mean_squared_error(people), bits=oracle.bits
+                )
+            )
+    if not candidates:
+        if len(refusals) == len(ORACLES):
+            raise refusals[0]
+        raise InvalidInput(
+            f"no oracle for {domain} values has reports of at most {bits} bits. Allow more bits."
+        )
+    return sorted(candidates, key=lambda candidate: (candidate.mean_squared_error, candidate.bits))
+
+
+def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
+    """Return the frequency oracle with the smallest predicted error among those whose reports take at most
+    `bits` bits. Above 2**24 values it is `LocalHashing`, which estimates the shares of given candidates
+    (`shares_of`), because no oracle estimates so many shares at once.
+
+    Guarantee: no oracle in `ORACLES` with reports of at most that length has a smaller mean squared error
+               where all values are equally common (up to one part in 10**9).
+    Proof:     all are unbiased, and `predictions` compares their variances.
+
+    >>> best(epsilon=1, domain=128, people=20_000)
+    SubsetSelection(epsilon=1, domain=128, size=34)
+    >>> best(epsilon=1, domain=10_000, people=1_000_000, bits=64)
+    LocalHashing(epsilon=1, domain=10000, buckets=4)
+    """
+    candidates = predictions(epsilon=epsilon, domain=domain, people=people, bits=bits)
+    least = candidates[0].mean_squared_error
+    return min(
+        (c for c in candidates if c.mean_squared_error <= least * (1 + _TIE)), key=lambda c: c.bits
+    ).oracle

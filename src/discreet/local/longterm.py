@@ -30,11 +30,12 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event
 from ..inference import non_negative_measured
-from ..mechanisms import certified
+from ..mechanisms import noise
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
-from . import _draws
+from . import _base
 from ._base import (
+    Codes,
     Floats,
     LocalRandomizer,
     check_range,
@@ -44,7 +45,6 @@ from ._base import (
     require_entropy,
     spec,
 )
-from ._draws import Codes
 from .oracles import FrequencyOracle
 
 
@@ -75,14 +75,14 @@ class LongTermResponse(FrequencyOracle):
         _require.integer(domain=self.domain, at_least=2)
         if self.domain > 1 << 20:
             raise _require.fail("domain", self.domain, "at most 2**20")
-        if not _draws.positive_epsilon(self.first_epsilon) < _draws.positive_epsilon(self.epsilon):
+        if not _base.positive_epsilon(self.first_epsilon) < _base.positive_epsilon(self.epsilon):
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
         self._instantaneous  # noqa: B018 - refuses epsilons too small for integer odds (`_draws`)
 
     @property
     def _permanent(self) -> tuple[int, int]:
         """Return (a, b), the weights of the permanent answer."""
-        return _draws.odds(self.epsilon, 1, self.domain - 1)
+        return _base.odds(self.epsilon, 1, self.domain - 1)
 
     @property
     def _instantaneous(self) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class LongTermResponse(FrequencyOracle):
         have. Solving A / B = R for a' / b' gives this.
         """
         k = self.domain
-        r, first_odds = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
+        r, first_odds = Fraction(*self._permanent), Fraction(*_base.odds(self.first_epsilon, 1, k - 1))
         if not first_odds < r:
             raise _require.fail(
                 "first_epsilon",
@@ -99,8 +99,8 @@ class LongTermResponse(FrequencyOracle):
                 f"below epsilon = {self.epsilon!r} also after both are rounded to integer odds",
             )
         target_odds = (first_odds * (r + k - 2) - (k - 1)) / (r - first_odds)
-        b = 1 << max(int(_draws.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
-        a = min(int(target_odds * b), _draws.LIMIT - (k - 1) * b)
+        b = 1 << max(int(_base.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
+        a = min(int(target_odds * b), _base.LIMIT - (k - 1) * b)
         if a <= b:
             raise _require.fail(
                 "first_epsilon", self.first_epsilon, "larger: rounded to integers, its odds would be 1 : 1"
@@ -132,14 +132,14 @@ class LongTermResponse(FrequencyOracle):
         """Return the permanent answer, which the device stores and keeps secret; each call costs `epsilon`.
         What is no value of the domain counts as 0."""
         require_entropy(entropy)
-        return int(_draws.kary_response(self._one(value), self.domain, self._permanent, entropy)[0])
+        return int(_base.kary_response(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """Return one more noisy copy of the permanent answer `state`, at no further cost."""
         require_entropy(entropy)
         if code_of(state, self.domain) is None:
             raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
-        return int(_draws.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
+        return int(_base.kary_response(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def client(self) -> dict[str, Any]:
         return spec(
@@ -151,8 +151,8 @@ class LongTermResponse(FrequencyOracle):
         )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        return _draws.kary_response(
-            _draws.kary_response(values, self.domain, self._permanent, entropy),
+        return _base.kary_response(
+            _base.kary_response(values, self.domain, self._permanent, entropy),
             self.domain,
             self._instantaneous,
             entropy,
@@ -211,21 +211,21 @@ class Rappor(LocalRandomizer):
     @property
     def thresholds(self) -> tuple[int, int, int]:
         """Return (f/2, p, q) in units of 2**-32."""
-        flip = _draws.small_share(self.epsilon, bits=2 * self.hashes)
-        p, q = (int(_require.exact(x, "p") * _draws.COIN) for x in (self.p, self.q))
-        return flip, max(p, 1), min(q, _draws.COIN - 1)
+        flip = _base.small_share(self.epsilon, bits=2 * self.hashes)
+        p, q = (int(_require.exact(x, "p") * _base.COIN) for x in (self.p, self.q))
+        return flip, max(p, 1), min(q, _base.COIN - 1)
 
     @property
     def ratio(self) -> Fraction:
         flip = self.thresholds[0]
-        return Fraction(_draws.COIN - flip, flip) ** (2 * self.hashes)
+        return Fraction(_base.COIN - flip, flip) ** (2 * self.hashes)
 
     @property
     def _one_report(self) -> tuple[Fraction, Fraction]:
         """Return (q*, p*), in the notation of the paper: the probabilities that a reported bit is set, for a
         bit of the filter that is set and for one that is not.
         """
-        flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
+        flip, p, q = (Fraction(x, _base.COIN) for x in self.thresholds)
         return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
 
     @property
@@ -238,7 +238,7 @@ class Rappor(LocalRandomizer):
     @property
     def first_epsilon(self) -> float:
         """Return what one report alone costs, rounded up."""
-        return certified.log_above(self.first_ratio)
+        return noise.log_above(self.first_ratio)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
         """Return the Bloom filter of a word in a cohort. The text that is hashed is a contract with
@@ -293,19 +293,19 @@ class Rappor(LocalRandomizer):
         """Return (cohorts, permanent bits), one row per word. The order of draws: all cohorts, then all
         bits."""
         flip = self.thresholds[0]
-        cohorts = _draws.below(self.cohorts, len(words), entropy)
+        cohorts = _base.below(self.cohorts, len(words), entropy)
         cached: dict[tuple[bytes, int], NDArray[np.bool_]] = {}
         filters = np.zeros((len(words), self.bits), bool)
         for i, key in enumerate(zip(words, cohorts.tolist(), strict=True)):
             if key not in cached:
                 cached[key] = self.filter(*key)
             filters[i] = cached[key]
-        return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
+        return cohorts, _base.coins(np.where(filters, _base.COIN - flip, flip), entropy)
 
     def _instantaneous(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
         """Return one noisy copy of each row of permanent bits."""
         _, p, q = self.thresholds
-        return _draws.coins(np.where(permanent, q, p), entropy)
+        return _base.coins(np.where(permanent, q, p), entropy)
 
     def client(self) -> dict[str, Any]:
         return spec(

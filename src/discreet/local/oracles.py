@@ -6,6 +6,9 @@ et al. 2017): a report *supports* some values, the sender's own with probability
 probability q. So (c / n - q) / (p - q) is an unbiased estimate of the share of a value that c of n reports
 support, and its variance is known beforehand. `choice.best` compares the oracles. In the proofs, a and b are
 the integer weights of `_draws.odds`, a / b <= exp(epsilon).
+
+Defines randomized response by an arbitrary channel: a table with the probability of each report given each
+value, as exact rationals.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
+from ..mechanisms.randomized_response import Channel
 from ..sampling import Entropy
-from . import _draws
+from . import _base
 from ._base import (
+    Codes,
     Floats,
     LocalRandomizer,
     check_range,
@@ -36,7 +41,6 @@ from ._base import (
     require_parameters,
     spec,
 )
-from ._draws import Codes
 
 # The largest domain all of whose shares are estimated at once: 2**24 integers of 64 bits are 128 MB. Chosen
 # by hand, not tuned.
@@ -182,7 +186,7 @@ class KaryResponse(FrequencyOracle):
 
     @property
     def _weights(self) -> tuple[int, int]:
-        return _draws.odds(self.epsilon, 1, self.domain - 1)
+        return _base.odds(self.epsilon, 1, self.domain - 1)
 
     @property
     def ratio(self) -> Fraction:
@@ -202,7 +206,7 @@ class KaryResponse(FrequencyOracle):
         return spec("kary", self, domain=self.domain, weights=list(self._weights))
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        return _draws.kary_response(values, self.domain, self._weights, entropy)
+        return _base.kary_response(values, self.domain, self._weights, entropy)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
@@ -238,7 +242,7 @@ class UnaryEncoding(FrequencyOracle):
     @property
     def support(self) -> tuple[Fraction, Fraction]:
         high, low = self.thresholds
-        return Fraction(high, _draws.COIN), Fraction(low, _draws.COIN)
+        return Fraction(high, _base.COIN), Fraction(low, _base.COIN)
 
     @property
     def ratio(self) -> Fraction:
@@ -260,7 +264,7 @@ class UnaryEncoding(FrequencyOracle):
             part = values[start : start + rows]
             levels = np.full((len(part), self.domain), low, np.int64)
             levels[np.arange(len(part)), part] = high
-            data[start : start + rows] = _draws.coins(levels, entropy)
+            data[start : start + rows] = _base.coins(levels, entropy)
         return data
 
     def _width(self) -> int:
@@ -297,8 +301,8 @@ class SymmetricUnary(UnaryEncoding):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        low = _draws.small_share(self.epsilon, bits=2)
-        return _draws.COIN - low, low
+        low = _base.small_share(self.epsilon, bits=2)
+        return _base.COIN - low, low
 
 
 @described("local.OptimalUnary")
@@ -327,7 +331,7 @@ class OptimalUnary(UnaryEncoding):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        return _draws.COIN // 2, _draws.small_share(self.epsilon)
+        return _base.COIN // 2, _base.small_share(self.epsilon)
 
 
 @described("local.SubsetSelection")
@@ -368,7 +372,7 @@ class SubsetSelection(FrequencyOracle):
 
     @property
     def _weights(self) -> tuple[int, int]:
-        return _draws.odds(self.epsilon, self.size, self.domain - self.size)
+        return _base.odds(self.epsilon, self.size, self.domain - self.size)
 
     @property
     def ratio(self) -> Fraction:
@@ -412,7 +416,7 @@ class SubsetSelection(FrequencyOracle):
         rows = max(1, _CELLS // d)
         for start in range(0, len(values), rows):
             part = values[start : start + rows]
-            contains_own = _draws.coin(a * k, a * k + b * (d - k), len(part), entropy)
+            contains_own = _base.coin(a * k, a * k + b * (d - k), len(part), entropy)
             data[start : start + rows] = self._subsets(part, contains_own, entropy)
         data.sort(axis=1)
         return data
@@ -431,7 +435,7 @@ class SubsetSelection(FrequencyOracle):
             if step == k - 1:
                 # the last position is drawn only where the true value does not take it
                 rows = np.flatnonzero(~contains_own)
-            swapped = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
+            swapped = step + _base.below(self.domain - 1 - step, len(rows), entropy)
             urn[rows, step], urn[rows, swapped] = urn[rows, swapped], urn[rows, step].copy()
         subset = urn[:, :k]
         subset = subset + (subset >= values[:, None])
@@ -445,7 +449,7 @@ class SubsetSelection(FrequencyOracle):
         k, d = self.size, self.domain
         drawn = k - 1 if contains_own else k
         urn = list(range(d - 1))
-        for step, offset in enumerate(_draws.below_each(range(d - 1, d - 1 - drawn, -1), entropy)):
+        for step, offset in enumerate(_base.below_each(range(d - 1, d - 1 - drawn, -1), entropy)):
             swapped = step + offset
             urn[step], urn[swapped] = urn[swapped], urn[step]
         subset = np.array(urn[:drawn], np.int64)
@@ -468,3 +472,88 @@ class SubsetSelection(FrequencyOracle):
         supported = np.zeros((len(data), self.domain), bool)
         np.put_along_axis(supported, data, True, axis=1)
         return supported
+
+
+@described("local.DesignResponse")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignResponse(LocalRandomizer):
+    """Runs a channel as a client randomizer: `design.rows[i][j]` is the probability that value i is reported
+    as j.
+
+    Guarantee: one report is epsilon-DP, where epsilon is the logarithm of `ratio`, rounded up.
+    Proof:     see `mechanisms.Channel`.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.mechanisms import two_coins
+    >>> DesignResponse(design=two_coins()).ratio
+    Fraction(3, 1)
+    """
+
+    design: Channel
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.design, Channel):
+            raise _require.fail("design", type(self.design).__name__, "a mechanisms.Channel")
+        if any(ends[-1] > _base.LIMIT for ends in self._ends):
+            raise _require.fail(
+                "design",
+                "a row",
+                f"such that its probabilities have a common denominator of at most {_base.LIMIT}",
+            )
+
+    @property
+    def epsilon(self) -> float:
+        return self.design.epsilon
+
+    @property
+    def domain(self) -> int:
+        """Return the number of values."""
+        return self.design.truths
+
+    @property
+    def ratio(self) -> Fraction:
+        return self.design.ratio
+
+    @property
+    def _ends(self) -> list[list[int]]:
+        """Return the cumulative sums of each row's probabilities, as integers: each row is multiplied by the
+        common denominator of its probabilities."""
+        tables = []
+        for row in self.design.rows:
+            exact = [Fraction(p) for p in row]
+            common = math.lcm(*(p.denominator for p in exact))
+            tables.append(np.cumsum(np.array([int(p * common) for p in exact], dtype=object)).tolist())
+        return tables
+
+    def matrix(self) -> Floats:
+        """Return the probabilities as floats, one row per value and one column per report."""
+        return np.array([[float(p) for p in row] for row in self.design.rows])
+
+    def client(self) -> dict[str, Any]:
+        return spec("table", self, ends=self._ends)
+
+    def _one(self, value: Any) -> Codes:
+        return one_code(value, self.domain)
+
+    def _values(self, array: NDArray[Any]) -> Codes:
+        return codes_below(array, self.domain)
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        data = np.empty(len(values), np.int64)
+        for truth, ends in enumerate(self._ends):
+            members = np.flatnonzero(values == truth)
+            if len(members):
+                data[members] = _base.choose(ends, len(members), entropy)
+        return data
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, self.design.reports)
+        # No value leads to these reports; one that is forged would have likelihood zero for every value.
+        impossible = [j for j, column in enumerate(zip(*self.design.rows, strict=True)) if not any(column)]
+        if np.isin(data, impossible).any():
+            raise InvalidInput("some reports cannot come from this randomizer. Nothing was estimated.")
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        counts, people = np.bincount(data, minlength=self.design.reports).tolist(), len(data)
+        shares = np.array([float(x / people) for x in self.design.estimate(counts)])
+        return released(shares, event, lambda confidence: self.design.error(people, confidence) / people)

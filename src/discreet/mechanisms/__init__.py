@@ -1,15 +1,32 @@
 """Provides building blocks with a price (a privacy event): statistics, noise, choices, thresholds, and the
 algebra that joins them."""
 
-from .additive import AddNoise, gaussian, laplace, noisy_count, noisy_histogram, noisy_sum
-from .algebra import GroupPrivate, Parallel, Sequential, part_public
+from .additive import (
+    AddNoise,
+    GridGaussian,
+    GridLaplace,
+    InputPerturbation,
+    gaussian,
+    laplace,
+    noisy_count,
+    noisy_histogram,
+    noisy_sum,
+)
+from .algebra import (
+    Clamp,
+    Fold,
+    GroupPrivate,
+    Parallel,
+    PostProcessed,
+    Round,
+    Sequential,
+    Truncate,
+    part_public,
+)
 from .bounds import HistogramBounds
 from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian
-from .grid import GridGaussian, GridLaplace
-from .input_perturbation import InputPerturbation
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
-from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
 from .protocols import (
     ExampleSource,
     Interactive,
@@ -21,16 +38,22 @@ from .protocols import (
     release,
 )
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
-from .randomized_response import RandomizedResponse
-from .response_designs import (
+from .randomized_response import (
     Channel,
     Kary,
+    RandomizedResponse,
     grid_response_design,
     optimal_response_design,
     two_coins,
     yes_fraction_variance,
 )
-from .sample_aggregate import SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
+from .sample_aggregate import (
+    PartMean,
+    PartMode,
+    SampleAndAggregate,
+    SubsampleAggregateStable,
+    enough_subsamples,
+)
 from .selection import (
     CellCounts,
     CellDistances,
@@ -41,13 +64,16 @@ from .selection import (
     Select,
     TopK,
 )
-from .smooth import SmoothSensitivityMedian
-from .sparse_vector import RedrawnSparseVector
-from .stability import DistanceToInstability, ProposeTestRelease, StableMedian, StableMode, TrustedStable
-from .stable_vector import StableSparseVector
+from .sparse_vector import AboveThreshold, Component, RedrawnSparseVector, SparseVector, StableSparseVector
+from .stability import (
+    DistanceToInstability,
+    ProposeTestRelease,
+    SmoothSensitivityMedian,
+    StableMedian,
+    StableMode,
+    TrustedStable,
+)
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, Stack, Sum, SumOfSquares, Trusted
-from .table_parts import PartMean, PartMode
-from .threshold import AboveThreshold, Component, SparseVector
 
 __all__ = [
     "AboveThreshold",

@@ -79,7 +79,7 @@ class ExampleSource(Protocol):
 
     @property
     def people(self) -> Any:
-        """The owner of each row (`learning.data.People`); None where the unit is a row."""
+        """The owner of each row (`learning.training.data.People`); None where the unit is a row."""
 
     def take(self, positions: Any, /) -> tuple[Any, Any]:
         """Return the inputs and targets of the rows at these positions, as a batch."""

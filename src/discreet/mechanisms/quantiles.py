@@ -31,7 +31,7 @@ from . import arrow_columns
 from .algebra import split as split_confidence
 from .arrow_columns import as_step
 from .protocols import Release, check_source, release
-from .selectors import ExponentialMechanism
+from .selection import ExponentialMechanism
 from .statistics import require_rows
 
 # The largest denominator of a quantile: costs are ranks times the denominator, and must stay in 64 bits.

@@ -3,30 +3,434 @@ randomized-response design), so that no single report can be held against anyone
 
 Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
 units is public); under `add_remove` the mechanism is refused. The designs are in `response_designs`.
+
+Defines designs of randomized response: the probability of each report given each truth, as exact
+rationals.
+
+A `Kary` favors the truth and treats all other categories alike; a `Channel` is any matrix of probabilities.
+Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far
+off they may be. They act on arrays of category numbers; `RandomizedResponse` runs them on a table.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _require, sampling
+from .. import _require, _round, sampling
 from .._errors import InvalidInput
-from .._public import REPLACE, ZERO_OUT, Public, require_relation
+from .._public import REPLACE, ZERO_OUT, Neighbors, Public, require_relation
 from .._registry import described
 from .._require import Real
-from ..accounting import Event
+from ..accounting import Event, PureDP
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
-from . import arrow_columns
+from . import arrow_columns, noise
 from .protocols import Release, check_source, release
-from .response_designs import Channel, Codes, Kary, optimal_response_design
 from .statistics import require_rows
+
+# numbers of categories, from 0
+Codes = NDArray[np.int64]
+# Beyond this a false report is e^500 times less likely than a true one, and the exact integers of such odds
+# would be needlessly long.
+_LARGEST_EPSILON = 500
+
+
+class ResponseDesign:
+    """Provides what `Kary` and `Channel` have in common: how reports become estimates."""
+
+    __slots__ = ()
+
+    @property
+    def truths(self) -> int:
+        """The number of true categories."""
+        raise NotImplementedError
+
+    @property
+    def reports(self) -> int:
+        """The number of different reports."""
+        raise NotImplementedError
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities that two truths give to one report: exp(epsilon),
+        exactly."""
+        raise NotImplementedError
+
+    @property
+    def epsilon(self) -> float:
+        """ln(ratio), rounded up."""
+        return noise.log_above(self.ratio)
+
+    def event(self, neighbors: Neighbors) -> Event:
+        """Return the price of one report for the person who gives it."""
+        return PureDP(epsilon=self.epsilon, neighbors=neighbors)
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        """Draw one report for each truth. Truths are numbered from 0; every draw is independent and exact."""
+        raise NotImplementedError
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return unbiased estimates of the true counts, from the counts of reports."""
+        raise NotImplementedError
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return estimates of the variances of `estimate`, due to the random reports alone, from the counts
+        of reports."""
+        raise NotImplementedError
+
+    def error(self, people: int, confidence: float = 0.95) -> float:
+        """Return an upper bound on the distance of every estimated count from the true one; it holds with
+        probability `confidence`.
+
+        Proof: an estimate is a sum of independent terms, one per person, each in an interval of length
+               `width` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
+               Bernstein's is taken, with a union bound over the categories.
+        """
+        _require.integer(people=people, at_least=1)
+        _require.open_probability(confidence=confidence)
+        log_term = math.log(2 * self.truths / (1 - confidence))
+        error_bounds = []
+        for width, unit_variance in self._moments():
+            third = width * log_term / 3
+            hoeffding = width * math.sqrt(people * log_term / 2)
+            # not third**2, which raises an OverflowError where the product is infinite
+            bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
+            error_bounds.append(min(hoeffding, bernstein))
+        return max(error_bounds) * (1 + 1e-12)
+
+    def _moments(self) -> list[tuple[float, float]]:
+        """Return the pair (width, unit_variance) of `error` for each category; one pair if all are alike."""
+        raise NotImplementedError
+
+    def _check_codes(self, codes: Any) -> Codes:
+        """Return codes as integers; refuse numbers of no category."""
+        array = np.asarray(codes)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of "
+                f"{array.dtype}. "
+                f"Nothing was drawn."
+            )
+        if array.size and not (array.min() >= 0 and array.max() < self.truths):
+            raise InvalidInput(f"codes must lie in 0..{self.truths - 1}. Nothing was drawn.")
+        return array.astype(np.int64, copy=False)
+
+    def _check_counts(self, counts: Sequence[int]) -> list[int]:
+        """Return counts of reports as integers; there is one for each kind of report."""
+        if len(counts) != self.reports:
+            raise InvalidInput(f"there are {self.reports} kinds of report, got {len(counts)} counts.")
+        for count in counts:
+            _require.integer(count=count, at_least=0)
+        return [int(count) for count in counts]
+
+
+@described("mechanisms.Kary")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kary(ResponseDesign):
+    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response,
+    with k = `categories`.
+
+    Guarantee: one report is ln(odds)-DP for the person who gives it. No epsilon-DP report of a category is
+               true more often than with odds = exp(epsilon), where it is true with probability p =
+               exp(epsilon) / (exp(epsilon) + k - 1), for two categories exp(epsilon) / (1 + exp(epsilon)).
+    Proof:     p = odds / (odds + k - 1) and q = 1 / (odds + k - 1) are the only two entries of the design, so
+               the ratio in every column is p / q = odds. For the second claim: if truth i is reported truly
+               with probability p_i, every other truth reports i with at least p_i exp(-epsilon); summing a
+               row, p_j + exp(-epsilon) sum_{i != j} p_i <= 1, and the mean of these over j is mean(p) (1 +
+               (k-1) exp(-epsilon)) <= 1.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> Kary(categories=2, odds=3).truth_probability      # two coins: Warner's design as it is often taught
+    Fraction(3, 4)
+    >>> Kary(categories=100, odds=3).truth_probability    # a 10 x 10 grid of locations at epsilon = ln 3
+    Fraction(1, 34)
+    """
+
+    categories: int
+    odds: Real
+
+    def __post_init__(self) -> None:
+        _require.integer(categories=self.categories, at_least=2)
+        _require.positive(odds=self.odds)
+        if not self.odds > 1:
+            raise _require.fail("odds", self.odds, "above 1, or the reports say nothing")
+
+    @property
+    def truths(self) -> int:
+        return self.categories
+
+    @property
+    def reports(self) -> int:
+        return self.categories
+
+    @property
+    def ratio(self) -> Fraction:
+        return _require.exact(self.odds, "odds")
+
+    @property
+    def truth_probability(self) -> Fraction:
+        return self.ratio / (self.ratio + self.categories - 1)
+
+    @property
+    def other_probability(self) -> Fraction:
+        return 1 / (self.ratio + self.categories - 1)
+
+    def event(self, neighbors: Neighbors) -> Event:
+        return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        """Report the truth with probability p - q, otherwise a category drawn uniformly from all k.
+
+        The second case has probability 1 - p + q = k q, so the truth is reported with probability p - q +
+        (k q) / k = p, and each other category with q.
+        """
+        true_codes = self._check_codes(codes)
+        honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(true_codes), entropy)
+        anything = sampling.uniform_below(self.categories, len(true_codes), entropy)
+        return np.where(honest, true_codes, anything)
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return (c - N q) / (p - q) for each category: c is the count of its reports, N the sum of all
+        counts, p and q are `truth_probability` and `other_probability`."""
+        exact = self._check_counts(counts)
+        p, q = self.truth_probability, self.other_probability
+        return tuple((count - sum(exact) * q) / (p - q) for count in exact)
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with the
+        unbiased estimate of t; so it is unbiased, too. c, N, p and q are as in `estimate`.
+
+        It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
+        """
+        exact = self._check_counts(counts)
+        p, q, people = self.truth_probability, self.other_probability, sum(exact)
+        return tuple((people * q * (1 - q) + (c - people * q) * (1 - p - q)) / (p - q) ** 2 for c in exact)
+
+    def _moments(self) -> list[tuple[float, float]]:
+        p, q = self.truth_probability, self.other_probability
+        worst = max(p * (1 - p), q * (1 - q)) / (p - q) ** 2
+        return [(_round.up(1 / (p - q)), _round.up(worst))]
+
+
+# The tag stands in ledgers and stays, though it is not the name of the class.
+@described("mechanisms.Design")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel(ResponseDesign):
+    """Reports truth i as j with probability `rows[i][j]`: any design (a channel, in information theory).
+
+    Guarantee: one report is ln(ratio)-DP, with ratio the largest quotient of two entries of one column.
+    Proof:     that quotient is P(report j | truth i) / P(report j | truth i'), by definition.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    Entries are taken exactly (a float at its binary value) and every row must sum to exactly 1: use
+    fractions.
+
+    >>> Channel(rows=((Fraction(3, 4), Fraction(1, 4)), (Fraction(1, 4), Fraction(3, 4)))).ratio
+    Fraction(3, 1)
+    """
+
+    rows: tuple[tuple[Real, ...], ...]
+
+    def __post_init__(self) -> None:
+        listed = [_require.listed(a_row=row) for row in _require.listed(rows=self.rows)]
+        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in listed)
+        object.__setattr__(self, "rows", rows)
+        if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
+            raise InvalidInput(
+                f"a design needs at least two rows of one length, and at least as many reports as "
+                f"truths; got row lengths "
+                f"{[len(row) for row in rows]}."
+            )
+        for row in rows:
+            if any(p < 0 for p in row) or sum(row) != 1:
+                raise InvalidInput(
+                    f"each row of a design must be probabilities, none negative, that sum to exactly 1, got "
+                    f"a sum of {float(sum(row))!r} and a least entry of {float(min(row))!r}. Use fractions."
+                )
+        for j, column in enumerate(zip(*rows, strict=True)):
+            if min(column) == 0 and max(column) > 0:
+                raise InvalidInput(
+                    f"report {j} is possible for some truths and impossible for others: no epsilon "
+                    f"covers that. Give every truth a positive probability of it."
+                )
+        # refuses rows that are linearly dependent
+        self._weights()
+
+    @property
+    def _exact(self) -> list[list[Fraction]]:
+        return [[Fraction(p) for p in row] for row in self.rows]
+
+    @property
+    def truths(self) -> int:
+        return len(self.rows)
+
+    @property
+    def reports(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def ratio(self) -> Fraction:
+        columns = list(zip(*self._exact, strict=True))
+        return max((max(c) / min(c) for c in columns if max(c) > 0), default=Fraction(1))
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        true_codes = self._check_codes(codes)
+        reported = np.empty(len(true_codes), np.int64)
+        for truth, row in enumerate(self._exact):
+            members = np.flatnonzero(true_codes == truth)
+            common = math.lcm(*(p.denominator for p in row))
+            reported[members] = sampling.categorical([int(p * common) for p in row], len(members), entropy)
+        return reported
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return A c, with A = (P P^T)^-1 P, P the matrix `rows` and c the counts of reports.
+
+        With t the true counts, the expectation of c is P^T t, and so that of A c is t. If P is square, A is
+        the inverse of P^T.
+        """
+        exact = self._check_counts(counts)
+        return tuple(
+            sum((a * c for a, c in zip(row, exact, strict=True)), Fraction(0)) for row in self._weights()
+        )
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return sum_i t_i sum_j A_lj^2 P_ij - t_l for each category l, with t estimated. A negative result
+        is raised to zero; before that the estimate is unbiased. A, P and t are as in `estimate`.
+
+        Proof: a person of truth i adds A_lj to estimate l with probability P_ij, which has the mean 1 if i =
+               l and 0 otherwise (A P^T is the identity).
+        """
+        true_counts = self.estimate(counts)
+        squares = [
+            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact]
+            for w in self._weights()
+        ]
+        second_moments = [
+            sum((s * t for s, t in zip(row, true_counts, strict=True)), Fraction(0)) for row in squares
+        ]
+        return tuple(
+            max(total - own, Fraction(0)) for total, own in zip(second_moments, true_counts, strict=True)
+        )
+
+    def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
+        """Return the matrix A of `estimate`."""
+        return _left_inverse(self.rows)
+
+    def _moments(self) -> list[tuple[float, float]]:
+        moments = []
+        for own, weights in enumerate(self._weights()):
+            unit = [
+                sum(a * a * p for a, p in zip(weights, row, strict=True)) - (i == own)
+                for i, row in enumerate(self._exact)
+            ]
+            moments.append((_round.up(max(weights) - min(weights)), _round.up(max(unit))))
+        return moments
+
+
+def optimal_response_design(categories: int, epsilon: Real) -> Kary:
+    """Return the best design for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
+    part in 10**18.
+
+    >>> float(optimal_response_design(2, 1.0).truth_probability)     # e / (1 + e)
+    0.7310585786300049
+    """
+    _require.positive(epsilon=epsilon)
+    if epsilon > _LARGEST_EPSILON:
+        raise _require.fail("epsilon", epsilon, f"at most {_LARGEST_EPSILON}")
+    return Kary(categories=categories, odds=noise.exp_below(_require.exact(epsilon, "epsilon")))
+
+
+def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Channel:
+    """Return the randomized response of two coins (Warner 1965): toss a coin; heads, tell the truth; tails,
+    toss another and say what it says.
+
+    Categories are (no, yes); `truth` and `yes` are the probabilities of heads of the two coins. With two fair
+    coins epsilon is ln 3.
+
+    >>> two_coins().ratio
+    Fraction(3, 1)
+    """
+    _require.open_probability(truth=truth, yes=yes)
+    honest, coin = _require.exact(truth, "truth"), _require.exact(yes, "yes")
+    # tails of the first coin, and then "yes" or "no" of the second
+    tails_yes, tails_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
+    return Channel(rows=((honest + tails_no, tails_yes), (tails_no, honest + tails_yes)))
+
+
+def grid_response_design(side: int, epsilon: Real) -> Kary:
+    """Return the design that reports a cell in a side x side grid of locations: the true cell with
+    probability exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
+    _require.integer(side=side, at_least=2)
+    return optimal_response_design(side * side, epsilon)
+
+
+def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
+    """Return the variance of Warner's estimate of the fraction of people with the truth "yes", if each of N =
+    `people` answers truly with probability p.
+
+    The random answers contribute (1/N) (1 / (16 (p - 1/2)^2) - 1/4). If `fraction` = pi is given, the
+    variance pi (1 - pi) / N of drawing the N people from a population with that fraction is added.
+    """
+    _require.open_probability(p=p)
+    _require.integer(people=people, at_least=1)
+    exact = _require.exact(p, "p")
+    if exact == Fraction(1, 2):
+        raise _require.fail("p", p, "different from 1/2, or the reports say nothing")
+    coins = (1 / (16 * (exact - Fraction(1, 2)) ** 2) - Fraction(1, 4)) / people
+    if fraction is None:
+        return coins
+    _require.probability(fraction=fraction)
+    share = _require.exact(fraction, "fraction")
+    return coins + share * (1 - share) / people
+
+
+def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
+    """Return P P^T for the matrix P = `rows`."""
+    return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
+
+
+@lru_cache(maxsize=64)
+def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, ...], ...]:
+    """Return (P P^T)^-1 P for the matrix P = `rows`."""
+    exact = [[Fraction(p) for p in row] for row in rows]
+    inverse = _inverse(_gram(exact))
+    if inverse is None:
+        raise InvalidInput(
+            "the rows of the design are linearly dependent: the true counts cannot be estimated. Change a "
+            "row, so that none is a linear combination of the others."
+        )
+    columns = list(zip(*exact, strict=True))
+    return tuple(
+        tuple(sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns)
+        for row in inverse
+    )
+
+
+def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
+    """Return the exact inverse by elimination, or None where there is none."""
+    size = len(matrix)
+    work = [list(row) + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    for column in range(size):
+        pivot = next((i for i in range(column, size) if work[i][column] != 0), None)
+        if pivot is None:
+            return None
+        work[column], work[pivot] = work[pivot], work[column]
+        scale = work[column][column]
+        work[column] = [value / scale for value in work[column]]
+        for i in range(size):
+            factor = work[i][column]
+            if i != column and factor != 0:
+                work[i] = [a - factor * b for a, b in zip(work[i], work[column], strict=True)]
+    return [row[size:] for row in work]
 
 
 @described("mechanisms.Reports")

@@ -6,6 +6,9 @@ answers. `SubsampleAggregateStable` (M_samp) runs the function on many overlappi
 answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is written
 by the steward, who is trusted with the data. It sees one part or subsample only, and no bound on its
 sensitivity is needed.
+
+Defines parts of a table that consist of whole units, and the functions that sample-and-aggregate runs on
+them.
 """
 
 from __future__ import annotations
@@ -29,21 +32,143 @@ from .._require import Real
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
-from . import _order, arrow_columns, certified
+from . import arrow_columns
+from . import noise as certified
 from .noise import draw
 from .protocols import Release, check_source, release, require_columns
-from .smooth import SmoothNoise, noisy_median, smooth_noise
-from .stability import check_budget
-from .table_parts import (
-    CanonicalAnswer,
-    Ints,
-    canonical_answer,
-    check_columns,
-    check_function,
-    quietly,
-    read_units,
-    rows_of,
-)
+from .stability import SmoothNoise, check_budget, noisy_median, smooth_noise
+
+Ints = NDArray[np.int64]
+
+
+@described("mechanisms.PartMean")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartMean:
+    """Computes the mean of a column in one part; None where the part has no value.
+
+    A function for `SampleAndAggregate`. Unlike a Python callable it has a JSON description (`described`), so
+    that a release made with it can be stored and served again.
+    """
+
+    column: str
+
+    def __call__(self, part: Any) -> float | None:
+        # slow to load
+        import pyarrow.compute as pc
+
+        mean = pc.mean(part.column(self.column)).as_py()
+        return None if mean is None else float(mean)
+
+
+@described("mechanisms.PartMode")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartMode:
+    """Computes the most frequent value of a column in one part; the smallest of several equally frequent
+    ones.
+
+    A function with a JSON description, as `PartMean`, for `SubsampleAggregateStable`.
+    """
+
+    column: str
+
+    def __call__(self, part: Any) -> Hashable:
+        # slow to load
+        import pyarrow.compute as pc
+
+        counts = pc.value_counts(pc.drop_null(part.column(self.column))).to_pylist()
+        return (
+            min(counts, key=lambda entry: (-entry["counts"], entry["values"]))["values"] if counts else None
+        )
+
+
+def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
+    """Return the table of `columns`, for each row the number of its unit, and the names of the units: the
+    values of the unit's column (None where each row is a unit)."""
+    unit = source.public.unit.column
+    wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
+    batches = list(source.batches(wanted))
+    table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in wanted})
+    if unit is None:
+        return table.select(list(columns)), np.arange(table.num_rows, dtype=np.int64), None
+    names, units = units_of(table.column(unit))
+    return table.select(list(columns)), units, names
+
+
+def units_of(column: Any) -> tuple[list[Any], Ints]:
+    """Return the names of units, and the position of each row's unit among them."""
+    # slow to load
+    import pyarrow.compute as pc
+
+    encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()
+    # Rows without a name are one unit. It is listed even where there are no such rows.
+    names = [*encoded.dictionary.to_pylist(), None]
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(names) - 1).to_numpy(zero_copy_only=False)
+    return names, codes.astype(np.int64)
+
+
+def rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) -> Any:
+    """Return the rows of the units that a subsample keeps.
+
+    `units` is the unit of each row, `kept` are the numbers of the kept units out of `number`; `by_rows` is
+    True where each row is a unit of its own.
+    """
+    if by_rows:
+        return table.take(pa.array(kept))
+    chosen = np.zeros(number, bool)
+    chosen[kept] = True
+    return table.take(pa.array(np.flatnonzero(chosen[units])))
+
+
+def quietly(function: Callable[[Any], Any], part: Any) -> Any:
+    """Return the function's answer, or None where it raises, its answer is not hashable, or the part has no
+    rows.
+
+    An exception that reached the caller would be a release of its own, which depends on one part. A part
+    without rows is not shown to the function: in an empty table its columns have no type, so that every part
+    would show that the whole table is empty.
+    """
+    if part.num_rows == 0:
+        return None
+    try:
+        answer = function(part)
+        hash(answer)
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None
+    return answer
+
+
+CanonicalAnswer = tuple[Any, str]
+
+
+def canonical_answer(answer: Any) -> CanonicalAnswer:
+    """Return an answer with its repr, so that only answers that are written alike are counted as one.
+
+    0.0 and -0.0 are equal, and so are 1 and True. If they were counted as one answer, a single subsample
+    could decide which of the two is released.
+    """
+    try:
+        return answer, repr(answer)
+    except INTERRUPTIONS:
+        raise
+    except BaseException:
+        return None, "None"
+
+
+def check_columns(columns: Any) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in _require.listed(columns=columns)):
+        raise _require.fail("columns", columns, "a list of column names")
+    _require.non_empty(columns=columns)
+    return tuple(columns)
+
+
+def check_function(function: Any, columns: tuple[str, ...]) -> None:
+    """Refuse an object that is not callable, and a `PartMean` or `PartMode` of a column not in `columns`."""
+    if not callable(function):
+        raise _require.fail("function", function, "callable on an Arrow table, such as PartMean(column=...)")
+    if isinstance(function, PartMean | PartMode) and function.column not in columns:
+        raise _require.fail("function", function, f"of a column that its parts have: {', '.join(columns)}")
 
 
 @described("mechanisms.SampleAndAggregate")
@@ -67,9 +192,9 @@ class SampleAndAggregate:
                the row is not in. Given these choices, two neighbors differ in one part, so in one of the
                `parts` answers, which the bounds confine: their sum moves by at most the width of the grid,
                and their median is that of a table of public size with one value replaced
-               (`mechanisms._order`). Nissim, Raskhodnikova & Smith 2007, Section 4. (The columns of an empty
-               table have no type, which would show in every part that no row exists. So empty parts are shown
-               to the function in no table.)
+               (`mechanisms.arrow_columns`). Nissim, Raskhodnikova & Smith 2007, Section 4. (The columns of an
+               empty table have no type, which would show in every part that no row exists. So empty parts are
+               shown to the function in no table.)
     Assumes:   `function` looks at nothing but its part. Its running time, and whether it ends, are not
                hidden.
     """
@@ -112,8 +237,8 @@ class SampleAndAggregate:
     def _noise(self) -> SmoothNoise | Fraction:
         """The noise of a median, or the scale of the discrete Laplace noise on the sum of a mean."""
         if self.aggregate == "median":
-            # Without delta, P(|noise| > x) falls like x**-3 (`mechanisms.smooth`): 3 is the least whole power
-            # with a finite variance.
+            # Without delta, P(|noise| > x) falls like x**-3 (`mechanisms.stability`): 3 is the least whole
+            # power with a finite variance.
             return smooth_noise(self.epsilon, self.delta, 3)
         return (self._grid.high - self._grid.low) / _require.exact(self.epsilon, "epsilon")
 
@@ -156,7 +281,9 @@ class SampleAndAggregate:
             noisy = arrow_columns.exact_sum(answers) + draw(noise, entropy)
             value = min(max(noisy * step / self.parts, self._grid.low * step), self._grid.high * step)
             return release(float(value), event=self.event, entropy=entropy, error=self.error)
-        code = noisy_median(_order.Ordered(np.sort(answers), self._grid.low, self._grid.high), noise, entropy)
+        code = noisy_median(
+            arrow_columns.Ordered(np.sort(answers), self._grid.low, self._grid.high), noise, entropy
+        )
         return release(float(code * step), event=self.event, entropy=entropy, error=self.error)
 
     def _assign(self, rows: int, names: list[Any] | None, entropy: Entropy) -> Ints:

@@ -1,10 +1,28 @@
-"""Defines the sparse vector technique for many positives (answers "above the threshold"): a fresh noisy
+"""Which questions have a value above a threshold? The noise grows with the number of answers "above" (the
+positives), not with the number of questions.
+
+A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole
+price is paid at the start, and after a declared number of positives the mechanism halts for good.
+`SparseVector` keeps one noisy threshold throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is
+the textbook's mechanism with a single positive. With hundreds of positives, `RedrawnSparseVector` (in
+`mechanisms.sparse_vector`) needs less noise, and is (epsilon, delta)-DP.
+
+Values are integers, noise is discrete Laplace, and the comparison is noisy value >= noisy threshold.
+
+Defines the sparse vector technique for many positives (answers "above the threshold"): a fresh noisy
 threshold after each.
 
 A round lasts from one noisy threshold to the next, and the price of all rounds follows by composition. Pure
 epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
 sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: by default the
 better of them is taken.
+
+Answers many stable questions for the price of the few that turn out unstable: sparse vector over distances
+(M_svec of the PATE literature).
+
+Each question is a stable function (`stability.Stable`). Where its noisy distance to instability reaches a
+noisy threshold its exact value is released, for free; only failures are paid for, and after the promised
+number of them the mechanism halts.
 """
 
 from __future__ import annotations
@@ -16,16 +34,444 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import _require, _round
-from .._errors import InvalidInput
-from .._public import Public
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
 from .._require import Real
-from ..accounting import Event, Filter, PureDP
+from ..accounting import ApproximateDP, Event, Filter, NoOp, PureDP
 from ..accounting.composition import optimal_delta
-from . import certified
-from .stability import check_budget
-from .threshold import SparseVector, Thresholds, check_positives
+from ..sampling import Entropy
+from ..tables import Source
+from . import arrow_columns, noise
+from .arrow_columns import require_public
+from .noise import draw
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .stability import check_budget, check_stable, stated
+from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
+
+State = dict[str, int]
+
+
+# The tags of this class and the next stand in ledgers and stay, though they are not the names of the classes.
+@described("mechanisms.Answer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdAnswer:
+    """Holds the answer to one question: whether its value is `above` the threshold; the noisy `value`, if it
+    was paid for; and the `gap` between noisy value and noisy threshold, if it was asked for."""
+
+    above: bool
+    value: int | None = None
+    gap: int | None = None
+
+
+@described("mechanisms.Entry")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """Takes one entry of a vector-valued statistic as a question of its own: the count of one category, say.
+
+    Guarantee: moves by at most the l-infinity sensitivity of the whole vector.
+    Proof:     by definition of that norm.
+    """
+
+    statistic: Statistic
+    index: int
+
+    def __post_init__(self) -> None:
+        _require.integer(index=self.index, at_least=0)
+        if not is_statistic(self.statistic):
+            raise _require.fail(
+                "statistic", type(self.statistic).__name__, "a statistic, such as Histogram(column=...)"
+            )
+
+    @property
+    def step(self) -> Fraction:
+        return step_of(self.statistic)
+
+    def step_for(self, public: Public) -> Fraction:
+        return step_of(self.statistic, public)
+
+    def length(self, public: Public) -> int | None:
+        """Return None, as the value is a single number; refuse a statistic without such an entry."""
+        length = length_of(self.statistic, public)
+        if length is None or self.index >= length:
+            raise InvalidInput(
+                f"there is no entry {self.index} (the first is 0): the value of the statistic is "
+                f"{'one number' if length is None else f'of length {length}'}. Nothing was drawn or released."
+            )
+        return None
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        return Sensitivity(linf=self.statistic.sensitivity(public).linf)
+
+    def __call__(self, source: Source) -> Integers:
+        entries: Integers = np.asarray(self.statistic(source))
+        return entries[self.index : self.index + 1].reshape(())
+
+
+def moves_up(question: Any, public: Public) -> bool:
+    """Return whether a unit can only ever add to the value, so that between two neighbors all such questions
+    move the same way. It is for add_remove and zero_out only: the callers refuse replace themselves.
+
+    It is true of counts and of sums of values that are never negative. An exception are sums, bins and
+    `CountsBelow` under zero_out where a missing value counts as the lower bound. A steward's own statistic
+    may have an attribute `monotone`: True, or a function of the public facts that returns True.
+    """
+    if isinstance(question, Component):
+        return moves_up(question.statistic, public)
+    if isinstance(question, Histogram) and question.edges is None:
+        return True
+    if isinstance(question, PowerSum | Histogram | CountsBelow):
+        # Where a missing value counts as the lower bound, blanking a row may raise a sum, or move the row to
+        # another bin.
+        blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
+        return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
+    declared = getattr(question, "monotone", False)
+    return (
+        isinstance(question, Count | CountNonNull)
+        or (declared(public) if callable(declared) else declared) is True
+    )
+
+
+class Thresholds:
+    """Provides what all sparse vectors have in common: checks of questions, the comparison, the state.
+
+    The state is plain JSON and holds nothing but {"threshold": the noisy threshold (secret), "positives": the
+    number of positives so far, "asked": the number of questions so far}.
+    """
+
+    __slots__ = ()
+
+    public: Public
+    threshold: int
+    sensitivity: int
+    questions: int | None
+    monotone: bool
+    gap: bool
+    # whether each positive gets a new noisy threshold
+    redraws: ClassVar[bool] = False
+    # Each question may be asked of another version of the table (`SparseVector`, "Versions").
+    any_version: ClassVar[bool] = True
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
+        """The scales of the noise on the threshold, on each compared value, and on each released value."""
+        raise NotImplementedError
+
+    @property
+    def max_positives(self) -> int:
+        """The number of positives after which it halts."""
+        raise NotImplementedError
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return {"threshold": self._noisy_threshold(entropy), "positives": 0, "asked": 0}
+
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
+        """Return the next state and the answer. The answer costs nothing: all was paid at the start."""
+        before = self._check_state(state)
+        self._check_question(question, self.monotone)
+        check_source(self.public, source)
+        after, answer = self._compare(
+            before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws
+        )
+        no_price = NoOp(neighbors=self.public.neighbors)
+        return after, release(answer, event=no_price, entropy=entropy, error=self._error_of(answer))
+
+    def _noisy_threshold(self, entropy: Entropy) -> int:
+        return self.threshold + draw(self.scales[0], entropy)
+
+    def _check_common(self) -> None:
+        """Check the fields that all of these mechanisms have."""
+        arrow_columns.require_public(self.public)
+        _require.integer(threshold=self.threshold)
+        _require.integer(sensitivity=self.sensitivity, at_least=1)
+        if self.questions is not None:
+            _require.integer(questions=self.questions, at_least=1)
+
+    def _check_question(self, question: Any, monotone: bool) -> None:
+        """Refuse everything that can be refused before data is read or noise is drawn."""
+        if not is_statistic(question):
+            raise InvalidInput(
+                f"a question must be a statistic, such as Count() or Component(...), got "
+                f"{type(question).__name__}. Nothing was drawn."
+            )
+        if length_of(question, self.public) not in (None, 1):
+            raise InvalidInput(
+                "a question must have a single number as its value. Nothing was drawn. Ask for one "
+                "Component of it."
+            )
+        sensitivity = question.sensitivity(self.public).linf
+        if sensitivity > self.sensitivity:
+            raise InvalidInput(
+                f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
+                f"Nothing was drawn or released. Buy a mechanism with sensitivity={sensitivity}."
+            )
+        if monotone and not moves_up(question, self.public):
+            raise Unsupported(
+                f"{type(question).__name__} is not known to be monotone, and this mechanism was priced for "
+                f"monotone questions only. Nothing was drawn or released. Buy one with monotone=False."
+            )
+
+    def _check_state(self, state: Any) -> State:
+        """Return a state that `start` or `answer` made; refuse any other, and one that has halted."""
+        if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn or released."
+            )
+        for value in state.values():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InvalidInput(
+                    "the state is not one that start() or answer() gave. Nothing was drawn or released."
+                )
+        if state["positives"] >= self.max_positives:
+            raise Halted(
+                f"all {self.max_positives} positives were given, so this has halted for good. Nothing was "
+                f"drawn or released. Buy a new one."
+            )
+        if self.questions is not None and state["asked"] >= self.questions:
+            raise Halted(
+                f"all {self.questions} declared questions were asked, so this has halted for good. "
+                f"Nothing was drawn or released. Buy a new one."
+            )
+        return state
+
+    def _compare(
+        self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
+    ) -> tuple[State, ThresholdAnswer]:
+        """Compare a value, with fresh noise, with the noisy threshold; return the next state and the answer.
+
+        A positive reports its gap if `gap`, and gets a new noisy threshold if `redraw`.
+        """
+        _, query_scale, numeric_scale = self.scales
+        excess = value + draw(query_scale, entropy) - state["threshold"]
+        above = excess >= 0
+        after = {**state, "positives": state["positives"] + above, "asked": state["asked"] + 1}
+        if not above:
+            return after, ThresholdAnswer(above=False)
+        if redraw:
+            after["threshold"] = self._noisy_threshold(entropy)
+        noisy = None if numeric_scale is None else value + draw(numeric_scale, entropy)
+        return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
+
+    def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
+        """Return alpha such that, with probability `confidence`, |noise on a threshold| + |noise on a value|
+        <= alpha for all of so many `thresholds` and `comparisons`. Each of the two kinds of noise may fail
+        with half of 1 - confidence, which a union bound divides among its draws."""
+        _require.open_probability(confidence=confidence)
+        failure = (1 - _require.exact(confidence, "confidence")) / 2
+        threshold_scale, query_scale, _ = self.scales
+        # `laplace_quantile(scale, p)` is the least m with P(X >= m) <= p; P(|X| >= m) = 2 P(X >= m).
+        threshold_bound = noise.laplace_quantile(threshold_scale, failure / (2 * thresholds)) - 1
+        value_bound = noise.laplace_quantile(query_scale, failure / (2 * comparisons)) - 1
+        return threshold_bound + value_bound
+
+    def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
+        """Return a function of the confidence: the error of the released value, else of the comparison."""
+        numeric_scale = self.scales[2]
+        if answer.value is not None and numeric_scale is not None:
+            scale = numeric_scale
+            return lambda confidence: (
+                noise.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+            )
+        return lambda confidence: self._accuracy(confidence, 1, 1)
+
+    def _declared_questions(self) -> int:
+        """Return the declared number of questions, which the error depends on."""
+        if self.questions is None:
+            raise InvalidInput(
+                "how far off the answers may be depends on how many there are: declare questions=..."
+            )
+        return self.questions
+
+
+@described("mechanisms.SparseVector")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseVector(Thresholds):
+    """Answers for each question whether its value is above `threshold`; halts after `positives` answers
+    "above": the sparse vector technique.
+
+    Options: `numeric` also releases a noisy value of each positive; `gap` releases, for free, how far its
+    noisy value was above the noisy threshold; `monotone` halves the noise on the comparisons (at the same
+    share), and is for questions whose values all move the same way (`moves_up`), such as counts; `split`
+    gives the proportions in which epsilon is divided between the threshold, the comparisons and, if
+    `numeric`, the values. By default the first two are as 1 : (2c)^(2/3) with c = `positives`, or 1 : c^(2/3)
+    if monotone, which minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section
+    4), and if `numeric`, the values get half of epsilon. Values are in the integer units of the statistic.
+    `questions` is needed for `error` only; if it is given, the mechanism halts after so many questions.
+
+    Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
+    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity, T the threshold. Noise: rho of
+               scale D/e1 on the threshold, never drawn again; nu of scale 2cD/e2 on each comparison (cD/e2 if
+               monotone); scale cD/e3 on each released value. Fix the answers. Their probability is sum_z
+               P(rho = z) prod_i P(answer i | rho = z). Compare rho = z on one table with rho = z + D on its
+               neighbor: P(rho = z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves.
+               "Below", value + nu < T + z, implies "below" on the neighbor, whose value is at most D larger
+               and whose threshold is D larger: its probability does not fall. "Above with gap g" is nu = T +
+               z + g - value; both shifts together move the right side by 0 to 2D, so its probability grows at
+               most by e^(2D e2/(2cD)) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There
+               are at most c of them; each released value costs e3/c. Monotone: if all values are larger on
+               the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at
+               most D); if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer
+               shift by s costs s/scale, which is all that the argument of Lyu, Su & Li (their Algorithm 7)
+               and, for the gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
+    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors
+               are then histories that differ in one unit in all versions: every value still moves by at most
+               D, all in one direction if monotone, and the proof uses nothing else. When a version arrives is
+               public.
+    Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
+    """
+
+    public: Public
+    threshold: int
+    epsilon: Real
+    positives: int = 1
+    sensitivity: int = 1
+    monotone: bool = False
+    numeric: bool = False
+    gap: bool = False
+    split: tuple[Real, ...] | None = None
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        _require.price(epsilon=self.epsilon)
+        _require.flag(monotone=self.monotone, numeric=self.numeric, gap=self.gap)
+        check_positives(self.positives)
+        if self.split is not None:
+            object.__setattr__(self, "split", _require.listed(split=self.split))
+            if len(self.split) != 2 + self.numeric:
+                raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
+            _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
+        if self.monotone:
+            require_relation(
+                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move one way (monotone)"
+            )
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """The parts of epsilon for the threshold, the comparisons and, if `numeric`, the released values."""
+        return _shares(self.epsilon, self.positives, self.monotone, self.numeric, self.split)
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
+        shares, c, sensitivity = self.shares, self.positives, self.sensitivity
+        query = (c if self.monotone else 2 * c) * sensitivity / shares[1]
+        return sensitivity / shares[0], query, c * sensitivity / shares[2] if self.numeric else None
+
+    @property
+    def max_positives(self) -> int:
+        return self.positives
+
+    @property
+    def event(self) -> Event:
+        return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """Return alpha: with probability `confidence`, every question answered "above" has a value
+        of at least T - alpha and every one answered "below" a value below T + alpha, T being the threshold.
+
+        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails. alpha is the sum of a bound for
+               the noise on the threshold and one for the noise on all declared questions; each of the two
+               fails with probability at most (1 - confidence) / 2.
+        """
+        return self._accuracy(confidence, self._declared_questions(), 1)
+
+
+@described("mechanisms.AboveThreshold")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboveThreshold:
+    """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise of scale
+    2D/epsilon on the threshold and 4D/epsilon on each value, D being the sensitivity.
+
+    Guarantee: epsilon-DP.
+    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (The
+               default shares of `SparseVector` need less noise.)
+    Versions:  as `SparseVector`.
+    Assumes:   as `SparseVector`.
+    """
+
+    any_version: ClassVar[bool] = True
+
+    public: Public
+    threshold: int
+    epsilon: Real
+    sensitivity: int = 1
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        self._vector  # noqa: B018 - runs the checks of SparseVector
+
+    @property
+    def _vector(self) -> SparseVector:
+        """The `SparseVector` that is the same mechanism, with one positive and equal shares."""
+        return SparseVector(
+            public=self.public,
+            threshold=self.threshold,
+            epsilon=self.epsilon,
+            sensitivity=self.sensitivity,
+            split=(1, 1),
+            questions=self.questions,
+        )
+
+    @property
+    def event(self) -> Event:
+        return self._vector.event
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        return self._vector.start(source, entropy=entropy)
+
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
+        return self._vector.answer(state, source, question, entropy=entropy)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """Return alpha of `SparseVector.error`; at most 1 more than 8 D (ln k + ln(2/beta)) / epsilon, the
+        alpha of Dwork & Roth's Theorem 3.24 for k = `questions` and beta = 1 - confidence."""
+        return self._vector.error(confidence)
+
+
+@lru_cache(maxsize=256)
+def _shares(
+    epsilon: Real, positives: int, monotone: bool, numeric: bool, split: tuple[Real, ...] | None
+) -> tuple[Fraction, ...]:
+    """Return the parts of epsilon for the threshold, the comparisons and, if `numeric`, the values."""
+    exact = _require.exact(epsilon, "epsilon")
+    if split is not None:
+        weights = [_require.exact(share, "share") for share in split]
+        return tuple(exact * w / sum(weights) for w in weights)
+    # Any ratio is private. This one must stay: a live mechanism has drawn its threshold with it.
+    ratio = Fraction((positives if monotone else 2 * positives) ** (2 / 3)).limit_denominator(1000)
+    without_values = exact / 2 if numeric else exact
+    for_threshold = without_values / (1 + ratio)
+    shares = (for_threshold, without_values - for_threshold)
+    return (*shares, exact - without_values) if numeric else shares
+
+
+def check_positives(positives: Any) -> None:
+    """Refuse a number of positives that is no integer, or above 10**12: a limit chosen by hand, beyond any
+    use."""
+    _require.integer(positives=positives, at_least=1)
+    if positives > 10**12:
+        raise _require.fail("positives", positives, "at most 10**12")
+
+
+def number(value: Any) -> int:
+    """Return the value of a statistic as one integer; refuse a vector of several."""
+    array = arrow_columns.integers(value)
+    if array.size != 1:
+        raise InvalidInput(
+            "a question must have a single number as its value. Nothing was drawn or released. Ask for one "
+            "Component of it."
+        )
+    return int(array.reshape(-1)[0])
+
 
 # The most rounds for which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
@@ -157,9 +603,7 @@ def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
     """Return epsilon, and ln(1/delta) rounded up, as exact numbers."""
     _require.positive(epsilon=epsilon)
     _require.open_probability(delta=delta)
-    return _require.exact(epsilon, "epsilon"), Fraction(
-        certified.log_above(1 / _require.exact(delta, "delta"))
-    )
+    return _require.exact(epsilon, "epsilon"), Fraction(noise.log_above(1 / _require.exact(delta, "delta")))
 
 
 def _fits_zcdp(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:
@@ -264,3 +708,141 @@ class RedrawnSparseVector(Thresholds):
         """Return alpha as `SparseVector.error` does, but for all `positives` thresholds (Dwork & Roth 2014,
         Theorem 3.26)."""
         return self._accuracy(confidence, self._declared_questions(), self.positives)
+
+
+@described("mechanisms.StableSparseVector")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableSparseVector:
+    """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
+    `questions` questions.
+
+    With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or
+    another of the `constants` of `RedrawnSparseVector` the threshold is drawn again after each failure, and
+    half of delta pays for the composition: better for hundreds of failures.
+
+    Guarantee: (epsilon, delta)-DP.
+    Proof:     let T be `threshold`, rho the noise on it, and nu the noise on a distance. "None" is distance +
+               nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None / not None are those
+               of a sparse vector on the statistic -distance of sensitivity 1, (epsilon, d1)-DP with d1 = 0 or
+               delta/2. Fix two neighbors. Where a question has the same value on both, releasing it is
+               post-processing of "not None". Where it has not, both distances are 0, and "not None" needs nu
+               >= T + rho. The probability that this ever happens is at most d2 = `questions` * P(nu >= T +
+               rho). For until it happens every such question gets None, and with redrawn thresholds None ends
+               the round: so one rho meets at most `questions` of them, a redrawn one at most one. Whether
+               such a question is asked may depend on rho, but its nu does not: "asked, and nu >= T + rho" has
+               probability at most P(nu >= T + rho). So for outputs S, with E the event that it happens: P(S)
+               <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is
+               chosen such that d2 is at most delta - d1: P(nu >= y) <= q^y / (1+q) for every integer y, so
+               P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q =
+               exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is that of Bassily, Thakkar &
+               Thakurta 2018, arXiv:1803.05101.
+    Assumes:   every question has the properties that `Stable` asks for; the state stays secret and is used
+               once.
+    """
+
+    public: Public
+    epsilon: Real
+    delta: float
+    failures: int
+    questions: int
+    constants: str | None = None
+
+    def __post_init__(self) -> None:
+        require_public(self.public)
+        check_budget(self.epsilon, self.delta)
+        _require.integer(failures=self.failures, questions=self.questions, at_least=1)
+        if self.constants is not None:
+            check_constants(self.constants)
+        self.threshold  # noqa: B018 - refuses parameters for which no threshold is proved
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction]:
+        """The scales of the noise on the threshold, and on each distance."""
+        if self.constants is None:
+            pure = SparseVector(
+                public=self.public, threshold=0, epsilon=self.epsilon, positives=self.failures
+            )
+            return pure.scales[:2]
+        redrawn = RedrawnSparseVector(
+            public=self.public,
+            threshold=0,
+            epsilon=self.epsilon,
+            delta=self.delta / 2,
+            positives=self.failures,
+            constants=self.constants,
+        )
+        return redrawn.scales[:2]
+
+    @property
+    def threshold(self) -> int:
+        """T, so large that the value of any function with distance 0 is ever released with probability at
+        most `delta` (half of it if thresholds are redrawn)."""
+        delta = _require.exact(self.delta, "delta") / (1 if self.constants is None else 2)
+        threshold_scale, query_scale = self.scales
+        ratio = self.questions * _moment(threshold_scale, query_scale) / delta
+        return math.ceil(query_scale * Fraction(noise.log_above(max(ratio, Fraction(1)))))
+
+    @property
+    def event(self) -> Event:
+        return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """Return a number of people: if every question has this distance from instability, all values are
+        released with probability `confidence`."""
+        _require.open_probability(confidence=confidence)
+        # Each of the two kinds of noise may fail with half of 1 - confidence.
+        failure = (1 - _require.exact(confidence, "confidence")) / 2
+        threshold_scale, query_scale = self.scales
+        rho_bound = noise.laplace_quantile(threshold_scale, failure) - 1
+        nu_bound = noise.laplace_quantile(query_scale, failure / self.questions) - 1
+        return self.threshold + rho_bound + nu_bound
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return {"threshold": self.threshold + draw(self.scales[0], entropy), "failures": 0, "asked": 0}
+
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
+        """Return the next state, and the exact value or None. The answer costs nothing: all was paid at the
+        start."""
+        self._check_state(state)
+        check_stable(question, self.public, 0)
+        check_source(self.public, source)
+        value, distance = question.value(source), question.distance(source, 0)
+        failed = distance + draw(self.scales[1], entropy) < state["threshold"]
+        after = {**state, "failures": state["failures"] + failed, "asked": state["asked"] + 1}
+        if failed and self.constants is not None:
+            after["threshold"] = self.threshold + draw(self.scales[0], entropy)
+        result = release(
+            None if failed else stated(question, value),
+            event=NoOp(neighbors=self.public.neighbors),
+            entropy=entropy,
+            error=None if failed else lambda confidence: 0,
+        )
+        return after, result
+
+    def _check_state(self, state: Any) -> None:
+        """Refuse a state that `start` or `answer` did not make, and one that has halted."""
+        if (
+            not isinstance(state, dict)
+            or set(state) != {"threshold", "failures", "asked"}
+            or any(isinstance(v, bool) or not isinstance(v, int) for v in state.values())
+        ):
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn or released."
+            )
+        if state["failures"] >= self.failures or state["asked"] >= self.questions:
+            raise Halted(
+                f"{self.failures} failures or {self.questions} questions were paid for, so this has "
+                f"halted for good. "
+                f"Nothing was drawn or released. Buy a new one."
+            )
+
+
+def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
+    """Return an upper bound of E[q^rho] / (1+q), with q and r as in the proof of `StableSparseVector`."""
+    r_low, r_high = (1 / bound for bound in reversed(noise.exp_bounds(1 / threshold_scale)))
+    q_low, q_high = (1 / bound for bound in reversed(noise.exp_bounds(1 / query_scale)))
+    return (1 - r_low) ** 2 / ((1 - r_high * q_high) * (1 - r_high / q_low) * (1 + q_low))

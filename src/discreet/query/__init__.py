@@ -18,9 +18,8 @@ anything is read or charged. A `source` is one of `discreet.tables`.
 from typing import TYPE_CHECKING, Any
 
 from .answer import Answer
-from .ask import ask
 from .errors import QueryError
-from .mechanism import Query
+from .mechanism import Query, ask
 from .statistic import SqlStatistic, SqlVector
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from .binder import Binder
-from .clauses import refuse_further_arguments
-from .constants import parse_number
+from .binder import Binder, parse_number, refuse_further_arguments
 from .domain import Kind, ValueDomain, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make

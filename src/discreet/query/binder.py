@@ -1,34 +1,321 @@
 """Translates the analyst's syntax tree (sqlglot) into expressions of a plan (`nodes`), one known construct at
-a time; a construct that has no rule here is refused by name."""
+a time; a construct that has no rule here is refused by name.
+
+Reads constants of the analyst's SQL (dates written as texts, numbers, patterns), and refuses constants
+that can only be typing errors, before the query is charged.
+
+Reads the clauses of a SELECT: the name of an item, and the item that a position in GROUP BY means; refuses
+clauses that are not answered, and arguments that no rule of `aggregates` reads (its table of functions, each
+of which reads one kind of aggregate).
+
+Lists SQL syntax: which operator a node of sqlglot's syntax tree stands for, and which arguments a node may
+have.
+
+To add an operator whose arguments are all expressions, list it here and in `operators`; one with other
+arguments needs a rule in `binder`.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
 from .._require import did_you_mean
 from ..tables.semantics import INTEGERS
-from .advice import FUNCTIONS, why_not
-from .constants import (
-    as_date,
-    fixed_number,
-    fixed_pattern,
-    interval_number,
-    is_null_literal,
-    parse_number,
-    refuse_out_of_bounds,
-    refuse_quoted_number,
-    refuse_undeclared_value,
-)
-from .domain import Kind
-from .errors import Node, Refusal, refuse
+from .domain import EXACT, HUGE, Kind
+from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
 from .operators import OPERATORS
-from .syntax import ARGUMENTS, BINARY, FURTHER_ARGUMENTS, INTEGER_TYPES, INTERVALS, UNARY, VARIADIC
+from .parse import FUNCTIONS, why_not
+from .sources import is_within_range
+
+# A number as an analyst would type it between quotes.
+_NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
+# The text that may follow a day: nothing, or the time of midnight, which is the day itself.
+_MIDNIGHT = re.compile(r"([T ]00:00(:00(\.0+)?)?)?")
+# How many declared values an error message lists. Not tuned.
+_LISTED = 12
+
+
+def as_date(x: Expr, other: Expr) -> Expr:
+    """Turn a text literal that is compared with a date into a date; refuse a text that is no day.
+
+    A time of day is refused as well: without it, day < '2020-01-31 12:00', which is true on that day, would
+    become day < '2020-01-31', which is not.
+    """
+    if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
+        return x
+    written = x.content.strip()
+    try:
+        if not _MIDNIGHT.fullmatch(written[10:]):
+            raise ValueError
+        return Literal(date.fromisoformat(written[:10]))
+    except ValueError:
+        raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
+    """Refuse a text literal (`constant`) that is compared with a number (`x`): it must be 40, not '40'.
+    `written` is the literal's node in the SQL."""
+    is_text = isinstance(constant, Literal) and isinstance(constant.content, str)
+    if not is_text or x.domain.kind is not Kind.NUMBER:
+        return
+    assert isinstance(constant, Literal)
+    what = "this"
+    for operand in (written.parent.this, written.parent.args.get("expression")):
+        what = operand.name if isinstance(operand, exp.Column) else what
+    shown = constant.content.strip() if _NUMBER.fullmatch(constant.content.strip()) else "40"
+    raise refuse(
+        written.parent,
+        f"{what} is a number, and {constant.content[:40]!r} is a text",
+        f"Write numbers without quotes: {shown}, not '{shown}'.",
+    )
+
+
+def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
+    """Refuse a comparison of `x` with a text or number that is not among its declared values: it can only be
+    a typing error, and would be charged. `written` is the constant's node in the SQL."""
+    values = x.domain.values
+    if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
+        return
+    if (
+        constant.content is None
+        or isinstance(constant.content, bool | date)
+        or x.domain.kind is not constant.domain.kind
+    ):
+        return
+    if constant.content in values:
+        return
+    sample = ", ".join(repr(value) for value in values[:_LISTED]) + (", ..." if len(values) > _LISTED else "")
+    suggestion = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
+    at = written if position(written)[0] is not None else written.parent
+    raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", suggestion.strip())
+
+
+def refuse_out_of_bounds(op: str, x: Expr, constant: Expr, written: Node) -> None:
+    """Refuse `x` `op` `constant` where `x` is a column with declared bounds, beyond which the constant lies
+    such that the comparison holds for no row (with <>, for every row): values are clipped to the bounds, so
+    that it can only be a slip, and would be charged. `written` is the constant's node in the SQL.
+
+    A comparison that merely holds for every row, such as age >= 0, is no slip.
+    """
+    domain, fixed = x.domain, constant.domain
+    if not (isinstance(x, Column) and is_within_range(x) and isinstance(constant, Literal)):
+        return
+    if domain.kind not in (Kind.NUMBER, Kind.DATE) or fixed.kind is not domain.kind or fixed.null:
+        return
+    value = fixed.low
+    beyond = {
+        "<": value <= domain.low,
+        "<=": value < domain.low,
+        ">": value >= domain.high,
+        ">=": value > domain.high,
+    }.get(op, not domain.low <= value <= domain.high)
+    if not beyond:
+        return
+    low, high, shown = (_end(end, domain.kind) for end in (domain.low, domain.high, value))
+    every = "every row" if op == "<>" else "no row"
+    raise refuse(
+        written if position(written)[0] is not None else written.parent,
+        f"{op} {shown} holds for {every}: the column is declared between {low} and {high}, and what lies "
+        f"beyond {'counts as the bound' if domain.values is None else 'is missing'}",
+    )
+
+
+def _end(value: float, kind: Kind) -> str:
+    """Return a number, or the day of an ordinal, as a message shows it."""
+    if kind is Kind.DATE:
+        return date.fromordinal(int(value)).isoformat()
+    return f"{int(value)}" if value.is_integer() and abs(value) < EXACT else f"{value!r}"
+
+
+def fixed_pattern(x: Expr) -> Expr:
+    """Return the pattern of LIKE, which must be a text literal."""
+    if not (isinstance(x, Literal) and isinstance(x.content, str)):
+        raise Refusal("LIKE needs a fixed pattern, such as 'I25%'")
+    return x
+
+
+def is_null_literal(x: Expr) -> bool:
+    """Return whether the expression is the literal NULL."""
+    return isinstance(x, Literal) and x.content is None
+
+
+def fixed_number(x: Expr) -> float | int | None:
+    """Return the number of a literal; None for anything else, also for TRUE and FALSE."""
+    if not isinstance(x, Literal) or isinstance(x.content, bool):
+        return None
+    return x.content if isinstance(x.content, int | float) else None
+
+
+def interval_number(node: Node) -> int | None:
+    """Return the integer of an INTERVAL, of at most six digits: 3, '3', '-3', (3); None for anything else."""
+    text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
+    written = re.fullmatch(r"(-?)\s*(\d{1,6})", text)
+    return None if written is None else int(written[1] + written[2])
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return the number that a text is in SQL: an integer if it has at most 18 digits and nothing else, else
+    a float; None if it is no number, or too large for interval arithmetic."""
+    try:
+        value = int(text) if text.isdigit() and len(text) <= 18 else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and abs(value) < HUGE else None
+
+
+def only(node: Node, allowed: set[str], where: str) -> None:
+    """Refuse every clause of a syntax node that is not `allowed`; `where` ends the message ("in ORDER
+    BY")."""
+    for name, arg in node.args.items():
+        if arg and name not in allowed:
+            raise refuse(
+                arg if hasattr(arg, "walk") else node,
+                f"{name.strip('_').upper()} cannot be answered{where and ' ' + where}",
+            )
+
+
+# sqlglot's names of the arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a
+# COUNT has a type of 64 bits, and changes no answer.
+_OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}
+
+
+def refuse_further_arguments(node: Node) -> None:
+    """Refuse an aggregate with an argument that no rule reads: MAX(x, 3) is not MAX(x)."""
+    if any(arg and name not in _OF_AGGREGATES for name, arg in node.args.items()):
+        raise refuse(
+            node,
+            f"{node.sql(dialect='duckdb')[:60]} has more arguments than can be answered",
+            f"Leave out all but the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
+        )
+
+
+def named(item: Node) -> tuple[str, Node]:
+    """Return the column name of a SELECT item, and the item without its AS."""
+    if isinstance(item, exp.Alias):
+        return item.alias, item.this
+    if isinstance(item, exp.Column):
+        return item.name, item
+    # IGNORE: sqlglot would log a warning about APPROX_TOP_K, whose text only names the column here.
+    return item.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE).lower()[:200], item
+
+
+def by_position(node: Node, select: exp.Select) -> Node:
+    """Return the SELECT item that a position (GROUP BY 1) or an alias means; any other node as it is.
+
+    An alias comes before a column of the table with the same name, as docs/sql.md says (DuckDB: the reverse).
+    """
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        number = parse_number(node.name)
+        if number is None or not 1 <= number <= len(select.expressions):
+            raise refuse(node, f"there is no column {node.name[:40]} in SELECT")
+        return named(select.expressions[int(number) - 1])[1]
+    if isinstance(node, exp.Column) and not node.table:
+        for item in select.expressions:
+            if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():
+                return item.this
+    return node
+
+
+# Nodes with two arguments, and the operator (`operators.OPERATORS`) that each stands for.
+BINARY: dict[type, str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.IntDiv: "//",
+    exp.Mod: "%",
+    exp.Pow: "power",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.NullSafeEQ: "same",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.Like: "like",
+    exp.ILike: "ilike",
+    exp.DPipe: "||",
+    exp.Nullif: "nullif",
+}
+# Nodes with one argument.
+UNARY: dict[type, str] = {
+    exp.Not: "not",
+    exp.Floor: "floor",
+    exp.Ceil: "ceil",
+    exp.Abs: "abs",
+    exp.Sqrt: "sqrt",
+    exp.Ln: "ln",
+    exp.Exp: "exp",
+    exp.Upper: "upper",
+    exp.Lower: "lower",
+    exp.Length: "length",
+    exp.Sign: "sign",
+    exp.Dayname: "dayname",
+    exp.Monthname: "monthname",
+    exp.Year: "part:year",
+    exp.Month: "part:month",
+    exp.Quarter: "part:quarter",
+    exp.Day: "part:day",
+    exp.Week: "part:week",
+    exp.DayOfWeek: "part:dow",
+    exp.DayOfYear: "part:doy",
+    exp.DayOfMonth: "part:day",
+    exp.DayOfWeekIso: "part:isodow",
+    exp.WeekOfYear: "part:week",
+}
+# Nodes with any number of arguments.
+VARIADIC: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
+# The integer types that sqlglot calls otherwise than DuckDB: sqlglot's name, and DuckDB's.
+INTEGER_TYPES = {"INT": "INTEGER", "UINT": "UINTEGER", "INT128": "HUGEINT"}
+# Units of INTERVAL: the operator that shifts a date by days ("later") or by months, and how many of these the
+# unit has.
+INTERVALS = {
+    "DAY": ("later", 1),
+    "WEEK": ("later", 7),
+    "MONTH": ("months", 1),
+    "QUARTER": ("months", 3),
+    "YEAR": ("months", 12),
+}
+# The arguments that every node may have, and those that some nodes may have besides. Any other argument may
+# change what a node means, so that `binder` refuses it. Add one here only together with a rule that reads it.
+ARGUMENTS = {"this", "expression", "expressions"}
+FURTHER_ARGUMENTS: dict[type, set[str]] = {
+    exp.Like: {"negate"},
+    exp.ILike: {"negate"},
+    exp.Div: {"typed", "safe"},
+    exp.DPipe: {"safe"},
+    exp.Column: {"table", "db", "catalog"},
+    exp.Literal: {"is_string"},
+    exp.Between: {"low", "high"},
+    exp.In: {"query"},
+    exp.Case: {"ifs", "default"},
+    exp.If: {"true", "false"},
+    exp.Cast: {"to"},
+    exp.TryCast: {"to", "safe"},
+    exp.Round: {"decimals"},
+    exp.Trunc: {"decimals"},
+    exp.Trim: {"position"},
+    exp.Substring: {"start", "length"},
+    exp.Concat: {"safe", "coalesce"},
+    exp.TimestampTrunc: {"unit"},
+    exp.DateTrunc: {"unit"},
+    exp.DateDiff: {"unit", "date_part_boundary"},
+    exp.WidthBucket: {"min_value", "max_value", "num_buckets"},
+    exp.Least: {"ignore_nulls"},
+    exp.Greatest: {"ignore_nulls"},
+    exp.Replace: {"replacement"},
+    exp.TimeToStr: {"format"},
+}
+
 
 # Finds the expression that a column's name means.
 Lookup = Callable[[exp.Column], Expr]

@@ -20,7 +20,7 @@ import numpy as np
 from .. import _require, inference
 from .._errors import InvalidInput
 from .answer import Answer
-from .public_size import PublicSize
+from .plan import PublicSize
 
 # The variance of an exact number, relative to the smallest one of a noisy number: its weight in least squares
 # is a billion times larger, and far from the precision of floats. Not tuned.

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from ..tables import Engine
 from ..tables.dialect import Dialect
-from ..tables.engine import one_snapshot
+from ..tables.source import one_snapshot
 from .compile import Compiler
-from .counts import SparseCounts
 from .errors import QueryError
 from .ids import refuse_unlike_ids
-from .measures import Bounding, Choice, Measure, Recipes
+from .measures import Bounding, Choice, Measure, Recipes, SparseCounts
 from .plan import Plan
 from .scan import Kinds
 

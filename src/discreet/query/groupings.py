@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from .clauses import by_position, named
+from .binder import by_position, named
 from .errors import Node, refuse
 from .parse import parse
 from .plan import Plan

@@ -11,6 +11,16 @@ read.
 >>> answer = query(people, entropy=Entropy()).value
 >>> answer["health"]
 ['excellent', 'good', 'fair', 'poor']
+
+Chooses a value for every group with the exponential mechanism: a quantile from a grid of candidates, or
+the most common of public values.
+
+`counts` has one row per group and one column per candidate: how many rows of the table have that value.
+
+Asks by accuracy: finds the smallest epsilon whose error is within a limit, without touching data.
+
+Writes the query that counts how many units a limit on contributions would cut off. It is SQL like any
+other, with the same price and the same guarantee.
 """
 
 from __future__ import annotations
@@ -33,22 +43,102 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from ..tables.engines.duckdb import engine_of
-from . import partition
-from .answer import Answer
-from .counts import SparseCounts
+from . import price
+from .answer import Answer, mean_of, range_of
 from .domain import Kind
 from .errors import QueryError
-from .exact import Exact, measure, plan_statements
-from .means import mean_of
-from .measures import Bounding, Recipes, bounding_of
+from .exact import Exact, measure, plan_statements, shown
+from .measures import Bounding, Choice, Recipes, SparseCounts, bounding_of
 from .nodes import OutputReference, walk
-from .plan import Plan, plan
+from .plan import Plan, plan, public_rows
 from .preview import Preview, chosen, hidden, hints, keys, notes, predicted, public_columns, words
-from .price import Allocation, PriceTarget, allocate, shape_of
-from .public_size import public_rows
-from .quantiles import best, pick
-from .ranges import range_of
+from .price import Allocation, PriceTarget, Selector, allocate, shape_of
 from .release import direct, key_columns, rows_of, table
+
+# scores below this bound are computed in 64 bits without overflow
+_SAFE = 1 << 62
+
+
+def scores(counts: Any, q: Fraction) -> Any:
+    """Return the score of each candidate for the quantile q = a/b: minus b times the distance between the
+    rank of the quantile and the ranks of the candidate, an integer that is at most 0.
+
+    In a group of n rows the quantile has the rank a n / b. A candidate with `below` rows below it and `at`
+    rows equal to it has the ranks from `below` to `below + at`; its score is 0 where a n / b is among these.
+    """
+    a, b = q.numerator, q.denominator
+    total = counts.sum(axis=-1, keepdims=True)
+    # more rows than any table has; Python's integers do not overflow
+    if counts.size and int(total.max()) >= _SAFE // b:
+        counts = counts.astype(object)
+        total = total.astype(object)
+    upto = np.cumsum(counts, axis=-1)
+    below = upto - counts
+    return -np.maximum(np.maximum(b * below - a * total, a * total - b * upto), 0)
+
+
+def pick(
+    choice: Choice, selector: Selector, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
+) -> Any:
+    """Return one private choice for every group, many groups at a time; `check` is called in between, and may
+    raise an error at a deadline.
+
+    The time for one group depends on the number of candidates alone (tens of nanoseconds per candidate), and
+    not on the rows of the group.
+    """
+    picked = []
+    for start in range(0, counts.shape[0], counts.rows_at_once):
+        check()
+        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
+        if group_scores.dtype == object:
+            picked.append(
+                np.array([np.atleast_1d(selector.pick(row, entropy)) for row in group_scores], dtype=np.int64)
+            )
+        else:
+            picked.append(selector.pick_rows(group_scores, entropy))
+    return _name_choices(choice, _stack_choices(choice, picked))
+
+
+def best(choice: Choice, counts: SparseCounts) -> Any:
+    """Return the choice without noise, for tests of semantics and for trial runs on an empty table: the first
+    of the candidates with the best score."""
+    k = int(choice.parameter) if choice.kind == "top" else 1
+    picked = []
+    for start in range(0, counts.shape[0], counts.rows_at_once):
+        group_scores = _candidate_scores(choice, counts.dense(start, start + counts.rows_at_once))
+        picked.append(np.argsort(-group_scores.astype(float), axis=1, kind="stable")[:, :k])
+    return _name_choices(choice, _stack_choices(choice, picked))
+
+
+def _candidate_scores(choice: Choice, counts: Any) -> Any:
+    """Return the score of each candidate in each group; for the most common values it is the count."""
+    return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
+
+
+def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
+    """Return the chosen candidates of all groups: one index per group, or a list of indices for the k most
+    common values."""
+    together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
+    result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
+    return result
+
+
+def _name_choices(choice: Choice, chosen: list[Any]) -> Any:
+    """Return, per group, the values of the chosen candidates instead of their indices; dates are ISO texts,
+    as they are in keys."""
+    if choice.kind == "quantile":
+        domain = choice.expression.domain
+        values = [float(choice.first + int(i) * choice.step) for i in chosen]
+        return np.clip(np.array(values, dtype=float), domain.low, domain.high)
+    if choice.kind == "top":
+        lists = np.empty(len(chosen), dtype=object)
+        for g, indices in enumerate(chosen):
+            lists[g] = tuple(shown(choice.values[i]) for i in indices)
+        return lists
+    modes = [shown(choice.values[int(i)]) for i in chosen]
+    numeric = all(isinstance(v, int) and not isinstance(v, bool) for v in choice.values)
+    return np.array(modes, dtype=float if numeric else object)
+
 
 # The largest number of groups times candidates of all choices (quantiles, modes and top values, which the
 # exponential mechanism picks) of one query: a few seconds' work. It is checked before the charge; groups that
@@ -123,7 +213,7 @@ class Query:
         if self._allocation.selection is not None:
             # probabilities of showing a group that are too small to be tabulated are refused here, before the
             # charge
-            partition.units_always_shown(*self._allocation.selection)
+            price.units_always_shown(*self._allocation.selection)
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
@@ -325,7 +415,7 @@ class Query:
         results alone; `check` raises when the deadline has passed. Draws come in this order."""
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
-            is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
+            is_shown = price.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
             exact = _select_groups(exact, is_shown, self.other)
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
@@ -413,3 +503,107 @@ def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
             for m, total in zip(shown.measures, hidden_totals, strict=True)
         ]
     return shown
+
+
+# The largest epsilon that is tried: beyond it nothing is protected. Not tuned.
+MAX_EPSILON = 1000.0
+# The search does not go on below this epsilon, whatever error is asked for. Not tuned. But the epsilon that
+# is found is part of the question: after a change of the search the same question is a new one, and charged.
+LEAST_EPSILON = 1e-9
+
+
+def ask(
+    sql: str,
+    public: Public,
+    *,
+    epsilon: Any = None,
+    rho: Any = None,
+    within: float | None = None,
+    confidence: float = 0.95,
+    delta: float | Callable[[Any], float] = 0.0,
+    **options: Any,
+) -> Query:
+    """Return a query at the price `epsilon` or `rho`; or, with `within`, at the smallest epsilon (to one in a
+    thousand) for which every number is within `within` of the truth.
+
+    The promise is about each number by itself, with probability `confidence` over the noise; the truth is the
+    answer without noise, after values are clipped and what a unit contributes is limited. Averages need a
+    declared size of the table, as their error depends on it, and must be of everybody: without WHERE, FILTER
+    or an inner join. `delta` may be a function of epsilon. `options` are those of `Query`.
+    """
+    if within is None:
+        delta_value = delta(epsilon) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, delta=delta_value, **options)
+    if epsilon is not None or rho is not None:
+        raise InvalidInput("ask by price or by accuracy, not both. Nothing was read or charged.")
+    _require.positive(within=within)
+    _require.open_probability(confidence=confidence)
+
+    def query_at(price: float) -> Query:
+        delta_value = delta(price) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=price, delta=delta_value, **options)
+
+    def is_accurate(query: Query) -> bool:
+        return all(error <= within for error in _promised_errors(query, confidence))
+
+    high = 1.0
+    # Doubling finds an accurate epsilon, halving one that is not, and bisection the border between the two.
+    while not is_accurate(query_at(high)):
+        if high == MAX_EPSILON:
+            raise InvalidInput(
+                f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Nothing was "
+                f"read or charged. "
+                f"Ask for fewer numbers, tighter bounds, or less accuracy."
+            )
+        high = min(2 * high, MAX_EPSILON)
+    low = high / 2
+    while is_accurate(query_at(low)) and low > LEAST_EPSILON:
+        low, high = low / 2, low
+    while high > low * 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if is_accurate(query_at(middle)) else (middle, high)
+    return query_at(high)
+
+
+def _promised_errors(query: Query, confidence: float) -> list[float]:
+    """Return the errors of the columns, which must all be known without data; refuse the query if one is
+    not."""
+    preview = query.preview(confidence)
+    for i, error in enumerate(preview.errors):
+        if error is None and query.is_number(i):
+            raise InvalidInput(
+                f"the error of column {preview.columns[i]!r} depends on the data, so no price "
+                f"promises it. Nothing was read or "
+                f"charged. Ask by epsilon=..., or declare the size of the table and ask for an "
+                f"average of everybody."
+            )
+    return [error for error in preview.errors if error is not None]
+
+
+def cut_off_sql(
+    public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None
+) -> str:
+    """Return SQL for the number of units (column `units`), and of those (column `above`) that have more than
+    `rows` rows, or more than `groups` different values of the column `by`; `where` is a condition on rows, or
+    None for all.
+
+    The sub-query has one row per unit, so that one unit changes each count by at most one, and no limit on
+    contributions is needed.
+    """
+    if (rows is None) == (groups is None):
+        raise InvalidInput("name one limit: rows=20, or groups=3 with by='diagnosis'. Nothing was charged.")
+    if public.unit.column is None:
+        raise InvalidInput("the unit is a row, so no limit cuts anything off. Nothing was charged.")
+    if (groups is None) != (by is None):
+        raise InvalidInput("groups=... and by='the column of GROUP BY' belong together. Nothing was charged.")
+    limit = rows if rows is not None else groups
+    _require.integer(**{"rows" if groups is None else "groups": limit}, at_least=1)
+    counted = "COUNT(*)" if by is None else f"COUNT(DISTINCT {_quote(by)})"
+    unit = _quote(public.unit.column)
+    condition = "" if where is None else f" WHERE {where}"
+    inner = f"SELECT {unit}, {counted} AS n FROM {_quote(public.table)}{condition} GROUP BY {unit}"
+    return f"SELECT COUNT(*) AS units, COUNT(*) FILTER (WHERE n > {limit}) AS above FROM ({inner}) AS one"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

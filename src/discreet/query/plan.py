@@ -4,30 +4,37 @@ cost privacy, and what is computed from them afterwards (post-processing, which 
 A plan consists of the nodes of `nodes` and `sources` alone, and holds nothing of sqlglot's syntax tree: a
 construct that no rule translates cannot reach the engine. `Plan.key` is stable text: two queries that differ
 in layout, aliases of tables, or letter case outside texts and names of output columns, have one key.
+
+Releases the number of rows as it is where it is public: under replace and zero_out neighbors have the same
+size, and the steward declares it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 from sqlglot import exp
 
-from .._public import Public
-from .advice import why_not
+from .._public import ADD_REMOVE, Neighbors, Public, as_neighbors
+from .._registry import described
+from ..accounting import Event, NoOp
+from ..sampling import Entropy
 from .aggregates import Aggregate, Aggregates, result_of
-from .binder import Binder
-from .clauses import by_position, named, only
+from .binder import Binder, by_position, named, only
 from .domain import EXACT, Kind, ValueDomain
 from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, OutputReference, computable, key, make, walk
-from .parse import parse
-from .relation import Relations
-from .scope import Scope
-from .sources import From, Relation, source_key
-from .spelling import hinted
+from .parse import hinted, parse, why_not
+from .relation import Relations, Scope
+from .sources import From, Relation, Scan, source_key
+
+__all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
 
 # The most public groups of a query: each is a row of the answer, empty or not, and is held in memory. Not
 # tuned.
@@ -405,4 +412,57 @@ def _countable(domain: ValueDomain) -> bool:
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 
 
-__all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]
+@described("query.PublicSize")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicSize:
+    """Stands in the place of noise for a count that is public.
+
+    Guarantee: no privacy loss: the event is `NoOp`.
+    Proof:     what is released is `value`, whatever the data.
+    """
+
+    value: int
+    neighbors: Neighbors
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    @property
+    def event(self) -> Event:
+        return NoOp(neighbors=self.neighbors)
+
+    @property
+    def standard_deviation(self) -> float:
+        return 0.0
+
+    @property
+    def mean_squared_error(self) -> float:
+        return 0.0
+
+    def error(self, confidence: float = 0.95) -> int:
+        """Return 0, with any confidence."""
+        return 0
+
+    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
+        """Return the public number in the place of the engine's."""
+        return np.full(np.shape(values), self.value, dtype=np.int64)
+
+
+def confidence_of_each(confidence: float, noises: Iterable[Any]) -> float:
+    """Return the confidence with which each noise must be within its error, so that all are with `confidence`
+    (a union bound)."""
+    count = sum(not isinstance(noise, PublicSize) for noise in noises)
+    return 1 - (1 - confidence) / max(count, 1)
+
+
+def public_rows(plan: Plan, public: Public) -> int | None:
+    """Return how many rows a plan counts in its one group, if that is public; else None.
+
+    It is where the steward declares the size and neighbors have the same one, where a row is the unit, and
+    where every row of the main table counts: no condition, no join, no GROUP BY. Which rows a condition
+    leaves, or how many values are missing, is private. Sources check a declared size when they are opened.
+    """
+    source = plan.source
+    every_row = isinstance(source, Scan) and source.table == public.table and not (plan.keys or plan.many)
+    of_rows = public.neighbors is not ADD_REMOVE and public.unit.column is None
+    return public.size if every_row and of_rows else None

@@ -19,10 +19,8 @@ from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
 from .nodes import Call, Column, Expr, OutputReference, walk
-from .partition import units_always_shown
-from .plan import Plan
-from .price import Allocation, Selector
-from .public_size import PublicSize, confidence_of_each, public_rows
+from .plan import Plan, PublicSize, confidence_of_each, public_rows
+from .price import Allocation, Selector, units_always_shown
 from .release import direct
 from .scan import used_columns
 from .sources import Filtered, Joined, Scan, columns_of, scans

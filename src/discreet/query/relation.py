@@ -5,26 +5,441 @@ To bind is to translate sqlglot's syntax tree into the nodes of `sources` and `n
 no rule. Every relation of private rows carries its unit as a column, so that the contribution of one unit can
 be bounded at the end, after all joins and filters. For that a join or sub-query may only bring together rows
 of one unit, and rows of public tables, which belong to no unit.
+
+Resolves the names of columns: which column of which table a name means; for a name that means none, the
+error proposes the column that was probably meant.
+
+Binds sub-queries that GROUP BY the unit of privacy (a person): each unit's rows are aggregated by
+themselves, exactly and without noise, so that the result has one row per unit and further key.
+
+To bind is to translate sqlglot's syntax tree into the nodes of `nodes` and `sources`, and to refuse what has
+no rule. An aggregate over the rows of several units is never computed here, because one unit's rows would
+then change the value of another.
+
+Binds EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE as a mark on each row: a column that says whether
+the sub-query has a match for the row (`sources.Marked`).
+
+A mark adds no rows, so that one unit (a person) contributes no more than before. The matches may be rows of
+public tables or, of a private table, rows of the same unit: otherwise one unit's rows would decide whether
+another unit's row counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from .._public import Public, Text
 from .._require import did_you_mean
-from .binder import Binder
-from .clauses import named, only
-from .domain import Kind, declared
-from .errors import Node, refuse
-from .nodes import Call, Column, Expr, make
-from .per_unit import PerUnitBinder
-from .scope import SCHEMAS, Scope
-from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
-from .subqueries import Marks, conjuncts, holds_query, resolves
+from .binder import Binder, by_position, named, only, refuse_further_arguments
+from .domain import Kind, ValueDomain, boolean, declared, number
+from .errors import Node, position, refuse
+from .nodes import Call, Column, Expr, Literal, make
+from .parse import quoted
+from .sources import Filtered, From, Joined, Marked, Projected, Relation, Scan, UnitAggregate, columns_of
+
+# The schemas that may be written before the name of a table: "main" in DuckDB, "public" in PostgreSQL. All
+# declared tables are in this one schema.
+SCHEMAS = ("main", "public")
+
+
+class Scope:
+    """Resolves names to columns. `tables`: by the alias of a table, its columns by name; `equal`: pairs of
+    columns that the condition of an inner join makes equal."""
+
+    def __init__(
+        self, tables: Mapping[str, Mapping[str, Expr]], equal: Collection[frozenset[Expr]] = frozenset()
+    ) -> None:
+        # a name that two equal columns have is not ambiguous
+        self.equal = equal
+        self.tables = {
+            alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()
+        }
+        # as they were written, for messages
+        self.aliases = list(tables)
+        self.columns = sorted({name for columns in tables.values() for name in columns})
+
+    def __call__(self, node: exp.Column) -> Expr:
+        """Return the column that a name means; refuse one that means none, or several that may differ."""
+        name, alias = node.name, node.table
+        if node.args.get("catalog") or (node.args.get("db") and node.text("db").lower() not in SCHEMAS):
+            raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
+        if alias:
+            if alias.lower() not in self.tables:
+                advice = f"There is: {', '.join(self.aliases)}.{did_you_mean(alias, self.aliases)}"
+                raise refuse(node, f"there is no table {alias!r} in FROM", advice)
+            tables = [self.tables[alias.lower()]]
+        else:
+            tables = list(self.tables.values())
+        matches = [columns[name.lower()] for columns in tables if name.lower() in columns]
+        if len(matches) > 1 and not all(
+            frozenset((matches[0], other)) in self.equal for other in matches[1:]
+        ):
+            raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
+        if not matches:
+            advice = (
+                "Bounds and categories are never read off the data: the steward declares them, in the schema."
+            )
+            proposal = did_you_mean(name, self.columns).strip() or self._longer(name) or self._value(node)
+            raise refuse(
+                _first_mention(node),
+                f"nothing is declared of a column {name!r}",
+                f"{proposal} Declared: {', '.join(self.columns)}. {advice}".strip(),
+            )
+        return matches[0]
+
+    def _longer(self, name: str) -> str:
+        """Return the question whether a longer name was meant, if one begins with this word; else ""."""
+        start = re.compile(rf"{re.escape(name)}(?!\w)", re.IGNORECASE)
+        longer = next((column for column in self.columns if start.match(column)), None)
+        return "" if longer is None else f"Did you mean {quoted(longer)}?"
+
+    def _value(self, node: exp.Column) -> str:
+        """Return the advice to put a name in single quotes, if a column is compared with it, as in
+        city = Paris; else ""."""
+        comparison = node.parent
+        if not isinstance(comparison, exp.EQ | exp.NEQ | exp.In) or comparison.this is node or node.table:
+            return ""
+        columns_in_scope = {name for columns in self.tables.values() for name in columns}
+        column = comparison.this
+        if not isinstance(column, exp.Column) or column.name.lower() not in columns_in_scope:
+            return ""
+        return f"If it is a text, put it in single quotes: {exp.Literal.string(node.name).sql()}."
+
+
+def _first_mention(node: exp.Column) -> Node:
+    """Return the node that names this column first in the text, for the position in the message: clauses are
+    bound in another order than they are written."""
+    same = [
+        c
+        for c in node.root().find_all(exp.Column)
+        if c.name.lower() == node.name.lower() and c.table == node.table
+    ]
+    positions = [(position(c), c) for c in same if position(c)[0] is not None]
+    return min(positions, key=lambda pair: pair[0])[1] if positions else node
+
+
+class PerUnitBinder:
+    """Binds a sub-query that groups by the unit.
+
+    `relation`: what the sub-query reads; `scope`: the names of its columns; `prefix`: tells the result's
+    columns from those of other tables; `unit`: the declared column of the unit, for messages. The result has
+    one row per unit and combination of keys, with these columns: {prefix}u the unit as the engine has it,
+    {prefix}w the unit as text, {prefix}k0, k1, ... the other keys, {prefix}a0, a1, ... the aggregates
+    (`scan.source_sql` writes them).
+    """
+
+    def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
+        self.relation, self.scope, self.prefix, self.unit = relation, scope, prefix, unit
+        self.keys: list[Expr] = []
+        self.aggregates: list[tuple[str, Expr | None]] = []
+
+    def __call__(self, select: exp.Select) -> Relation:
+        # binds expressions over the rows that are read
+        row = Binder(self.scope)
+        group, distinct = select.args.get("group"), select.args.get("distinct")
+        if distinct is not None and (group is not None or distinct.args.get("on") is not None):
+            raise refuse(
+                select,
+                "DISTINCT in a sub-query stands without GROUP BY and without ON",
+                "List in GROUP BY the columns that DISTINCT is about.",
+            )
+        # SELECT DISTINCT a, b is GROUP BY a, b
+        if group is None:
+            grouped = [row(named(item)[1]) for item in select.expressions]
+        else:
+            only(group, {"expressions"}, "in GROUP BY")
+            grouped = [row(by_position(node, select)) for node in group.expressions]
+        if self.relation.unit is None or not any(key in self.relation.unit_keys for key in grouped):
+            raise refuse(
+                select if group is None else group,
+                "a sub-query that aggregates must keep the unit of privacy",
+                f"Add {self.unit} to its GROUP BY."
+                if self.unit
+                else "Here the unit is a single row: aggregate in the outer query.",
+            )
+        self.keys = [key for key in grouped if key not in self.relation.unit_keys]
+        binder = Binder(self.scope, self._special)
+        columns: dict[str, Expr] = {}
+        for item in select.expressions:
+            name, inner = named(item)
+            if name.lower() in (earlier.lower() for earlier in columns):
+                raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
+            columns[name] = binder(inner)
+        having = select.args.get("having")
+        condition = None if having is None else binder.condition(having.this)
+        assert self.relation.unit is not None
+        node: From = UnitAggregate(
+            self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
+        )
+        if condition is not None:
+            node = Filtered(node, condition)
+        return Relation(node, columns, f"{self.prefix}u", frozenset({self._unit}), bool(self.keys))
+
+    @property
+    def _unit(self) -> Expr:
+        """The column of the result that holds the unit, as text."""
+        return Column(f"{self.prefix}w", declared(Text()))
+
+    def _special(self, node: Node) -> Expr | None:
+        """Bind keys and aggregates of one unit; None for any other node, which `Binder` binds itself."""
+        # COUNT_IF(c) is COUNT(*) FILTER (WHERE c)
+        condition, unfiltered = None, node
+        if isinstance(node, exp.Filter):
+            condition, unfiltered = node.expression.this, node.this
+        elif isinstance(node, exp.CountIf):
+            condition, unfiltered = node.this, exp.Count(this=exp.Star())
+        aggregate = per_unit_aggregate(unfiltered)
+        if aggregate is not None:
+            return self._aggregate(node, *aggregate, condition)
+        if isinstance(node, exp.Literal):
+            return None
+        if isinstance(node, exp.Column):
+            expression = Binder(self.scope)(node)
+            if expression in self.relation.unit_keys:
+                return self._unit
+            if expression not in self.keys:
+                raise refuse(
+                    node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY."
+                )
+            return Column(f"{self.prefix}k{self.keys.index(expression)}", expression.domain)
+        # an expression that is a key itself, such as FLOOR(x / 10)
+        if not any(True for _ in node.find_all(exp.AggFunc)):
+            expression = Binder(self.scope)(node)
+            if expression in self.keys:
+                return Column(f"{self.prefix}k{self.keys.index(expression)}", expression.domain)
+        return None
+
+    def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:
+        """Bind an aggregate of one unit's rows, those that meet the `condition` of FILTER, and return the
+        column that holds it."""
+        if argument is None and function != "count":
+            raise refuse(node, f"{function.upper()} lacks an argument")
+        bound = None if argument is None else Binder(self.scope)(argument)
+        if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
+            bound = make("number", bound)
+        # What does not meet the condition becomes NULL, which every aggregate skips.
+        if condition is not None:
+            met = Binder(self.scope).condition(condition)
+            bound = make("case", met, Literal(1) if bound is None else bound, Literal(None))
+        entry = (function, bound)
+        if entry not in self.aggregates:
+            self.aggregates.append(entry)
+        return Column(
+            f"{self.prefix}a{self.aggregates.index(entry)}", _per_unit_domain(node, function, bound)
+        )
+
+
+def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
+    """Return the function and the argument of an aggregate over one unit's rows (an argument of None for
+    COUNT(*)); None if the node is no aggregate that has a rule."""
+    if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
+        refuse_further_arguments(node)
+    if isinstance(node, exp.Count):
+        if isinstance(node.this, exp.Star) or node.this is None:
+            return "count", None
+        if isinstance(node.this, exp.Distinct):
+            if len(node.this.expressions) != 1:
+                raise refuse(node, "COUNT(DISTINCT ...) takes one column")
+            return "distinct", node.this.expressions[0]
+        return "count", node.this
+    for cls, name in ((exp.Sum, "sum"), (exp.Avg, "avg"), (exp.Min, "min"), (exp.Max, "max")):
+        if type(node) is cls:
+            return name, node.this
+    return None
+
+
+def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueDomain:
+    """Return the domain of an aggregate of one unit; refuse arguments that it is not for.
+
+    Counts and sums have no upper bound, as the number of a unit's rows is not declared: a SUM or AVG over
+    them in the outer query needs CLAMP.
+    """
+    if function in ("count", "distinct"):
+        return replace(number(0, math.inf, integral=True, nullable=False), integer=True)
+    assert argument is not None
+    domain = argument.domain
+    if domain.kind is Kind.DATE and function in ("min", "max"):
+        return replace(domain, values=None)
+    if domain.kind is not Kind.NUMBER:
+        raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
+    if not domain.bounded:
+        raise refuse(
+            node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high)."
+        )
+    if function == "sum":
+        low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
+        total = number(low, high, integral=domain.integral, nullable=domain.nullable)
+        return replace(total, integer=domain.integer)
+    if function == "avg":
+        return replace(domain, integral=False, integer=False, values=None)
+    return replace(domain, values=None)
+
+
+def conjuncts(condition: Node | None) -> Iterator[Node]:
+    """Yield the conditions that a parsed condition joins by AND."""
+    if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.this)
+        yield from conjuncts(condition.expression)
+    elif condition is not None:
+        yield condition
+
+
+def holds_query(node: Node) -> bool:
+    """Return whether there is a sub-query in an expression."""
+    return any(True for _ in node.find_all(exp.Query, exp.Subquery))
+
+
+def resolves(node: Node, scope: Scope) -> bool:
+    """Return whether all columns in an expression are columns of this scope."""
+    for column in node.find_all(exp.Column):
+        alias, name = column.table.lower(), column.name.lower()
+        tables = (
+            [scope.tables[alias]] if alias in scope.tables else [] if alias else list(scope.tables.values())
+        )
+        if not any(name in columns for columns in tables):
+            return False
+    return True
+
+
+class Marks:
+    """Binds the sub-queries of one WHERE clause. `relation`, the rows of the outer query, gets one more mark
+    with each; read it after binding."""
+
+    def __init__(
+        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, CommonTable]
+    ) -> None:
+        self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
+
+    def special(self, node: Node) -> Expr | None:
+        """Bind EXISTS and IN with a sub-query; None for any other node, which `Binder` binds itself."""
+        if isinstance(node, exp.Exists):
+            return self._exists(node)
+        if isinstance(node, exp.In) and node.args.get("query") is not None:
+            return self._in(node)
+        return None
+
+    def _exists(self, node: Node) -> Expr:
+        """Bind EXISTS as a mark on the rows of the outer query.
+
+        Conditions of the sub-query that name columns of the outer query must have the form own = inner: `own`
+        is an expression over columns of the outer query, `inner` one over columns of the sub-query.
+        """
+        select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
+        only(
+            _plain(select),
+            {"expressions", "from", "from_", "joins", "where", "with", "with_", "kind"},
+            "in EXISTS",
+        )
+        if any(True for item in select.expressions for _ in item.find_all(exp.AggFunc)):
+            raise refuse(
+                select, "an aggregate without GROUP BY always has a row, so that EXISTS is always true"
+            )
+        # filled by `bind` with the conditions that name columns of the outer query
+        outer: list[Node] = []
+        right, scope = self.relations.bind(select, self.ctes, outer)
+        bind_inner, bind_own = Binder(scope), Binder(self.scope)
+        pairs = []
+        for condition in outer:
+            sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
+            own = [
+                side
+                for side in sides
+                if side is not None and resolves(side, self.scope) and not resolves(side, scope)
+            ]
+            inner = [side for side in sides if side is not None and resolves(side, scope)]
+            if len(own) != 1 or len(inner) != 1:
+                raise refuse(
+                    condition,
+                    "EXISTS compares the rows outside with those inside by = only",
+                    "Conditions on the inner table alone may be anything; or join the table.",
+                )
+            pairs.append((bind_own(own[0]), bind_inner(inner[0])))
+        for own_side, inner_side in pairs:
+            # kinds that cannot be compared are refused
+            make("=", own_side, inner_side)
+        mark = self._mark(node, right, tuple(pairs))
+        return make("coalesce", mark, Literal(False))
+
+    def _in(self, node: Node) -> Expr:
+        """Bind x IN (SELECT ...) as a mark, with the three-valued logic of SQL: true if there is a match;
+        else false if the sub-query has no row; else NULL if x is NULL, or any inner value is; else false."""
+        query = node.args["query"]
+        select = query.this if isinstance(query, exp.Subquery) else query
+        x = Binder(self.scope, self.special)(node.this)
+        right = self.relations.subquery(_plain(select), self.ctes)
+        if len(right.columns) != 1:
+            raise refuse(select, "a sub-query after IN has one column")
+        (inner,) = right.columns.values()
+        # kinds that cannot be compared are refused
+        make("=", x, inner)
+        mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
+        # A private sub-query is compared by the unit (`_own_rows_only`). The inner unit is never NULL; x is
+        # NULL where an outer join found no partner.
+        if right.unit is not None:
+            listed = make("coalesce", mark, Literal(False))
+            return (
+                listed
+                if x in self.relation.unit_keys
+                else make("case", make("null?", x), Literal(None), listed)
+            )
+        prefix = mark.name[:-1]
+        # the columns of `Marked.counted`; no table has 1e15 rows
+        total, present = (
+            Column(f"{prefix}{end}", number(0, 1e15, integral=True, nullable=False)) for end in "nc"
+        )
+        unknown = make("or", make("null?", x), make("<", present, total))
+        marked, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
+        yes, no = Literal(True), Literal(False)
+        return make("case", marked, yes, empty, no, unknown, Literal(None), no)
+
+    def _mark(
+        self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False
+    ) -> Column:
+        """Add a mark to the relation, and return its column."""
+        if right.unit is not None:
+            self._own_rows_only(node, right, pairs)
+        self.relations.count += 1
+        prefix = f"t{self.relations.count - 1}"
+        marked = Marked(self.relation.node, prefix, right.node, pairs, counted)
+        self.relation = replace(self.relation, node=marked)
+        return Column(f"{prefix}m", boolean(True))
+
+    def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
+        """Refuse a sub-query on a private table unless one of the pairs compares the units of both rows."""
+        own = self.relation.unit_keys | self.relation.nullable_unit_keys
+        if self.relation.unit is None or not any(a in own and b in right.unit_keys for a, b in pairs):
+            unit = self.relations.public.unit.column
+            raise refuse(
+                node,
+                "a row may only be matched with rows of the same unit in a private table",
+                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}."
+                if unit
+                else "Here the unit is a single row.",
+            )
+
+
+def _plain(select: Node) -> exp.Select:
+    """Remove DISTINCT and ORDER BY from a sub-query, in place, and return it: they do not change whether it
+    has a match. Refuse LIMIT, OFFSET and DISTINCT ON, which might."""
+    if not isinstance(select, exp.Select):
+        raise refuse(select, "only a SELECT can stand here")
+    for clause in ("limit", "offset"):
+        if select.args.get(clause) is not None:
+            raise refuse(select, f"{clause.upper()} cannot be answered in a sub-query", "Leave it out.")
+    distinct = select.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is not None:
+        raise refuse(select, "DISTINCT ON cannot be answered in a sub-query", "Leave it out.")
+    for clause in ("distinct", "order"):
+        select.set(clause, None)
+    return select
+
 
 # The most tables and sub-queries of one statement, which bounds the time of planning and of the join. It is
 # compared with `Relations.count`, in which a sub-query with GROUP BY or DISTINCT counts twice. Not tuned.

@@ -22,7 +22,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
 from ..tables.columns import coarse, codes_as_days, codes_as_texts
 from ..tables.dialect import Dialect
-from ..tables.engine import ROW
+from ..tables.source import ROW
 from .domain import Kind
 from .errors import Node
 from .measures import decimal_places, grid

@@ -5,14 +5,17 @@ selections (`argmax_...`) return an index. Parameters are rationals; a float is 
 docs/sampling.md explains how draws are both exact and fast.
 """
 
-from ._bernoulli import bernoulli, poisson_subset
-from ._binomial import binomial
-from ._bounds import exp_neg
-from ._entropy import Entropy, EntropyStream, SeededEntropy
+from ._bernoulli import bernoulli, binomial, poisson_subset, poisson_subsets
+from ._entropy import Entropy, EntropyStream, SeededEntropy, exp_neg
 from ._noise import discrete_gaussian, discrete_laplace, geometric
-from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel, top_k_gumbel_rows
-from ._skips import poisson_subsets
-from ._softmax import weighted_softmax
+from ._select import (
+    argmax_exponential,
+    argmax_gumbel,
+    argmax_laplace,
+    top_k_gumbel,
+    top_k_gumbel_rows,
+    weighted_softmax,
+)
 from ._uniform import categorical, permutation, subset, uniform_below
 
 __all__ = [

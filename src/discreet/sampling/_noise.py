@@ -10,6 +10,31 @@ this only where the two are further apart than all float errors.
 The first 16 bits of a draw decide most draws; in the tails they decide fewer. So that the time of a call
 does not tell how many draws were undecided, a fixed number of draws is looked up a second time with more
 bits, whether they need it or not (`_second_look`).
+
+Draws single values of integer noise, without the tables that many draws share: slower per draw, but
+nothing to prepare.
+
+The time of a draw must not depend on its value, which would be a timing side channel. Each attempt takes the
+same steps on integers of the same lengths (see `_exponential`), and the draw is returned as a constant
+(`lift`) plus its value, so that small values are not shorter integers. The number of rejected proposals tells
+nothing: attempts are independent, so that it is independent of the one that is accepted. What remains: an
+attempt that its first bits do not decide (one in about 2**55) takes longer, and for a draw beyond 20 scales,
+which has probability 2**-28, the prefix of U is a digit shorter (Python stores an integer in digits of
+`DIGIT` = 30 bits).
+
+The argument `lifted` is this constant, 0 for none; `Logarithm.lift` is another such constant, for -ln(U).
+
+U is a uniform number on [0, 1), a prefix its first bits as an integer.
+
+Computes -ln(U) for a uniform U, as integers that are proved to enclose it, by the same steps on numbers of
+the same lengths whatever U is.
+
+An observer who can time a draw must not learn its size. So nothing here branches on U, and every number is
+kept at a length that does not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading
+zeros, and takes longer for more digits. Lengths are therefore multiples of 30 bits, and a constant (`lift`)
+is added to every number that may come near zero.
+
+Changing an operation here, even to a faster one, may make its time depend on U again.
 """
 
 from __future__ import annotations
@@ -24,10 +49,257 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from . import _bounds, _single
+from . import _entropy
 from ._bernoulli import exp_coins
 from ._entropy import Entropy, draws
-from ._table import Table, WeightIntervals, Weights
+from ._uniform import Table, WeightIntervals, Weights
+
+# Bits of a digit of a Python integer: lengths are whole digits, so that no operation takes longer for some U.
+DIGIT = 30
+# Leading bits of a number that stay zero, so that a sum has no more digits than its terms.
+MARGIN = 2
+# The series of the logarithm is around c = 1 - 2**-8, not around 1: its variable z is then never so small
+# that its leading digit would be zero.
+_CENTER_BITS = 8
+# A bound on the error of the series, in units of 2**-bits; see `enclose`.
+_SERIES_ERROR = 7
+
+
+def round_up(bits: int) -> int:
+    """Return a number of bits rounded up to whole digits."""
+    return -(-bits // DIGIT) * DIGIT
+
+
+@dataclass(frozen=True, slots=True)
+class Logarithm:
+    """Holds the constants with which `enclose` computes -ln(U) from the first (bits - `MARGIN`) bits of U;
+    all but `bits` and `turns` are in units of 2**-bits."""
+
+    bits: int
+    # c / 4 for c = 1 - 2**-8
+    center: int
+    # ln(2), rounded down
+    log_two: int
+    # how often `lift` holds ln(2): a power of two above `bits`
+    turns: int
+    # -ln(c), rounded up, plus a bound on the error of log_two times at most `turns`
+    top: int
+    # a bound on the errors of log_two, `top` and the series together
+    spread: int
+    # 1/(2i + 1), the last i first
+    coefficients: tuple[int, ...]
+
+    @property
+    def lift(self) -> int:
+        """The constant that `enclose` adds to -ln(U)."""
+        return self.turns * self.log_two
+
+    def enclose(self, prefix: int) -> tuple[int, int]:
+        """Return (low, high) with low <= 2**bits * -ln(U) + lift <= high for all U in [prefix, prefix + 1) /
+        2**(bits - 2), prefix > 0.
+
+        Proof: with j = bits - 1 - the length of prefix, U = 2**-j m at the lower end, for m in [1, 2); and
+               ln(m) = ln(c) + 2 artanh(z) with z = (m - c) / (m + c) in (0.0019, 0.3351), z² < 0.1124. In
+               units: rounding down costs z at most 1, z² at most 1 + 2 z < 1.68, and a step s' = 1/(2i + 1) +
+               z² s of Horner's rule 2, another 0.4 * 1.68 for the error of z² (for s < 0.4) and 0.1124 of the
+               error of s: together below 2.68 / (1 - 0.1124) < 3.1. What the series leaves out is below 1
+               unit, for it has more than bits / 3.15 terms and 0.1124 < 2**-3.15. So 2 z s is off by at most
+               2 (1.05 + 0.336 * 4.1) + 1 < 7 units, downwards. ln(c) and ln(2) are at most 3 above what is
+               stored, and ln(2) is taken j <= turns times. Finally ln(prefix + 1) - ln(prefix) <= 1 / prefix
+               <= 2**(j + 2 - bits): 2**(j + 2) units, written below as the difference of two numbers of full
+               length.
+        """
+        shift = self.bits - 1 - prefix.bit_length()
+        # m / 4
+        mantissa = prefix << shift
+        lower, upper = prefix << shift + MARGIN, (prefix + 1) << shift + MARGIN
+        z = ((mantissa - self.center) << self.bits) // (mantissa + self.center)
+        square = z * z >> self.bits
+        total = 0
+        for coefficient in self.coefficients:
+            total = coefficient + (total * square >> self.bits)
+        high = (self.turns + shift) * self.log_two + self.top - (z * total >> self.bits - 1)
+        return high - self.spread + lower - upper, high
+
+
+@lru_cache(maxsize=64)
+def logarithm(bits: int) -> Logarithm:
+    """Return the constants for `bits` bits, a multiple of `DIGIT`."""
+    center = (1 << bits - MARGIN) - (1 << bits - MARGIN - _CENTER_BITS)
+    turns = 1 << bits.bit_length()
+    return Logarithm(
+        bits=bits,
+        center=center,
+        log_two=_entropy.log(Fraction(2), bits)[0],
+        turns=turns,
+        top=3 * turns - _entropy.log(Fraction(center, 1 << bits - MARGIN), bits)[0],
+        spread=3 * turns + 3 + _SERIES_ERROR,
+        coefficients=tuple((1 << bits) // (2 * i + 1) for i in range(bits * 100 // 315 + 1, -1, -1)),
+    )
+
+
+def lift_one(scale: int) -> int:
+    """Return the constant that is added to values of about this scale: so much larger than the values that
+    all sums are integers of the same length."""
+    return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """Computes floor(-ln(U) / x) + lifted from the first bits of U, as (log * slope + offset) >> shift with
+    log the bounds on -ln(U) of `Logarithm.enclose`; the offsets subtract its lift and add `lifted`."""
+
+    log: Logarithm
+    # slope <= 2**(shift - bits) / x <= slope + 1, with bits those of `log`
+    slope: int
+    shift: int
+    low_offset: int
+    high_offset: int
+
+    def __call__(self, prefix: int) -> tuple[int, int]:
+        """Return a lower and an upper bound on floor(-ln(U) / x) + lifted, for U in [prefix, prefix + 1) /
+        2**(bits - MARGIN).
+
+        Proof: -ln(U) > 0 lies between the ends of `enclose` minus their lift; 1/x lies between slope and
+               slope + 1, in units of 2**(bits - shift); so -ln(U) / x lies between the two products.
+        """
+        low, high = self.log.enclose(prefix)
+        return (
+            (low * self.slope + self.low_offset) >> self.shift,
+            (high * (self.slope + 1) + self.high_offset) >> self.shift,
+        )
+
+
+@lru_cache(maxsize=64)
+def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
+    """Return the `_Floor` for x = numerator / denominator, with so many bits of `slope` that products have
+    the same length for all U."""
+    log = logarithm(bits)
+    slope_bits = bits + 2 * DIGIT
+    slope_bits += _to_middle(log.lift * ((denominator << slope_bits) // numerator))
+    slope, shift = (denominator << slope_bits) // numerator, bits + slope_bits
+    return _Floor(
+        log, slope, shift, (lifted << shift) - log.lift * slope, (lifted << shift) - log.lift * (slope + 1)
+    )
+
+
+def _to_middle(number: int) -> int:
+    """Return by how many bits to lengthen a number so that half and twice the result have as many digits of
+    `DIGIT` bits as the result."""
+    return (DIGIT // 3 - number.bit_length()) % DIGIT
+
+
+def geometric_one(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """Return one draw with P(G >= k) = exp(-k x), plus `lifted`.
+
+    Proof: G = floor(-ln(U) / x) >= k exactly when U <= exp(-k x). U is drawn bit by bit until its enclosure
+           decides the floor; -ln(U) / x is whole with probability zero.
+    """
+    bits = working_bits(x)
+    prefix = entropy.integer(bits - MARGIN)
+    while True:
+        if prefix:
+            low, high = _floor(x.numerator, x.denominator, bits, lifted)(prefix)
+            if low == high:
+                return low
+        prefix = prefix << 2 * DIGIT | entropy.integer(2 * DIGIT)
+        bits += 2 * DIGIT
+
+
+def working_bits(x: Fraction) -> int:
+    """Return with how many bits -ln(U) is computed at first: about 64 more than the integer part of
+    -ln(U) / x has, so that they nearly always decide."""
+    return round_up(66 + (x.denominator // x.numerator).bit_length())
+
+
+def _draw_laplace_size(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
+    """Return (size + lifted, minus) of a discrete Laplace draw: a geometric size, and 1 for a negative sign
+    or 0, with equal probability; size 0 with a negative sign is rejected."""
+    while True:
+        size, minus = geometric_one(rate, entropy, lifted), entropy.integer(1)
+        # `&`, not `and`, and below an index, not an `if`: the same steps for all sizes and signs
+        if not (size == lifted) & minus:
+            return size, minus
+
+
+def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """Return one draw with weights exp(-rate |k|), plus `lifted`.
+
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
+           where 0 with a negative sign is rejected so that 0 is not counted twice.
+    """
+    size, minus = _draw_laplace_size(rate, entropy, lifted)
+    return (size, 2 * lifted - size)[minus]
+
+
+def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """Return one draw with weights exp(-k² / (2 variance)), plus `lifted`.
+
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 3: a discrete Laplace Y of scale t =
+           floor(sigma) + 1, accepted with probability exp(-(|Y| - variance / t)² / (2 variance)).
+    """
+    scale = isqrt(int(variance)) + 1
+    rate = Fraction(1, scale)
+    while True:
+        size, minus = _draw_laplace_size(rate, entropy, lifted)
+        if _accept(size, scale, variance, entropy, lifted):
+            return (size, 2 * lifted - size)[minus]
+
+
+@dataclass(frozen=True, slots=True)
+class _Coin:
+    """Decides whether -ln(U) is at least (|Y| - variance / scale)² / (2 variance), by integers whose lengths
+    do not depend on Y and U: the acceptance step of `gaussian`.
+
+    Y is accepted if log * factor + linear * size >= square * size² + constant, with log the bounds of
+    `Logarithm.enclose` and size = |Y| + lifted.
+    """
+
+    log: Logarithm
+    factor: int
+    linear: int
+    square: int
+    constant: int
+
+    def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
+        """Return whether acceptance is certain, and whether it is possible, for all U in
+        [prefix, prefix + 1) / 2**(bits - MARGIN).
+
+        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is
+               (a size - b)² / (2 v w scale²). Multiplied by the denominator and expanded, with the negative
+               terms on the other side, it is the inequality above.
+        """
+        low, high = self.log.enclose(prefix)
+        right = self.square * (size * size) + self.constant
+        left = self.linear * size
+        return low * self.factor + left >= right, high * self.factor + left >= right
+
+
+@lru_cache(maxsize=64)
+def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
+    """Return the coin for the variance v / w, with the integers that do not depend on the draw."""
+    log, a = logarithm(bits), w * scale
+    b, factor = lifted * a + v, 2 * v * w * scale * scale
+    more = _to_middle(log.lift * factor)
+    factor, bits = factor << more, bits + more
+    return _Coin(log, factor, 2 * a * b << bits, a * a << bits, (b * b << bits) + log.lift * factor)
+
+
+def _accept(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
+    """Toss a coin of probability exp(-c), c = (|Y| - variance / scale)² / (2 variance), where `size` is |Y| +
+    lifted: U <= exp(-c) exactly when -ln(U) >= c."""
+    bits = round_up(66)
+    prefix = entropy.integer(bits - MARGIN)
+    while True:
+        if prefix:
+            certain, possible = _coin(variance.numerator, variance.denominator, scale, bits, lifted)(
+                prefix, size
+            )
+            if certain == possible:
+                return certain
+        prefix = prefix << 2 * DIGIT | entropy.integer(2 * DIGIT)
+        bits += 2 * DIGIT
+
 
 Integers = npt.NDArray[Any]
 
@@ -157,11 +429,11 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
     Each comes with a large constant added (`_single.lift`), so that all draws are integers of the same length
     and the time does not depend on them. The constant is subtracted in 64 bits where all of them fit.
     """
-    lift = _single.lift(shape.scale)
+    lift = lift_one(shape.scale)
     if shape.square:
-        lifted = [_single.gaussian(1 / (2 * shape.square), entropy, lift) for _ in range(n)]
+        lifted = [gaussian(1 / (2 * shape.square), entropy, lift) for _ in range(n)]
     else:
-        draw = _single.laplace if shape.signed else _single.geometric
+        draw = laplace if shape.signed else geometric_one
         lifted = [draw(shape.linear, entropy, lift) for _ in range(n)]
     if shape.shift <= _NATIVE_SHIFT and all(0 < value < 2 * lift for value in lifted):
         return np.array(lifted, dtype=np.int64) - lift
@@ -181,8 +453,8 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
 
     def weights(bits: int) -> Weights:
         unit = 1 << bits
-        ratio_low, ratio_high = _bounds.exp_neg(first, bits)
-        curve_low, curve_high = _bounds.exp_neg(curve, bits)
+        ratio_low, ratio_high = _entropy.exp_neg(first, bits)
+        curve_low, curve_high = _entropy.exp_neg(curve, bits)
         low, high = [unit], [unit]
         f_low = f_high = unit
         copies = 2 if mirrored else 1

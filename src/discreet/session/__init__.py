@@ -6,7 +6,6 @@ charges it and records it in the ledger. Everything that a session does can also
 that it imports (`query`, `learning`, `synthetic`, `curator`); every release goes through the curator.
 """
 
-from .opening import open
-from .session import Session
+from .opening import Session, open
 
 __all__ = ["Session", "open"]

@@ -1,20 +1,141 @@
 """Defines the base of a session: the curator, the name of the caller, the caller's budget, and the methods
 that take a finished mechanism. The caller is an analyst, or by default the steward, who administers the
-dataset."""
+dataset.
+
+Defines the options of a question in SQL, and the part of a budget's delta that it gets by default.
+
+Defines handles and previews of a session: the preview of a question, a watch on counts, a fed
+mechanism.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from .. import _require
+from .._errors import BudgetExceeded, InvalidInput
 from .._public import Public
-from .._require import NearestNames, check_options
+from .._require import NearestNames, Real, check_options
+from ..accounting.caps import share
+from ..accounting.filters import Filter, FilterPreview
 from ..curator import STEWARD, Budget, Curator, InteractiveHandle, Ledger, Policy
 from ..curator.accounts import Account
 from ..mechanisms.protocols import Interactive, Mechanism, Release
+from ..mechanisms.sparse_vector import ThresholdAnswer
+from ..query import Query, ask
+from ..query.groupings import several_counts
+from ..query.preview import Preview
+from ..query.statistic import where
 from ..tables import Memory, dummy
-from .terms import share_of
+
+if TYPE_CHECKING:
+    from ..query import WorkloadQuery
+    from ..query.workload import WorkloadPreview
+
+# Under a budget in rho, a query without a delta of its own gets the budget's delta divided by this number, so
+# that a hundred such queries fit. Chosen by hand, not tuned: a larger number means slightly more noise per
+# query.
+_QUERIES_PER_DELTA = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Holds the options of a question in SQL; `Session.sql` documents them."""
+
+    epsilon: Real | None = None
+    rho: Real | None = None
+    within: float | None = None
+    confidence: float = 0.95
+    delta: float | None = None
+    noise: str = "auto"
+    rows: int | None = None
+    groups: int | None = None
+    weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = ()
+    other: bool = False
+
+    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
+        """Return the priced query of a SQL text. `delta` maps an epsilon to the default delta of a question
+        at that epsilon (`SessionBase._delta`); it is used unless these options have a delta."""
+        if self.epsilon is None and self.rho is None and self.within is None:
+            raise InvalidInput(
+                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
+                "Nothing was charged."
+            )
+        query_delta: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
+        if self.delta is not None:
+            query_delta = self.delta
+        if several_counts(text) and self.within is None:
+            workload = self._as_workload(
+                text, public, query_delta(self.epsilon) if callable(query_delta) else query_delta
+            )
+            if workload is not None:
+                return workload
+        if isinstance(self.weights, Mapping):
+            weights = tuple(self.weights.items())
+        else:
+            weights = _require.listed(weights=self.weights)
+        return ask(
+            text,
+            public,
+            epsilon=self.epsilon,
+            rho=self.rho,
+            within=self.within,
+            confidence=self.confidence,
+            delta=query_delta,
+            noise=self.noise,
+            rows=self.rows,
+            groups=self.groups,
+            weights=weights,
+            other=self.other,
+        )
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Rewrite the advice of a `BudgetExceeded` raised inside, where the question is asked by accuracy
+        (`within`): such a question has no epsilon to lower, only an error to raise."""
+        try:
+            yield
+        except BudgetExceeded as error:
+            if self.within is None:
+                raise
+            raise BudgetExceeded(
+                str(error).replace(
+                    "Ask with less epsilon", f"Ask for a larger error than {float(self.within):g}"
+                )
+            ) from None
+
+    def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
+        """Return a statement with several counts as a workload if that is better than separate counts, or the
+        only way to answer it; else None. See `query.workload.together`, which decides."""
+        from ..query.workload import together
+
+        # Options that a workload does not have, with their defaults; `together` decides what each means.
+        unsupported = {
+            "noise": (self.noise, "auto"),
+            "groups": (self.groups, None),
+            "other": (self.other, False),
+        }
+        options: dict[str, Any] = {
+            name: value for name, (value, default) in unsupported.items() if value != default
+        }
+        options |= {"weights": self.weights} if self.weights else {}
+        options |= {"rows": self.rows} if self.rows is not None else {}
+        return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)
+
+
+def share_of(budget: Budget, epsilon: Any) -> float:
+    """Return the part of a budget's delta that a query with this epsilon gets by default: for a budget in
+    epsilon, in proportion to epsilon (`accounting.caps.share`); for a budget in rho, a hundredth."""
+    if budget.epsilon is None:
+        return budget.delta / _QUERIES_PER_DELTA
+    rule = budget.filter()
+    assert isinstance(rule, Filter)
+    return share(_require.exact(epsilon, "epsilon"), of=rule)
+
 
 # Names that database clients, Tumult Analytics and scikit-learn have for methods of a session. An error about
 # an unknown attribute suggests the session's own name.
@@ -132,3 +253,124 @@ class SessionBase(NearestNames):
 
         rows = [(a.of, a.used, float(a.rule.total), a.rule.unit) for a in self.accounts]
         return session_html(self.public, rows, None if self.analyst == STEWARD else self.analyst)
+
+
+# The words for a question whose answer the caller has been given before.
+ANSWERED = "already answered: free (fresh=True pays for new noise); "
+
+
+class BudgetPreview:
+    """Says whether and how often a previewed charge fits the budget; `budget` is set by the subclass."""
+
+    __slots__ = ()
+    budget: FilterPreview
+
+    @property
+    def fits(self) -> int | None:
+        """How many such charges the remaining budget pays for; None if their number is not limited."""
+        return self.budget.fits
+
+    @property
+    def buys(self) -> str:
+        """How many such charges the remaining budget pays for, in words; with the reason, where it is more
+        than their prices seem to allow."""
+        if self.fits is None:
+            return "any number of these"
+        budget, price = self.budget, self._price
+        left = max(0.0, budget.limit - budget.before)
+        if budget.unit != "epsilon" or not price or self.fits <= left / price + 1:
+            return f"{self.fits:,} of these"
+        return (
+            f"{self.fits:,} of these, more than {left:.4g} / {price:.4g}: with the budget's delta, many "
+            f"small prices add up to less than their sum (docs/filters.md)"
+        )
+
+    @property
+    def _price(self) -> float | None:
+        """The epsilon of one such charge, if it has one."""
+        return None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the remaining budget pays for one such charge."""
+        return self.budget.admitted
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPreview(BudgetPreview, NearestNames):
+    """Previews what a question would cost and how good its answer would be.
+
+    `query`: its price, error and plan. `budget`: the spending before and after it, and the limit. `answered`:
+    when the caller was given the stored answer to the same question; None if it would be paid for.
+    """
+
+    query: Preview | WorkloadPreview
+    budget: FilterPreview
+    answered: str | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether the question costs nothing, because the caller was given its answer before."""
+        return self.answered is not None
+
+    @property
+    def _price(self) -> float | None:
+        epsilon = getattr(self.query, "epsilon", None)
+        return None if epsilon is None else float(epsilon)
+
+    @property
+    def _state(self) -> str:
+        used = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}"
+        return f"{ANSWERED if self.free else ''}{used}; what is left buys {self.buys}."
+
+    def __str__(self) -> str:
+        return f"{self.query}\n{self._state}"
+
+    def _repr_html_(self) -> str:
+        from ..query.pages import preview_html
+
+        if not isinstance(self.query, Preview):
+            return f"<pre>{html.escape(str(self))}</pre>"
+        return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self._state)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(NearestNames):
+    """Asks any number of questions of the form "is this count above the threshold?" (a sparse vector).
+
+    The price, paid at the start, depends on the number of answers "above" only; the watch halts after them.
+    `number`, that of its charge, continues it after a restart: `session.watch(..., number=...)` with the same
+    options.
+    """
+
+    live: InteractiveHandle
+
+    @property
+    def number(self) -> int:
+        return self.live.number
+
+    def ask(self, question: Any) -> ThresholdAnswer:
+        """Compare one statistic with the threshold. `question` is a condition as after WHERE ("age > 60 AND
+        smoker"), whose rows are counted; one SELECT of a COUNT or a SUM; or a statistic object."""
+        statistic = where(question, self.live.mechanism.public) if isinstance(question, str) else question
+        answer: ThresholdAnswer = self.live.answer(statistic).value
+        return answer
+
+
+class Fed(NamedTuple):
+    """Holds the result of `Session.feed`: the `handle` that asks the mechanism about the new table, and the
+    `release` that feeding it caused, or None."""
+
+    handle: Any
+    release: Release | None
+
+
+def require_sql(text: Any) -> None:
+    """Refuse an estimator, a trainer or a mechanism in the place of SQL, and say what shows its price."""
+    if hasattr(text, "mechanism") or hasattr(text, "event"):
+        name = text.__name__ if isinstance(text, type) else type(text).__name__
+        raise InvalidInput(
+            f"preview takes SQL, got {name}. Nothing was charged. An estimator is planned by "
+            f'people.plan([({name}(), "the target")], epsilon=1), and people.curator.preview('
+            f"mechanism.event) shows what a mechanism or a trainer would cost."
+        )

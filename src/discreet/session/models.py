@@ -2,26 +2,47 @@
 
 Each builds a mechanism and hands it to the curator, which charges its whole price before any data is read.
 `segments.Watch` is the type of a callback `progress`, which is called after each step.
+
+Defines the labeller that `Session.teach` returns (PATE: teachers on private data label public inputs), its
+preview and its report.
+
+Builds the mechanism of `Session.teach` (PATE), behind the `Labeller` that it returns: checks its options,
+and chooses the aggregator's noise, the columns that teachers read and the stored size of a teacher.
+
+A labeller is resumed by building its mechanism again from the same options. All of its parameters must be
+those of its start (`curator.questions.parameters_of`): a labeller that was started with the defaults of this
+module cannot be resumed after they change.
 """
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
+from .._public import Boolean, Bounds, Categories
 from .._require import Real
-from ..curator import segments
-from ..mechanisms.protocols import Release, SecretlyStepped, Stepped
-from .base import SessionBase
+from ..accounting import Event, basic
+from ..accounting import epsilon as epsilon_of
+from ..accounting.caps import requested_price_of
+from ..accounting.filters import FilterPreview
+from ..curator import InteractiveHandle, segments
+from ..mechanisms import votes
+from ..mechanisms.protocols import ExampleSource, Release, SecretlyStepped, Stepped
+from .base import BudgetPreview, SessionBase
 
 if TYPE_CHECKING:
+    from ..learning.pate import PrivateTeachers
     from ..synthetic import SyntheticCopy
-    from .teaching import Labeller, TeachingPreview
 
 
 class Models(SessionBase):
@@ -165,7 +186,7 @@ class Models(SessionBase):
         the column of classes, and the columns that teachers read. `aggregator`: "gnmax", "lnmax",
         "confident", "interactive", "stable" (M_stab of Bassily et al. 2018, arXiv:1803.05101), "sampled"
         (M_samp), "sparse" (M_svec), or an instance of a class of `mechanisms.votes` or
-        `mechanisms.stable_votes`, which has its own noise.
+        `mechanisms.votes`, which has its own noise.
 
         Options of some aggregators only. `answers`: how many questions are answered at most ("confident",
         "interactive"). `threshold`: how many votes the most common class needs ("confident"), or by how many
@@ -184,7 +205,6 @@ class Models(SessionBase):
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")
         }
-        from .teaching import teach
 
         return teach(self, learner, options, number=number)
 
@@ -192,7 +212,6 @@ class Models(SessionBase):
         """Preview the price of a labeller, the lead in votes with which a class wins despite the noise, and
         how many such labellers the budget pays for. The options are those of `teach`. Free: no data is
         read."""
-        from .teaching import preview
 
         return preview(self, learner, options)
 
@@ -286,7 +305,7 @@ def require_estimator(candidate: Any) -> None:
     if name == "Pipeline":
         advice = (
             "a pipeline of scikit-learn learns its scaling from private rows and pays nothing for it: give "
-            "learning.PrivatePipeline(learning.LogisticRegression(), epsilon=1), or the estimator alone, "
+            "learning.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), or the estimator alone, "
             "whose features are scaled by the declared bounds"
         )
     elif hasattr(candidate, "length") and hasattr(candidate, "event"):
@@ -296,3 +315,461 @@ def require_estimator(candidate: Any) -> None:
     else:
         advice = "give one of discreet.learning, such as LogisticRegression(epsilon=1)"
     raise InvalidInput(f"fit takes an estimator, got {name}: {advice}. Nothing was charged or read.")
+
+
+# The names that the option `aggregator` of `teach` accepts.
+AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
+
+
+# The largest number of questions of one labeller. Measured: its noise is calibrated in 2 CPU-seconds; for
+# 10**9 questions, minutes were not enough.
+MAX_QUERIES = 10_000_000
+
+# Options of `teach` that only some aggregators have, with the names of these.
+_OPTIONS = {
+    "answers": ("confident", "interactive"),
+    "threshold": ("confident", "interactive"),
+    "failures": ("sparse",),
+    "overlap": ("sampled",),
+}
+
+
+def build_mechanism(
+    session: SessionBase, learner: Any, *, teachers: int, workers: Any, progress: Any, **options: Any
+) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
+    """Return the priced mechanism, and the values of the target that its class numbers 0, 1, ... stand for
+    (None for tensors, whose classes are the numbers themselves). `options` are all other options of
+    `Session.teach`."""
+    from ..learning.pate import PrivateTeachers
+    from ..learning.pate.labeller import input_type
+    from ..learning.pate.teachers import can_train_apart
+
+    public, source = session.public, session.curator.source
+    _check_terms(options["aggregator"], options)
+    columns, classes, values = _columns(
+        public, source, options["target"], options["features"], options["classes"]
+    )
+    _require.integer(teachers=teachers, queries=options["queries"], at_least=1)
+    if options["queries"] > MAX_QUERIES:
+        raise _require.fail("queries", options["queries"], f"at most {MAX_QUERIES:,}")
+    _require.integer(classes=classes, at_least=2)
+    epsilon = options["epsilon"]
+    delta = _delta(session, epsilon, options["delta"])
+    aggregator, sanitized_cost = _aggregator(teachers, classes, delta, options)
+    shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
+    teacher_bytes = options["size"]
+    if teacher_bytes is None:
+        teacher_bytes = _teacher_bytes(public, learner, teachers, shape, classes, input_type(source, columns))
+    if workers is None:
+        cores = os.cpu_count() or 1
+        workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
+    mechanism = PrivateTeachers(
+        public=public,
+        learner=learner,
+        aggregator=aggregator,
+        teachers=teachers,
+        classes=classes,
+        shape=shape,
+        columns=columns,
+        size=teacher_bytes,
+        sanitize=sanitized_cost,
+        delta=delta,
+        asked=None if epsilon is None else (epsilon, delta),
+        workers=workers,
+        progress=progress,
+    )
+    return mechanism, values
+
+
+def _aggregator(
+    teachers: int, classes: int, delta: float, options: Mapping[str, Any]
+) -> tuple[Any, votes.SanitizedCost | None]:
+    """Return the aggregator with its noise, and, if `sanitize` is given (the epsilon of that), the mechanism
+    that publishes the data-dependent cost; else None."""
+    aggregator, epsilon, cost_epsilon = options["aggregator"], options["epsilon"], options["sanitize"]
+    if isinstance(aggregator, str):
+        vote_epsilon = None if epsilon is None else float(epsilon) - float(cost_epsilon or 0)
+        specific = {name: options[name] for name in _OPTIONS}
+        aggregator = build_aggregator(
+            aggregator, vote_epsilon, delta, options["queries"], teachers, **specific
+        )
+    if cost_epsilon is None:
+        return aggregator, None
+    votes.check_cost_known(aggregator)
+    order = options["order"]
+    if order is None:
+        order = votes.best_order(aggregator, teachers, classes, delta)
+    return aggregator, votes.SanitizedCost(epsilon=cost_epsilon, order=order)
+
+
+def _teacher_bytes(
+    public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int, dtype: Any
+) -> int:
+    """Return the default limit on the bytes of one stored teacher, from a fit to random examples.
+
+    Some models grow with their rows, and a teacher above the limit is replaced by one that always casts a
+    default vote. So the limit is generous: random labels make the largest models, the fit has twice the rows
+    of one teacher (512 rows where no number of rows is declared, and at most 4096), and a quarter and 16 KiB
+    are added. These numbers are chosen by hand, not tuned.
+    """
+    from ..learning.pate.labeller import fit_made_up
+
+    rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
+    return len(fit_made_up(learner, shape, classes, rows, dtype)) * 5 // 4 + (1 << 14)
+
+
+def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
+    """Refuse options outside their range, and options that this aggregator would ignore."""
+    for name in ("epsilon", "delta", "sanitize", "order"):
+        if options[name] is not None:
+            check = _require.open_probability if name == "delta" else _require.positive
+            check(**{name: options[name]})
+    for name in _OPTIONS:
+        value = options[name]
+        if value is None:
+            continue
+        _require.integer(**{name: value}, at_least=1)
+        if not isinstance(aggregator, str) or aggregator not in _OPTIONS[name]:
+            raise InvalidInput(
+                f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
+                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would ignore "
+                f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
+            )
+    if options["order"] is not None and options["sanitize"] is None:
+        raise InvalidInput(
+            "order= is used with sanitize= only. Nothing was charged or read. Give both, or neither."
+        )
+
+
+def build_aggregator(
+    name: str,
+    epsilon: float | None,
+    delta: float,
+    queries: int,
+    teachers: int,
+    answers: int | None,
+    threshold: int | None,
+    failures: int | None,
+    overlap: int | None = None,
+) -> Any:
+    """Return the aggregator of this name with noise for (epsilon, delta)-DP over all `queries`; the options
+    are those of `Session.teach`."""
+    _require.one_of(AGGREGATORS, aggregator=name)
+    if epsilon is None or not epsilon > 0:
+        raise InvalidInput(
+            "give an epsilon, larger than `sanitize`, or an aggregator with its own noise, such as "
+            "GNMax(variance=1600, queries=286). Nothing was charged."
+        )
+    if name == "gnmax":
+        return votes.GNMax.for_privacy(epsilon, delta, queries)
+    if name == "lnmax":
+        return votes.LNMax.for_privacy(epsilon, delta, queries)
+    if name == "stable":
+        return votes.StableVotes.for_privacy(epsilon, delta, queries)
+    if name == "sampled":
+        # By default each unit is given to a tenth of the teachers. Chosen by hand, not tuned.
+        unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
+        if unit_teachers > teachers:
+            raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
+        return votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
+    if name == "sparse":
+        # 5 refused questions by default: chosen by hand, not tuned.
+        refusals = 5 if failures is None else failures
+        return votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
+    # By default, "confident": 4 of 5 teachers must agree, as in Papernot et al. 2018, arXiv:1802.08908;
+    # "interactive": for some class, the votes must exceed what the student's prediction expects by 3 in 10 of
+    # the teachers, chosen by hand, not tuned.
+    votes_needed = (
+        threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
+    )
+    settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": votes_needed}
+    if name == "confident":
+        return votes.ConfidentGNMax.for_privacy(epsilon, delta, queries, **settings)
+    return votes.InteractiveGNMax.for_privacy(epsilon, delta, queries, teachers=teachers, **settings)
+
+
+def _columns(
+    public: Any, source: Any, target: str | None, features: Sequence[str] | None, classes: int | None
+) -> tuple[Any, int, tuple[Any, ...] | None]:
+    """Return (the columns that teachers read, the number of classes, the values of the target); for tensors,
+    columns and values are None."""
+    if isinstance(source, ExampleSource):
+        if classes is None:
+            raise InvalidInput(
+                "say how many classes there are, classes=10: their number is public, and is never read from "
+                "the data. Nothing was charged or read."
+            )
+        if target is not None or features is not None:
+            raise InvalidInput(
+                "target= and features= name columns of a table, but these data are examples of tensors, "
+                "which have inputs and targets already. Nothing was charged or read. Leave them out."
+            )
+        return None, classes, None
+    from ..learning import Tabular
+
+    if target is None:
+        raise InvalidInput("say which column is the target, target='label'. Nothing was charged or read.")
+    fact = public.fact(target)
+    if not isinstance(fact, Categories | Boolean):
+        raise InvalidInput(
+            f"column {target!r} has no declared classes. Declare Categories or Boolean for it. Nothing was "
+            f"charged or read."
+        )
+    names = features
+    if names is None:
+        unit = public.unit.column
+        names = [
+            name
+            for name, kind in _schema(public)
+            if name not in (target, unit) and isinstance(kind, Bounds | Categories | Boolean)
+        ]
+    values = (False, True) if isinstance(fact, Boolean) else tuple(fact.values)
+    if classes is not None and classes != len(values):
+        raise _require.fail("classes", classes, f"{len(values)}, as the target declares")
+    return Tabular(features=tuple(names), target=target), len(values), values
+
+
+def _schema(public: Any) -> list[tuple[str, Any]]:
+    """Return the declared columns with their facts."""
+    schema = public.schema
+    return list(schema.items() if isinstance(schema, Mapping) else schema)
+
+
+def _delta(session: SessionBase, epsilon: float | None, delta: float | None) -> float:
+    """Return the delta of the labeller: as given, or the session's default for this epsilon (for epsilon 1
+    where the aggregator has its own noise); 1e-6 where that default is zero. 1e-6 is a convention."""
+    if delta is not None:
+        return delta
+    return session._delta(1 if epsilon is None else epsilon, session.curator.policy) or 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabellerReport:
+    """Reports what a labeller did and cost. Every number is public: a function of options and released
+    answers.
+
+    `asked` = `answered` + `refused` + questions that failed; `left` is the number of questions that may still
+    be asked. `epsilon` at `delta` is the data-independent price, charged at the start, and `per_answer` is
+    epsilon divided by the number of answers so far (before the first answer: by the largest possible number).
+    `agreement` is the mean share of teachers that voted for an answer, from noisy counts, and
+    `agreement_error` its error with 95% confidence; both are None where the aggregator releases no counts.
+    `sanitized` is the data-dependent cost (`vote_cost.SanitizedFigure`), published with noise of its own, or
+    None if `publish_cost` was not called.
+    """
+
+    teachers: int
+    asked: int
+    answered: int
+    refused: int
+    left: int
+    epsilon: float
+    delta: float
+    per_answer: float
+    agreement: float | None
+    agreement_error: float | None
+    sanitized: Any = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.teachers} teachers: {self.answered} answered, {self.refused} refused, {self.left} left",
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} (data-independent, charged), "
+            f"{self.per_answer:.4g} per answer",
+        ]
+        if self.agreement is not None:
+            lines.append(
+                f"agreement {self.agreement:.1%} of the teachers, +- {self.agreement_error:.1%} (noised; 95%)"
+            )
+        if self.sanitized is not None:
+            lines.append(
+                f"epsilon {self.sanitized.epsilon:.4g} at delta {self.sanitized.delta:g} (data-dependent, "
+                f"sanitized: an estimate, with noise, for this run; not what was charged)"
+            )
+        return "\n".join(lines)
+
+
+class Labeller(_require.NearestNames):
+    """Labels public inputs by the votes of teachers. `label` is free, because all questions were paid for at
+    the start; questions beyond their number are refused.
+
+    `values` are the values of the target by class number, or None if classes are the numbers themselves.
+    """
+
+    def __init__(self, live: InteractiveHandle, values: tuple[Any, ...] | None) -> None:
+        self.live = live
+        self.values = values
+
+    @property
+    def mechanism(self) -> PrivateTeachers:
+        mechanism: Any = self.live.mechanism
+        return cast("PrivateTeachers", mechanism)
+
+    @property
+    def number(self) -> int:
+        """The number of the charge in the ledger; `teach(..., number=...)` continues the labeller with it."""
+        return self.live.number
+
+    @property
+    def event(self) -> Event:
+        return self.mechanism.event
+
+    def label(self, x: Any, *, predictions: Any = None) -> list[Any]:
+        """Return one answer per public input: a class, or None where the question was refused.
+
+        `x` is a batch of inputs: an array or tensor in the format of the teachers' inputs, or for a table a
+        data frame or mapping of the feature columns. `predictions` are the student's class probabilities, one
+        row per input; only an interactive aggregator uses them.
+        """
+        from ..learning.pate import PublicInputs
+
+        inputs = np.asarray(self._inputs(x))
+        value = self.live.answer(PublicInputs(inputs, predictions)).value
+        return [None if n is None else self._value(n) for n in value.labels]
+
+    def publish_cost(self) -> Any:
+        """Publish the data-dependent cost of all answers, with noise. It can be published once, and ends the
+        labeller.
+
+        It was paid for at the start, by the option `sanitize`.
+        """
+        from ..learning.pate import CostQuestion
+
+        return self.live.answer(CostQuestion()).value
+
+    def report(self) -> LabellerReport:
+        """Report all questions and answers since the start, their price, and how far teachers agree. The
+        report is computed from the ledger, so it includes answers before a restart and to other processes."""
+        from ..learning.pate import Labels
+
+        mechanism, aggregator = self.mechanism, self.mechanism.aggregator
+        values, failed = self.live.released()
+        answers = [value for value in values if isinstance(value, Labels)]
+        labels = [n for v in answers for n in v.labels[: v.asked]]
+        counts = [c for v in answers for c in v.counts if c is not None]
+        answered = sum(n is not None for n in labels)
+        sanitized = [value for value in values if isinstance(value, votes.SanitizedFigure)]
+        price = tightest_epsilon(mechanism.event, mechanism.delta)
+        # the largest number of answers that the price pays for
+        limit = getattr(aggregator, "answers", aggregator.queries)
+        agreement, error = self._agreement(counts)
+        return LabellerReport(
+            teachers=mechanism.teachers,
+            asked=len(labels) + failed,
+            answered=answered,
+            refused=len(labels) - answered,
+            left=0 if sanitized else _remaining_questions(aggregator, len(labels) + failed, answered),
+            epsilon=price,
+            delta=mechanism.delta,
+            per_answer=price / (answered or limit),
+            agreement=agreement,
+            agreement_error=error,
+            sanitized=sanitized[-1] if sanitized else None,
+        )
+
+    def _agreement(self, counts: Sequence[int]) -> tuple[float | None, float | None]:
+        """Return (mean share of teachers behind an answer, 1.96 standard deviations of its noise), from the
+        noisy vote counts of the answers; (None, None) without counts."""
+        aggregator: Any = self.mechanism.aggregator
+        if not counts:
+            return None, None
+        # Gaussian aggregators have a variance; the others add Laplace noise, of variance 2 scale².
+        variance = getattr(aggregator, "variance", None)
+        noise_variance = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
+        share = float(np.mean(counts)) / self.mechanism.teachers
+        error = 1.96 * (noise_variance / len(counts)) ** 0.5 / self.mechanism.teachers
+        return min(max(share, 0.0), 1.0), error
+
+    def _inputs(self, x: Any) -> Any:
+        """Return the inputs as an array of features: an array as it is, feature columns encoded."""
+        columns = self.mechanism.columns
+        if columns is None or isinstance(x, np.ndarray):
+            return x
+        return columns.inputs(x, self.mechanism.public)
+
+    def _value(self, number: int) -> Any:
+        """Return the class of a class number."""
+        return number if self.values is None else self.values[number]
+
+    def __repr__(self) -> str:
+        return f"<Labeller of {self.mechanism.teachers} teachers, charge {self.number}>"
+
+
+def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
+    """Return how many questions may still be asked; 0 if the aggregator has given all its answers, or has
+    refused as often as it may."""
+    limit = getattr(aggregator, "answers", None)
+    failures = getattr(aggregator, "failures", None)
+    halted = (limit is not None and answered >= limit) or (
+        failures is not None and questions - answered >= failures
+    )
+    return 0 if halted else max(int(aggregator.queries) - questions, 0)
+
+
+def tightest_epsilon(event: Event, delta: float) -> float:
+    """Return the tightest epsilon of an event at `delta` that an accountant computes. Where none can, return
+    that of basic composition, or infinity if basic composition needs a larger delta."""
+    try:
+        return epsilon_of(event, delta=delta)
+    except Exception:
+        basic_epsilon, basic_delta = basic(event)
+        return float(basic_epsilon) if basic_delta <= delta else math.inf
+
+
+def teach(
+    session: SessionBase, learner: Any, options: Mapping[str, Any], *, number: int | None = None
+) -> Labeller:
+    """Build the mechanism, charge it and train the teachers; or, with the `number` of an earlier charge,
+    continue that labeller."""
+    mechanism, values = build_mechanism(session, learner, **options)
+    curator = session.curator
+    if number is not None:
+        return Labeller(curator.resume(mechanism, number, analyst=session.analyst), values)
+    return Labeller(curator.start(mechanism, analyst=session.analyst), values)
+
+
+@dataclass(frozen=True, slots=True)
+class TeachingPreview(BudgetPreview):
+    """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is read.
+
+    `lead`: if one class has at least this many votes more than every other, the answer is that class in 95 of
+    100 questions; for aggregators that answer exactly or refuse, it is answered in 95 of 100 questions.
+    """
+
+    mechanism: PrivateTeachers
+    epsilon: float
+    lead: int
+    budget: FilterPreview
+
+    @property
+    def _price(self) -> float:
+        return self.epsilon
+
+    def __str__(self) -> str:
+        mechanism = self.mechanism
+        return (
+            f"{mechanism.teachers} teachers, {mechanism.aggregator.queries:,} questions for epsilon "
+            f"{self.epsilon:.4g} at delta {mechanism.delta:g} (data-independent); a lead of {self.lead} "
+            f"votes is answered rightly in 95 of 100\nused so far: {self.budget.before:.4g} of "
+            f"{self.budget.limit:.4g}; what is left buys {self.buys}."
+        )
+
+
+def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> TeachingPreview:
+    """Return the preview of a labeller, with the options of `Session.teach`; no data is read."""
+
+    parameters = inspect.signature(Models.teach).parameters
+    defaults = {
+        name: p.default for name, p in parameters.items() if name not in ("self", "learner", "number")
+    }
+    unknown = sorted(set(options) - set(defaults))
+    if unknown:
+        raise InvalidInput(
+            f"preview_teach has no option {unknown[0]!r}: it takes those of teach. Nothing was charged."
+        )
+    if "teachers" not in options:
+        raise InvalidInput("say how many teachers there are, teachers=250. Nothing was charged.")
+    mechanism, _ = build_mechanism(session, learner, **(defaults | {"workers": 1} | dict(options)))
+    cost = session.curator.preview(
+        mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
+    )
+    epsilon = tightest_epsilon(mechanism.event, mechanism.delta)
+    return TeachingPreview(mechanism, epsilon, mechanism.error(), cost)

@@ -14,8 +14,7 @@ from .._require import Real
 from ..curator import InteractiveHandle
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Interactive
-from .base import SessionBase
-from .previews import Fed, Watch
+from .base import Fed, SessionBase, Watch
 
 if TYPE_CHECKING:
     from .streams import OnlineStream, Stream

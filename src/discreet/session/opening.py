@@ -1,4 +1,8 @@
-"""`dp.open`: a table, its public facts, its budget and its ledger become one session."""
+"""`dp.open`: a table, its public facts, its budget and its ledger become one session.
+
+The session: one dataset, one budget, and all methods. Each method builds a mechanism and hands it to the
+curator, which charges it and records it in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,26 @@ from ..curator import Budget, Curator, Policy
 from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
 from ..tables import Database, Source, connect, connect_postgres, load
-from ..tables.engines.postgres_connection import is_address
+from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
-from ..tables.files import refuse_empty, several, stand_in
-from ..tables.formats import formatted
+from ..tables.files import TRIAL_PREFIX, PrivateFolder, formatted, refuse_empty, several, stand_in
 from ..tables.schema import data_of
-from ..tables.spill import TRIAL_PREFIX, PrivateFolder
-from .session import Session
+from .models import Models
+from .open_mechanisms import OpenMechanisms
+from .questions import Questions
+
+
+class Session(Questions, Models, OpenMechanisms):
+    """Answers the questions of one person about one dataset, under one budget. `analyst` is the name of that
+    person; the steward by default.
+
+    An analyst with a budget of their own sees that budget and how much of it is left. About the spending of
+    others they learn only whether a question still fits the dataset's budget, and in a preview how many such
+    questions fit.
+    """
+
+    __slots__ = ()
+
 
 # The value of `ledger` that asks for a ledger which is deleted with the session.
 TRIAL = ":memory:"

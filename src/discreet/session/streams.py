@@ -19,17 +19,17 @@ from .._registry import from_json, tag_of, to_json
 from .._require import Real
 from .._text import is_text
 from ..curator import STEWARD, Curator
-from ..curator.charges import SPENDING
+from ..curator.accounts import SPENDING
 from ..curator.ledger import Entry
 from ..curator.live import was_fed
 from ..curator.tickets import STATE
 from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
-from ..query.streams import stream_statistic
+from ..query.statistic import stream_statistic
 from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
 from ..tables import EngineError, Memory, Source, connect, connect_postgres
-from ..tables.engines.postgres_connection import is_address
+from ..tables.engines.postgres_tables import is_address
 from ..tables.engines.spark_files import is_frame
 from ..tables.files import refuse_empty
 

@@ -12,11 +12,10 @@ from .. import _require
 from .._errors import InvalidInput
 from .._require import Real
 from ..curator import segments
-from ..synthetic import methods
-from ..synthetic.arguments import check_instance, check_method_options, check_rows_and_seed
+from ..synthetic import copy as methods
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
-from ..synthetic.domain import Domain
+from ..synthetic.domain import Domain, check_instance, check_method_options, check_rows_and_seed
 from ..synthetic.quality import CopyDistance
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ aggregation or the matrix mechanism), and private online learners.
     people.online(streaming.SquaredLoss(target="y", features=["x"]), clip=1, epsilon=1, horizon=365)
 """
 
-from .build import counter
-from .continual import Advance, ContinualCounter, Latest
+from .continual import Advance, ContinualCounter, Latest, counter
 from .factors import NAMES, error_factors, named
 from .learners import OnlineLearner, learner
-from .losses import LinearLoss, LogisticLoss, SquaredDistance, SquaredLoss
+from .losses import Ball, Box, LinearLoss, LogisticLoss, Simplex, SquaredDistance, SquaredLoss
 from .online import (
     FollowTheApproximateLeader,
     OnlineMirrorDescent,
@@ -19,7 +18,6 @@ from .online import (
     PrivateSums,
     regret,
 )
-from .rules import Ball, Box, Simplex
 from .statistics import DyadicCounts, HashedBits, PerUnit, Presence
 
 __all__ = [

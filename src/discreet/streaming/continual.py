@@ -14,33 +14,270 @@
 >>> state, released = daily.feed(state, batch, entropy=SeededEntropy(2))
 >>> released.value.shape, round(daily.error(0.95))
 ((), 60)
+
+Builds a continual counter: chooses, at a given price, the strategy with the smallest predicted error.
+
+Checks the options of a continual counter when it is built, before anything is read or charged.
+
+A combination without a proof of its sensitivity, or without a formula for its error, is refused: relaxing a
+check here needs that proof or formula first.
+
+Computes the standard deviation of a counter's release at each step, and the noise, encoders and variances
+that it follows from; each result is cached.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import Halted, InvalidInput
-from .._public import Public
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import ADD_REMOVE, Public
 from .._registry import described
 from .._require import Real
 from ..accounting import ZCDP, Event, PureDP
-from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, check_source, release
+from ..mechanisms.calibration import zcdp_rho
+from ..mechanisms.matrix.triangular import BinaryTree, Buffered, Dense, Toeplitz
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.protocols import (
+    Integers,
+    Release,
+    Sensitivity,
+    Statistic,
+    check_source,
+    is_statistic,
+    release,
+)
 from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from .counter_checks import check_arguments, check_shape, check_units
-from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_deviation
-from .factors import StreamStrategy
-from .records import UnitRecord, columns_of, read_record, rows_of, tick_value, write_record
+from . import factors
+from .encoders import Encoder, encoder
+from .factors import RunningSum, StreamStrategy, decoder
+from .statistics import UnitRecord, columns_of, read_record, rows_of, tick_value, ticks_of, write_record
+
+# The largest number of steps of a horizon, or between restarts. The first call of `error` computes the
+# variances of all steps: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.
+MAX_STEPS = 1 << 22
+
+
+def check_arguments(counter: ContinualCounter) -> None:
+    """Refuse arguments of the wrong type or sign, and anything but exactly one of epsilon and rho."""
+    _check_types(counter)
+    for name in ("participations", "separation"):
+        _require.integer(**{name: getattr(counter, name)}, at_least=1)
+    for name in ("horizon", "window", "restart"):
+        if getattr(counter, name) is not None:
+            _require.integer(**{name: getattr(counter, name)}, at_least=1)
+    _check_price(counter)
+
+
+def _check_types(counter: ContinualCounter) -> None:
+    """Refuse a `public`, a statistic or a strategy of the wrong type."""
+    if not isinstance(counter.public, Public):
+        raise _require.fail("public", type(counter.public).__name__, "a Public")
+    if not is_statistic(counter.statistic):
+        raise _require.fail("statistic", type(counter.statistic).__name__, "a statistic, such as Count()")
+    if not isinstance(counter.strategy, BinaryTree | Toeplitz | Buffered | Dense | RunningSum):
+        raise _require.fail(
+            "strategy", type(counter.strategy).__name__, "one of streaming.named(...), such as 'honaker'"
+        )
+
+
+def _check_price(counter: ContinualCounter) -> None:
+    """Refuse anything but exactly one of epsilon and rho, which must be positive."""
+    if (counter.epsilon is None) == (counter.rho is None):
+        raise InvalidInput("give either epsilon or rho. Nothing was read or charged.")
+    for name in ("epsilon", "rho"):
+        if getattr(counter, name) is not None:
+            _require.positive(**{name: getattr(counter, name)})
+
+
+def check_shape(counter: ContinualCounter) -> None:
+    """Refuse horizons, clocks, restarts, windows and decays for which there is no proof of the sensitivity or
+    no formula of the error."""
+    for name in ("horizon", "restart"):
+        if (getattr(counter, name) or 0) > MAX_STEPS:
+            raise _require.fail(name, getattr(counter, name), f"at most {MAX_STEPS:,}")
+    if counter.clock is not None:
+        ticks = ticks_of(counter.public, counter.clock)
+        if counter.horizon is None or counter.horizon > ticks:
+            raise InvalidInput(
+                f"the clock {counter.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
+                f"{ticks:,}, got {counter.horizon}. Nothing was read or charged."
+            )
+    # blocks of 1, 2, 4, ... ticks, see `ContinualCounter`
+    doubling = counter.horizon is None and counter.restart is None
+    if doubling and not isinstance(counter.strategy, BinaryTree):
+        raise Unsupported(
+            "without a horizon the blocks double, which takes a strategy for every length: 'tree' or "
+            "'honaker'. Nothing was read or charged. Give horizon=, or restart=."
+        )
+    if counter.window is not None and counter.decay is not None:
+        raise InvalidInput("give window or decay, not both. Nothing was read or charged.")
+    if counter.decay is not None:
+        _require.open_probability(decay=counter.decay)
+    if (counter.window or counter.decay) and (doubling or counter.restart):
+        raise Unsupported(
+            "a sliding window or a decayed sum needs a horizon and no restart. Nothing was read or charged."
+        )
+    if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
+        raise Unsupported(
+            "a decayed sum is read off single steps, which a tree over time does not estimate well, and its "
+            "error is known for Toeplitz strategies only. Nothing was read or charged. Take "
+            "strategy='square_root', 'blt' or 'item'."
+        )
+    if isinstance(counter.strategy, Dense) and len(counter.strategy.rows) < counter._block_length(1):
+        raise _require.fail("strategy", f"{len(counter.strategy.rows)} rows", "as long as the horizon")
+
+
+def check_units(counter: ContinualCounter) -> None:
+    """Refuse units and neighbors for which no sensitivity is proved."""
+    by_unit = counter.public.unit.column is not None
+    if not by_unit and counter.participations > 1:
+        raise InvalidInput(
+            f"where the unit is a row, it is in one batch only: participations={counter.participations} "
+            "needs a unit with several rows. Nothing was read or charged. Open the table with "
+            "unit='person_id', the column that tells people apart."
+        )
+    if by_unit and counter.horizon is None:
+        raise Unsupported(
+            "where units are a column the horizon must be known: without an end a unit could take part "
+            "without end. Nothing was read or charged. Give horizon=."
+        )
+    if (by_unit or counter.clock is not None) and counter.public.neighbors is not ADD_REMOVE:
+        raise Unsupported(
+            f"under {counter.public.neighbors} a unit (or a row, with a clock) may be replaced by one of "
+            "other ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect "
+            "the table under add_remove."
+        )
+    if (by_unit or counter.clock is not None) and counter.public.tables:
+        raise Unsupported(
+            "rows are chosen before they are counted, which is not done across related tables. Nothing "
+            "was read or charged. Stream one table."
+        )
+
 
 Floats = NDArray[np.float64]
+Noise = IntegerLaplace | IntegerGaussian
+
+
+@lru_cache(maxsize=256)
+def noise_of(counter: ContinualCounter, steps: int) -> Noise:
+    """Return the noise that a block of so many steps needs for the counter's epsilon or rho."""
+    sensitivity, neighbors = counter._block_sensitivity(steps), counter.public.neighbors
+    if counter.epsilon is not None:
+        return IntegerLaplace.for_epsilon(counter.epsilon, sensitivity=sensitivity, neighbors=neighbors)
+    assert counter.rho is not None
+    return IntegerGaussian.for_rho(counter.rho, sensitivity=sensitivity, neighbors=neighbors)
+
+
+@lru_cache(maxsize=64)
+def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
+    """Return the encoder of a strategy for so many steps; the latest are cached."""
+    return encoder(strategy, steps)
+
+
+def worst_candidates(steps: int) -> list[int]:
+    """Return a few steps from 1 to `steps`, one of which has the largest error.
+
+    Proof: for Toeplitz strategies it is the last step. For trees each binary digit 1 of a step adds a noisy
+           node, whose variance depends on the digit's position alone. A step below `steps` first differs
+           from it in a digit that is 1 in `steps` and 0 in the step; all later digits 1 make its error
+           largest.
+    """
+    below = ((steps >> k << k) - 1 for k in range(steps.bit_length()) if steps >> k & 1)
+    return sorted({t for t in (*below, steps) if t})
+
+
+@lru_cache(maxsize=8192)
+def deviation_at(counter: ContinualCounter, step: int) -> float:
+    """Return the standard deviation of the release at a step; its unit is the statistic's grid spacing."""
+    if counter.window is not None or counter.decay is not None:
+        return filtered_deviation(counter, step)
+    start, length, position = counter._block_of(step)
+    variance = variances_of(counter.strategy, length)[position - 1] * noise_variance(counter, length)
+    if counter.restart is None and counter.horizon is None:
+        # Without a horizon, blocks of 1, 2, 4, ... steps follow each other, and the release adds the noisy
+        # sums of all earlier blocks.
+        earlier = 1
+        while earlier <= start:
+            variance += variances_of(counter.strategy, earlier)[-1] * noise_variance(counter, earlier)
+            earlier *= 2
+    return math.sqrt(variance)
+
+
+@lru_cache(maxsize=64)
+def worst_deviation(counter: ContinualCounter) -> float:
+    """Return the largest deviation over the steps of the horizon (with a `restart`, of the first block; with
+    neither, of the first 1,024 steps); its unit is the statistic's grid spacing."""
+    last = min((n for n in (counter.horizon, counter.restart) if n is not None), default=1024)
+    if counter.horizon is None and counter.restart is None:
+        return max(deviation_at(counter, step) for step in range(1, last + 1))
+    window_of_tree = counter.window is not None and isinstance(counter.strategy, BinaryTree | RunningSum)
+    if isinstance(counter.strategy, Dense) or window_of_tree:
+        # Any step may be the worst. A window is the difference of two sums, so its deviation is at most the
+        # sum of theirs (`filtered_deviation`).
+        deviations = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
+        subtracted = np.zeros(last)
+        if counter.window is not None:
+            subtracted[counter.window :] = deviations[: max(0, last - counter.window)]
+        largest = float((deviations + subtracted).max())
+        return math.sqrt(noise_variance(counter, counter._block_length(1))) * largest
+    return max(deviation_at(counter, step) for step in worst_candidates(last))
+
+
+@lru_cache(maxsize=1024)
+def noise_variance(counter: ContinualCounter, length: int) -> float:
+    """Return the variance of the noise on one measurement of a block."""
+    return counter.noise(length).mean_squared_error
+
+
+def filtered_deviation(counter: ContinualCounter, step: int) -> float:
+    """Return the standard deviation of a window or a decayed sum at a step.
+
+    For strategies that are not Toeplitz it is an upper bound: a window is the difference of two running sums,
+    and its deviation is at most the sum of their deviations.
+    """
+    length = counter._block_length(1)
+    noise_deviation = math.sqrt(noise_variance(counter, length))
+    if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
+        # `counter_checks.check_shape` refuses decayed sums with these strategies.
+        assert counter.window is not None
+        variances = variances_of(counter.strategy, length)
+        before = step - counter.window
+        return noise_deviation * (
+            math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
+        )
+    return noise_deviation * math.sqrt(
+        filtered_variances(counter.strategy, length, counter.window, counter.decay)[step - 1]
+    )
+
+
+@lru_cache(maxsize=64)
+def filtered_variances(strategy: Any, steps: int, window: int | None, decay: float | None) -> Floats:
+    """Return the variances of a window or a decayed sum, for measurements with noise of variance 1."""
+    age = np.arange(steps)
+    workload: Floats = (
+        (age < window).astype(float) if window is not None else np.power(float(decay or 0), age)
+    )
+    scale = encoder_of(strategy, steps).scale
+    return np.asarray(np.cumsum(np.square(decoder(strategy, workload)))) / float(scale) ** 2
+
+
+@lru_cache(maxsize=64)
+def variances_of(strategy: Any, steps: int) -> Floats:
+    """Return the variance of the sum after each step, for noise of variance 1 on each measurement."""
+    return encoder_of(strategy, steps).variances()
+
+
 State = dict[str, Any]
 
 # FAILURES ticks may fail, and one more for every TICKS_PER_FAILURE ticks of the horizon, but never more than
@@ -410,3 +647,97 @@ class ContinualCounter:
         return release(
             value, event=self.event, entropy=entropy, error=lambda confidence: self.error(confidence, step)
         )
+
+
+# The largest numbers of steps for which "auto" tries the optimal strategy (_SHORT) and the square root with
+# all its coefficients (_FULL): the state of each has as many vectors as there are steps. For more than _FULL
+# steps the error of BLT (the buffered linear Toeplitz strategy) is within 0.1 percent of the square root's.
+_SHORT, _FULL = 64, 512
+
+
+@_require.check_options
+def counter(
+    public: Public,
+    statistic: Statistic,
+    *,
+    epsilon: Real | None = None,
+    delta: float = 0.0,
+    rho: Real | None = None,
+    horizon: int | None = None,
+    strategy: str | Any = "auto",
+    clock: str | None = None,
+    **options: Any,
+) -> ContinualCounter:
+    """Return the continual counter at a price. With epsilon alone the noise is Laplace, with rho it is
+    Gaussian, and with epsilon and delta it is the one of the two that has the smaller error.
+
+    `strategy`: "auto", one of `streaming.NAMES`, or a strategy object. The `options` are further fields of
+    `ContinualCounter`; with a `clock` the horizon is by default the number of the clock's ticks.
+    """
+    if not isinstance(public, Public):
+        raise _require.fail("public", type(public).__name__, "a Public")
+    if (epsilon is None) == (rho is None):
+        raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or charged.")
+    _require.price(**({"epsilon": epsilon} if rho is None else {"rho": rho}))
+    _require.probability(delta=delta)
+    if horizon is None and clock is not None:
+        horizon = ticks_of(public, clock)
+    if horizon is not None:
+        _require.integer(horizon=horizon, at_least=1)
+        if horizon > MAX_STEPS:
+            raise _require.fail("horizon", horizon, f"at most {MAX_STEPS:,}")
+    if options.get("restart") is not None:
+        _require.integer(restart=options["restart"], at_least=1)
+        if options["restart"] > MAX_STEPS:
+            raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
+    # The length of a block, a run of ticks with noise of its own; None where blocks double without end.
+    steps = options.get("restart") or horizon
+    names = _candidates(strategy, steps, rho is not None or delta > 0, options.get("decay") is not None)
+    facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
+    choices = []
+    refusal: Exception | None = None
+    for name in names:
+        candidate = factors.named(name, steps or 1) if isinstance(name, str) else name
+        try:
+            choices += _priced_choices(facts, candidate, epsilon, delta, rho)
+        # `Unsupported`: there is no proof or no formula for this strategy with these options
+        except NotImplementedError as unsupported:
+            refusal = unsupported
+    if not choices:
+        assert refusal is not None
+        raise refusal
+    return min(choices, key=lambda choice: choice.rmse)
+
+
+def _candidates(strategy: Any, steps: int | None, gaussian: bool, decayed: bool) -> list[Any]:
+    """Return the strategies to compare: the given one, or those that "auto" chooses from. The error of
+    decayed sums is known for Toeplitz strategies only, and the optimal strategy is not Toeplitz."""
+    if strategy != "auto":
+        return [strategy]
+    if steps is None or not gaussian:
+        return ["honaker"] if steps is None else ["honaker", "item"]
+    best = "optimal" if steps <= _SHORT and not decayed else "square_root" if steps <= _FULL else "blt"
+    return [best, "honaker", "item"]
+
+
+def _priced_choices(
+    facts: dict[str, Any], strategy: Any, epsilon: Real | None, delta: float, rho: Real | None
+) -> list[ContinualCounter]:
+    """Return the counters of one strategy at the price: with Laplace noise, with Gaussian noise, or both."""
+    if rho is not None:
+        return [ContinualCounter(**facts, strategy=strategy, rho=rho)]
+    assert epsilon is not None
+    requested_price = (epsilon, float(delta))
+    choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=requested_price)]
+    if delta:
+        draft = choices[0]
+        if draft.horizon is None and draft.restart is None:
+            # Blocks double without end, so that no single noise describes the counter: it is charged as zCDP.
+            gaussian_rho = Fraction(zcdp_rho(epsilon, delta))
+        else:
+            noise = IntegerGaussian.for_privacy(
+                epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
+            )
+            gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
+        choices.append(ContinualCounter(**facts, strategy=strategy, rho=gaussian_rho, asked=requested_price))
+    return choices

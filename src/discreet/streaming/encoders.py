@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import InvalidInput
-from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
-from ..mechanisms.matrix.buffered import Buffered
-from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity, toeplitz_square
+from ..mechanisms.matrix.triangular import (
+    BinaryTree,
+    Buffered,
+    Dense,
+    Toeplitz,
+    sensitivity,
+    toeplitz_square,
+    tree_square,
+)
 from ..mechanisms.protocols import Integers, Sensitivity
-from .factors import StreamStrategy, prefix_variances
-from .running import RunningSum
+from .factors import RunningSum, StreamStrategy, prefix_variances
 
 Floats = NDArray[np.float64]
 State = dict[str, Any]

@@ -4,11 +4,14 @@ deviation that a single sum would need.
 
 A strategy is a lower triangular matrix C: C x + noise is measured, and the sums A x are estimated as A C⁻¹
 (C x + noise), with A the lower triangular matrix of ones.
+
+Defines a naive baseline, for comparison: fresh noise on the complete sum at every step.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +19,27 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from ..mechanisms.matrix import buffered, minimax
-from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
-from ..mechanisms.matrix.buffered import Buffered
-from ..mechanisms.matrix.triangular import IDENTITY, Dense, Toeplitz, Triangular, sensitivity, square_root
-from .running import RunningSum
+from .._registry import described
+from ..mechanisms.matrix import strategies, triangular
+from ..mechanisms.matrix.triangular import (
+    IDENTITY,
+    BinaryTree,
+    Buffered,
+    Dense,
+    Toeplitz,
+    Triangular,
+    sensitivity,
+    square_root,
+    tree_square,
+)
+
+
+@described("streaming.RunningSum")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSum:
+    """Measures the sum so far at every step: one unit moves all later sums, so that the noise grows with the
+    square root of the number of steps (Gaussian), or with the number itself (Laplace)."""
+
 
 Floats = NDArray[np.float64]
 StreamStrategy = BinaryTree | Toeplitz | Buffered | Dense | RunningSum
@@ -91,7 +110,7 @@ def error_factors(
     else:
         raise _require.fail("strategy", type(strategy).__name__, f"one of {', '.join(NAMES)}, or a strategy")
     if isinstance(strategy, Buffered):
-        return ErrorFactors(*buffered.factors(strategy, steps), minimized)
+        return ErrorFactors(*triangular.factors(strategy, steps), minimized)
     variances = prefix_variances(strategy, steps)
     column = column_length(strategy, steps)
     return ErrorFactors(
@@ -116,9 +135,9 @@ def named(
     if name == "fresh":
         return RunningSum()
     if name == "blt":
-        return buffered.blt(steps, min(buffers, max(1, steps)), minimize=minimize)
+        return triangular.blt(steps, min(buffers, max(1, steps)), minimize=minimize)
     if name == "optimal":
-        return minimax.optimal_prefix(steps, minimize).strategy
+        return strategies.optimal_prefix(steps, minimize).strategy
     width = steps if name == "square_root" else (max(1, math.isqrt(steps)) if bands is None else bands)
     if min(width, steps) > MAX_COEFFICIENTS:
         raise InvalidInput(

@@ -32,14 +32,16 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .build import counter
-from .continual import Advance, ContinualCounter, Latest
-from .losses import ClippedGradients, LinearLoss, Loss, check_columns
-from .rules import (
+from .continual import Advance, ContinualCounter, Latest, counter
+from .losses import (
     Ball,
     Box,
+    ClippedGradients,
+    LinearLoss,
+    Loss,
     Simplex,
     Space,
+    check_columns,
     descend_mirror,
     experts_bound,
     follow_leader,

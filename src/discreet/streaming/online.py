@@ -30,8 +30,8 @@ from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from . import factors
 from .encoders import Encoder, encoder
-from .losses import GRID
-from .rules import (
+from .losses import (
+    GRID,
     ConvexSet,
     descend_mirror,
     experts_bound,

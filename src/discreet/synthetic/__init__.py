@@ -5,13 +5,12 @@ Everything after the noise is post-processing: a copy may be queried, shared and
 """
 
 from .aim import AIM
-from .baselines import MWEM
 from .comparison import CopyComparison, compare
 from .constraints import Constraint
 from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
-from .marginal_trees import MST, Independent
+from .marginal_trees import MST, MWEM, Independent
 from .privbayes import PrivBayes
 from .quality import CopyDistance, QualityReport
 from .synthesizer import Fitted, MeasuredTable

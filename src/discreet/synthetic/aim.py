@@ -19,11 +19,17 @@ from .._registry import described
 from ..accounting import ZCDP, Event
 from ..mechanisms import IntegerGaussian
 from ..sampling import Entropy
-from .coarsening import Groups, group_arrays, group_codes, grouped_sizes
 from .counting import OccurringCells
 from .estimation import FittedModel, MeasuredTree, combine_measurements, estimate_total, mirror_descent
-from .junction import Clique, junction_tree_cells
-from .model import GraphicalModel
+from .model import (
+    Clique,
+    GraphicalModel,
+    Groups,
+    group_arrays,
+    group_codes,
+    grouped_sizes,
+    junction_tree_cells,
+)
 from .synthesizer import GRID, State, Synthesizer
 
 # The share of a round's price that is for measuring its table; the rest is for selecting that table (McKenna

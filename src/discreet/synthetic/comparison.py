@@ -23,12 +23,12 @@ from .._errors import InvalidInput
 from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from ..tables import Source
-from .arguments import check_instance
 from .copy import SyntheticCopy
 from .counting import OccurringCells, count_domain_cells, count_sensitivity
 from .counting import rows_per_unit as bounded_rows
-from .drawing import Drawing, MarginalShares, marginal
-from .junction import Clique
+from .domain import check_instance
+from .model import Clique
+from .quality import Drawing, MarginalShares, marginal
 
 # The most rows of the copy whose nearest real row is looked for, which takes time in proportion to rows of
 # the copy times rows of the data; and the most rows for the propensity score, which takes rows times codes.

@@ -3,6 +3,8 @@ limit.
 
 Everything here is post-processing of values that were released and paid for. A copy is always saved with its
 card, a JSON description of how it was made. Answers from it have no confidence interval.
+
+Lists the methods of synthesis by their names, such as "aim".
 """
 
 from __future__ import annotations
@@ -25,15 +27,26 @@ from .._public import Boolean, Categories, Public
 from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
-from ..tables.engines.open_rows import ask_open_rows
-from .arguments import MAX_DEFAULT_ROWS, check_instance, check_mapping, check_rows_and_seed, check_writable
+from ..tables.engines.duckdb import ask_open_rows
+from .aim import AIM
 from .constraints import repair_rows
-from .domain import bin_ends, to_number
+from .domain import (
+    MAX_DEFAULT_ROWS,
+    Domain,
+    bin_ends,
+    check_instance,
+    check_mapping,
+    check_rows_and_seed,
+    check_writable,
+    to_number,
+)
 from .estimation import estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
+from .marginal_trees import MST, MWEM, Independent
 from .model import GraphicalModel
+from .privbayes import PrivBayes
 from .quality import QualityReport, bound_errors
-from .synthesizer import Fitted
+from .synthesizer import Fitted, Synthesizer
 
 NOTE = (
     "From a synthetic copy: an answer about made-up rows. It carries no ± of the truth, and no further "
@@ -340,3 +353,37 @@ def _describe_column(coding: Coding) -> dict[str, Any]:
         "edges": list(coding.edges) or None,
         "missing": coding.missing,
     }
+
+
+METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
+# With more columns than this, "auto" is MST: AIM scores all triples of columns in each round, which takes too
+# long. A round number, chosen by hand and not tuned.
+_MAX_AIM_COLUMNS = 40
+
+
+def method_for(
+    name: str, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
+) -> Synthesizer:
+    """Return the method of this name for an epsilon and delta; "auto" is AIM, MST for very wide tables, or
+    independent columns where there is only one."""
+    cls = method_class(name, domain, options)
+    return cls.for_privacy(public, domain, epsilon=epsilon, delta=delta, **options)
+
+
+def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[Synthesizer]:
+    """Return the class of the method of this name for a domain; options that it does not have are refused."""
+    _require.one_of(("auto", *METHODS), method=name)
+    check_instance(Domain, domain=domain)
+    if name == "auto":
+        columns = len(domain.columns)
+        name = "independent" if columns == 1 else "aim" if columns <= _MAX_AIM_COLUMNS else "mst"
+    cls = METHODS[name]
+    # Dataclass fields include class variables, such as `method` and `error_in_scores`.
+    reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "error_in_scores"}
+    allowed = set(getattr(cls, "__dataclass_fields__", {})) - reserved
+    # The message does not name those that `Session.synthesize` takes as its own arguments.
+    own = sorted(allowed - {"rows_per_unit", "constraints"})
+    for option in options:
+        if option not in allowed:
+            raise _require.fail("an option", option, f"of {name}: {', '.join(own) or 'it has none'}")
+    return cls

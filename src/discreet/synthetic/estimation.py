@@ -14,8 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from .junction import Clique, JunctionTree
-from .model import Floats, GraphicalModel, marginalize, propagate_beliefs, zero_potentials
+from .model import (
+    Clique,
+    Floats,
+    GraphicalModel,
+    JunctionTree,
+    marginalize,
+    propagate_beliefs,
+    zero_potentials,
+)
 
 # The largest estimate of the number of rows, more than any table has. Scores of tables are computed in 64-bit
 # integers and must not overflow, however large the noise is.

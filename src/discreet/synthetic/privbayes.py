@@ -23,8 +23,16 @@ from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
 from .counting import OccurringCells
 from .estimation import NoisyTable, estimate_total
-from .junction import Clique, JunctionTree, junction_tree_cells
-from .model import LOG_ZERO, Floats, GraphicalModel, propagate_beliefs, zero_potentials
+from .model import (
+    LOG_ZERO,
+    Clique,
+    Floats,
+    GraphicalModel,
+    JunctionTree,
+    junction_tree_cells,
+    propagate_beliefs,
+    zero_potentials,
+)
 from .synthesizer import GRID, State, Synthesizer
 
 # The share of rho for the noisy number of rows, where no size is declared; not tuned. The paper treats that

@@ -24,14 +24,13 @@ from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, calibrate
-from ..mechanisms import ExponentialMechanism, IntegerGaussian, noise_tails
+from ..mechanisms import ExponentialMechanism, IntegerGaussian
+from ..mechanisms import noise as noise_tails
 from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .arguments import check_epsilon
-from .coarsening import Groups, grouped_sizes
-from .constraints import Constraint
+from .constraints import Constraint, refuse_contradictions
 from .counting import (
     Integers,
     OccurringCells,
@@ -40,10 +39,9 @@ from .counting import (
     plan_domain_cells,
     rows_per_unit,
 )
-from .domain import Domain
+from .domain import Domain, check_epsilon
 from .estimation import NoisyTable
-from .junction import Clique
-from .orders import refuse_contradictions
+from .model import Clique, Groups, grouped_sizes
 
 # A model's expected counts are rounded to multiples of 1 / GRID of a row before they are compared with
 # counts. Distances and scores are then integers, in units of 1 / GRID of a row, and so exact. GRID multiplies

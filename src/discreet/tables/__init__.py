@@ -10,16 +10,14 @@ Other packages import the rest from its module: `files` (the files that a folder
 a schema file says), `fit` (how well data fit their schema).
 """
 
-from .bundled import rand_hie
+from .bundled import dummy, rand_hie
 from .drafting import draft, version_of
-from .dummy import dummy
-from .engine import Engine, EngineError, TimeLimit
 from .engines.duckdb import DuckDB, connect
 from .engines.duckdb_reading import Database
 from .engines.postgres import PostgreSQL, connect_postgres
 from .files import Files
 from .schema import dump, load
-from .source import Memory, Source
+from .source import Engine, EngineError, Memory, Source, TimeLimit
 
 __all__ = [
     "Database",

@@ -4,16 +4,22 @@ It has 20,190 person-years of 5,912 people in six American cities, whose health 
 random so that its effects could be measured. It is in the public domain; this is the copy in statsmodels
 (after Cameron & Trivedi 2005) with identifiers renumbered. Most people have several rows, as in many tables
 that a data steward protects.
+
+Makes dummy tables: made-up rows with the right columns, to write queries against. They are drawn from the
+public schema alone, and so reveal nothing about the data.
 """
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from importlib import resources
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from .. import _require
-from .._public import ADD_REMOVE, Bounds, Categories, Neighbors, Public, Unit, rows
+from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Fact, Neighbors, Public, Unit, rows
 from .source import Memory
 
 HEALTH = Categories(["excellent", "good", "fair", "poor"])
@@ -59,3 +65,53 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
     version = "1" if year is None else f"1, year {year}"
     public = Public(schema=SCHEMA, unit=unit, neighbors=neighbors, table="rand_hie", version=version)
     return Memory(table, public)
+
+
+# Made-up rows are to try queries on: more would only fill the memory.
+_MAX_ROWS = 10**8
+
+
+def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
+    """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts but
+    without a size and other tables.
+
+    >>> from discreet import Bounds, Public
+    >>> dummy(Public(schema={"age": Bounds(18, 20)}), rows=2).public.table
+    'data'
+    """
+    _require.integer(rows=rows, at_least=1)
+    _require.integer(seed=seed, at_least=0)
+    if rows > _MAX_ROWS:
+        raise _require.fail("rows", rows, f"at most {_MAX_ROWS:,}")
+    rng = np.random.default_rng(seed)
+    columns = {name: _column(fact, rows, rng) for name, fact in public.schema}
+    unit = public.unit.column
+    if unit is not None and unit not in columns:
+        # About three rows per unit, so that queries by unit have something to group.
+        columns[unit] = pa.array(rng.integers(0, max(1, rows // 3), rows))
+    facts = Public(**{**_fields(public), "size": None, "tables": ()})
+    return Memory(pa.table(columns), facts)
+
+
+def _fields(public: Public) -> dict[str, Any]:
+    """Return the public facts that a dummy table shares: not the size of the data, nor its other tables."""
+    return {name: getattr(public, name) for name in ("schema", "unit", "neighbors", "table", "version")}
+
+
+def _column(fact: Fact, rows: int, rng: np.random.Generator) -> pa.Array:
+    if isinstance(fact, Categories):
+        return pa.array([fact.values[i] for i in rng.integers(0, len(fact.values), rows)])
+    if isinstance(fact, Bounds):
+        integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
+        # Larger whole numbers may not fit the 64 bits of `rng.integers`, and are drawn as floats.
+        if integral and max(abs(int(fact.lower)), abs(int(fact.upper))) < 1 << 62:
+            return pa.array(rng.integers(int(fact.lower), int(fact.upper), rows, endpoint=True))
+        return pa.array(float(fact.lower) + (float(fact.upper) - float(fact.lower)) * rng.random(rows))
+    if isinstance(fact, Boolean):
+        return pa.array(rng.random(rows) < 0.5)
+    if isinstance(fact, Dates):
+        first = date.fromisoformat(fact.lower)
+        span = (date.fromisoformat(fact.upper) - first).days
+        return pa.array([first + timedelta(days=int(d)) for d in rng.integers(0, span, rows, endpoint=True)])
+    # Each text occurs about five times, so that grouping by it has something to group.
+    return pa.array([f"text {i}" for i in rng.integers(0, max(1, rows // 5), rows)])

@@ -21,9 +21,8 @@ from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from . import semantics
 from .columns import coarse, codes_as_days
-from .engine import Engine
 from .engines.duckdb import engine_of
-from .source import Source
+from .source import Engine, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Dialect:
     for every node.
 
     A node without an entry is an error when it is written, never passed through; `missing` says which these
-    are. `numbers_rows`: whether each row has a number (`tables.engine.ROW`) by which rows that a join repeats
+    are. `numbers_rows`: whether each row has a number (`tables.source.ROW`) by which rows that a join repeats
     are recognized as one.
     """
 

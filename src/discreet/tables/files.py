@@ -6,19 +6,184 @@ are opened). Files of one table have the same columns, of the same types.
 
 Paths are tested by os.path, for which a name that is too long for the system does not exist; pathlib would
 raise an error.
+
+Describes the format of a CSV file: the delimiter of its fields, its decimal and thousands marks, its
+dates.
+
+The steward declares it in the schema file. It is never guessed when a table is opened; `look` proposes one
+for a draft of that file.
+
+    [format]
+    delimiter = ";"
+    decimal = ","
+    thousands = "."
+    dates = ["%d.%m.%Y", "%Y-%m-%d"]
+
+A value that does not convert is missing: `discreet check` shows the steward the share of such values.
+
+Opens CSV files that may be compressed, by the last ending of their name: .gz, .zst, or neither.
+
+DuckDB decompresses the same files by itself. Here they are read before that, for what it must not guess: the
+names of columns, quotes and line endings.
+
+Tells whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that
+one row hides others.
+
+The whole file is read once, when the steward opens it. Analysts, who do not open files, do not see the
+result.
+
+Makes private folders in the temporary directory: for data that does not fit into an engine's memory, for
+ledgers of trial sessions, and for files that are being written. The process that creates a folder removes it;
+after a crash, the next process that creates such a folder does (`sweep`).
+
+Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken has no
+owner any more.
 """
 
 from __future__ import annotations
 
+import codecs
 import glob
+import gzip
+import io
 import os
-from collections.abc import Iterable
+import shutil
+import stat
+import tempfile
+import time
+import tomllib
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+import pyarrow as pa
+
+from .. import _require
 from .._errors import InvalidInput
-from .formats import Csv
+from .._public import Bounds, Dates, Fact, Public
+
+FIELDS = {"delimiter", "decimal", "thousands", "dates"}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Describes how a CSV file is written. A `delimiter` of None stands for a comma, or a tab in .tsv files.
+
+    `dates`: formats of strptime, tried in this order; without any, dates are read as ISO (2020-01-31).
+    """
+
+    delimiter: str | None = None
+    decimal: str = "."
+    thousands: str = ""
+    dates: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dates", _require.listed(dates=self.dates))
+        if self.delimiter is not None and (
+            not isinstance(self.delimiter, str)
+            or len(self.delimiter) != 1
+            or not self.delimiter.isascii()
+            or self.delimiter in '"\n\r'
+        ):
+            # It must be one byte, because `quotes.multiline` compares single bytes.
+            raise _require.fail("delimiter", self.delimiter, "one character of ASCII, such as ';'")
+        if self.decimal not in (".", ","):
+            raise _require.fail("decimal", self.decimal, "'.' or ','")
+        if (
+            self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f")
+            or self.thousands == self.decimal
+        ):
+            raise _require.fail(
+                "thousands", self.thousands, "'' or a mark such as '.', and not the decimal mark"
+            )
+        for text in self.dates:
+            if not isinstance(text, str) or "%" not in text or len(text) > 40:
+                raise _require.fail("dates", text, "formats such as '%d.%m.%Y'")
+
+
+@dataclass(frozen=True, slots=True)
+class Csv:
+    """Names a CSV file with its format, and the columns declared as numbers and as dates (`days`)."""
+
+    path: Path
+    format: Format
+    numbers: tuple[str, ...] = ()
+    days: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def format_of(file: Path) -> Format:
+    """Return the format that a schema file declares."""
+    section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get("format", {})
+    if not isinstance(section, dict):
+        raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
+    if unknown := sorted(set(section) - FIELDS):
+        raise InvalidInput(
+            f"[format] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], FIELDS)} It may have "
+            f"{', '.join(sorted(FIELDS))}. Nothing was opened."
+        )
+    return Format(**section)
+
+
+def formatted(data: Any, schema: Path, public: Public) -> Any:
+    """Return CSV data with the format that a schema file declares; unchanged data where it declares none. A
+    format for data that is no CSV file is refused."""
+    format = format_of(schema)
+    if format == Format():
+        return data
+    # A `Files`, which cannot be imported here because its module imports this one.
+    is_several = hasattr(data, "written_as")
+    first = data.paths[0] if is_several else data
+    suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
+    if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
+        raise InvalidInput(
+            "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "
+            "schema file."
+        )
+    for name, fact in public.schema:
+        _check_codes(name, fact, format)
+    numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
+    days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
+    return data.written_as(format, numbers, days) if is_several else Csv(Path(data), format, numbers, days)
+
+
+def _check_codes(name: str, fact: Fact, format: Format) -> None:
+    """Refuse a code of a missing value that is a number or a day in the file's notation, and another one or
+    none by itself: codes are compared after the file is read, so it would match nothing, and 01.01.1900 would
+    count as the lower bound."""
+    for code in (code for code in fact.missing if isinstance(code, str)):
+        meant: list[Any] = []
+        by_itself: list[Any] = []
+        if isinstance(fact, Bounds):
+            digits = code.replace(format.thousands, "") if format.thousands else code
+            meant = _read(float, digits.replace(format.decimal, "."))
+            by_itself = _read(float, code)
+        elif isinstance(fact, Dates):
+            meant = [day for form in format.dates for day in _read(datetime.strptime, code, form)][:1]
+            by_itself = _read(datetime.fromisoformat, code)
+        # by what they look like: NaN differs from itself
+        if meant and str(meant) != str(by_itself):
+            value = meant[0] if isinstance(fact, Bounds) else f'"{meant[0].date()}"'
+            raise InvalidInput(
+                f"column {name!r}: the code {code!r} is written as in the file, and codes are compared after "
+                f"the file is read. Nothing was opened. Write missing = [{value}]."
+            )
+
+
+def _read(convert: Callable[..., Any], *arguments: str) -> list[Any]:
+    """Return what a text says, as a list of one; an empty list where it says nothing."""
+    with suppress(ValueError):
+        return [convert(*arguments)]
+    return []
+
 
 # The characters that make a path a pattern (`glob`).
 _WILDCARDS = "*?["
@@ -163,3 +328,175 @@ def _check_files(paths: Iterable[Path], what: str, named_by: Any) -> Files:
             f"means one kind, such as 'visits/*.parquet'."
         )
     return Files(files, named_by)
+
+
+# How many decompressed bytes are read at once. A convention.
+_BUFFER = 2**16
+
+
+def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to read its decompressed bytes. One that was cut off, is damaged or is not compressed as
+    its name says is refused, here or while it is read."""
+    name = os.fspath(path)
+    if name.endswith(".zst"):
+        return io.BufferedReader(_Decompressed(pa.CompressedInputStream(name, "zstd"), name), _BUFFER)
+    if name.endswith(".gz"):
+        return io.BufferedReader(_Decompressed(gzip.open(name, "rb"), name), _BUFFER)
+    return open(name, "rb")
+
+
+class _Decompressed(io.RawIOBase):
+    """Reads a stream that decompresses, whose many errors become one refusal that names the file."""
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream, self._file = stream, os.path.basename(name)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except (OSError, EOFError, zlib.error) as error:
+            # One with a number is the disk's, not of the decompression.
+            if getattr(error, "errno", None) is not None:
+                raise
+            raise InvalidInput(
+                f"{self._file!r} cannot be decompressed: it was cut off or damaged, or is not compressed as "
+                f"its name says. Nothing was opened or charged. Copy or compress the file again."
+            ) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def open_text(path: str | os.PathLike[str], *, errors: str) -> IO[str]:
+    """Open a file as text in UTF-8, with or without a byte-order mark, its line endings as they are."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors=errors, newline="")
+
+
+# The quote character, and the bytes of a file that are read at once.
+_QUOTE, _CHUNK = ord('"'), 1 << 24
+
+
+def multiline(file: IO[bytes], mark: str) -> bool | None:
+    """Return whether some quoted text spans lines; None if quotes do not pair up as in RFC 4180. `mark` is
+    the delimiter of fields.
+
+    A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
+    So the first, third, fifth, ... quote of a file comes after a delimiter, a line end or another quote, and
+    the second, fourth, ... comes before one of these.
+
+    >>> import io
+    >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ",")
+    False
+    >>> print(multiline(io.BytesIO(b'a,b\\n1,"x\\n2,y\\n'), ","))
+    None
+    """
+    ends = np.array([ord(mark), ord("\n"), ord("\r")], np.uint8)
+    count, before, spans = 0, ord("\n"), False
+    for chunk, after in _chunks(file):
+        positions = np.flatnonzero(chunk == _QUOTE)
+        bordered = np.concatenate([[before], chunk, [after]]).astype(np.uint8)
+        opening = (count + np.arange(len(positions))) % 2 == 0
+        # The byte at a position of `chunk` is one further in `bordered`: this is the byte before an opening
+        # quote, and the byte after a closing one.
+        outside = np.where(opening, bordered[positions], bordered[positions + 2])
+        if not (np.isin(outside, ends) | (outside == _QUOTE)).all():
+            return None
+        if len(positions) or count % 2:
+            lines = np.flatnonzero((chunk == ends[1]) | (chunk == ends[2]))
+            spans |= bool(((count + np.searchsorted(positions, lines)) % 2).any())
+        count, before = count + len(positions), int(chunk[-1])
+    return None if count % 2 else spans
+
+
+def _chunks(file: IO[bytes]) -> Iterator[tuple[Any, int]]:
+    """Yield the bytes of a file in chunks, each with the byte that follows it (a line feed after the
+    last)."""
+    part = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8)
+    while part:
+        following = file.read(_CHUNK)
+        yield np.frombuffer(part, np.uint8), following[0] if following else ord("\n")
+        part = following
+
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  (Windows)
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
+_LOCK = "in-use"
+# Seconds after which a folder without a lock file, which was not completely made, counts as left behind by a
+# crashed process; chosen by hand, not tuned.
+_GRACE = 24 * 3600.0
+
+
+class PrivateFolder:
+    """Holds a private folder (mode 0700) for as long as this process needs it. Folders of the same prefix
+    that crashed processes left behind are removed first."""
+
+    def __init__(self, prefix: str) -> None:
+        sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._pid = os.getpid()
+        # The file is locked before it gets its final name. Otherwise a `sweep` between its creation and its
+        # locking could take the lock and remove the folder.
+        provisional = self.path / f"{_LOCK}-soon"
+        self._lock = os.open(provisional, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        if fcntl is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            provisional.rename(self.path / _LOCK)
+
+    def remove(self) -> None:
+        """Remove the folder with its contents. A forked child does not remove its parent's folder."""
+        if self._pid == os.getpid():
+            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                os.close(self._lock)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Spill(PrivateFolder):
+    """Holds a private folder for data that does not fit into an engine's memory."""
+
+    def __init__(self) -> None:
+        super().__init__(PREFIX)
+
+
+def sweep(prefix: str = PREFIX) -> list[Path]:
+    """Remove the folders that crashed processes of this user have left behind, and return their paths."""
+    leftovers = [path for path in Path(tempfile.gettempdir()).glob(prefix + "*") if _is_left(path)]
+    for path in leftovers:
+        shutil.rmtree(path, ignore_errors=True)
+    return leftovers
+
+
+def _is_left(path: Path) -> bool:
+    """Return whether a folder of this user belongs to no running process."""
+    try:
+        status = path.lstat()
+        if fcntl is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        handle = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # There is no lock file, or the folder itself is gone: then `status` is not set, and not used.
+        return path.exists() and time.time() - status.st_mtime > _GRACE
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)

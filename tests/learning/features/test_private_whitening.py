@@ -12,7 +12,7 @@ import discreet as dp
 from discreet import DiscreetError, accounting, learning
 from discreet._public import REPLACE
 from discreet.learning.features import PrivateWhitening
-from discreet.learning.features.private_whitening import CELLS, _cells
+from discreet.learning.features.whitening import CELLS, _cells
 from discreet.sampling import SeededEntropy
 
 PUBLIC = dp.Public(table="t", size=3000)

@@ -19,7 +19,7 @@ from discreet.learning.features import (
     Scattering,
     ScatteringRows,
 )
-from discreet.learning.features.partial_whitening import _principal_directions
+from discreet.learning.features.whitening import _principal_directions
 from discreet.sampling import SeededEntropy
 
 

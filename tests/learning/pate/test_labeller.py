@@ -19,8 +19,7 @@ from discreet import learning, sampling
 from discreet._errors import BudgetExceeded, DiscreetError, Halted, LedgerError
 from discreet.learning.pate import PrivateTeachers, PublicInputs, TorchLearner
 from discreet.learning.pate import teachers as ensemble
-from discreet.mechanisms.stable_votes import SampledVotes
-from discreet.mechanisms.votes import GNMax
+from discreet.mechanisms.votes import GNMax, SampledVotes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3)).astype(np.float32)

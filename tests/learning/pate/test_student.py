@@ -13,7 +13,7 @@ from benchmarks.pate import epsilon_of_queries
 
 from discreet import DiscreetError
 from discreet.learning.pate import FixMatchStudent, Student, small_network, spread_labels, typical_examples
-from discreet.learning.pate.consistency import distort
+from discreet.learning.pate.student import distort
 
 RNG = np.random.default_rng(0)
 KINDS = RNG.integers(0, 3, 300)

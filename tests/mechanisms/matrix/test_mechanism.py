@@ -24,9 +24,8 @@ from discreet import (
     inference,
 )
 from discreet.mechanisms import IntegerLaplace, matrix
-from discreet.mechanisms.matrix.integer import DenseGrid, SparseCellCounts
-from discreet.mechanisms.matrix.minimax import optimal_prefix
-from discreet.mechanisms.matrix.on_grid import on_grid
+from discreet.mechanisms.matrix.integer import DenseGrid, SparseCellCounts, on_grid
+from discreet.mechanisms.matrix.strategies import optimal_prefix
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 

@@ -11,7 +11,7 @@ import pytest
 
 from discreet._registry import from_json, to_json
 from discreet.mechanisms import matrix
-from discreet.mechanisms.matrix import optimal
+from discreet.mechanisms.matrix import strategies
 from discreet.mechanisms.matrix.factorization import error_of
 from discreet.mechanisms.matrix.triangular import Toeplitz, square_root
 
@@ -51,28 +51,30 @@ def test_no_feasible_strategy_is_below_the_proved_bound(seed: int) -> None:
     """Random strategies, and random workloads: weak duality, not luck."""
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(9, 7))
-    found = optimal.gaussian(W.T @ W, gap=1e-6)
+    found = strategies.gaussian(W.T @ W, gap=1e-6)
     assert np.diag(found.X).max() <= 1 + 1e-9
     assert found.bound <= found.error <= found.bound * (1 + 1e-5)
-    assert optimal.least_squares_error(W.T @ W, found.X) == pytest.approx(found.error, rel=1e-6)
-    assert optimal.svd_bound(W.T @ W) <= found.bound * (1 + 1e-9)
+    assert strategies.least_squares_error(W.T @ W, found.X) == pytest.approx(found.error, rel=1e-6)
+    assert strategies.svd_bound(W.T @ W) <= found.bound * (1 + 1e-9)
     for _ in range(50):
         A = rng.normal(size=(8, 7))
         X = A.T @ A / (A**2).sum(axis=0).max()
-        assert optimal.least_squares_error(W.T @ W, X) >= found.bound * (1 - 1e-9)
+        assert strategies.least_squares_error(W.T @ W, X) >= found.bound * (1 - 1e-9)
 
 
 def test_the_gradient_of_p_identity_is_that_of_its_error() -> None:
     rng = np.random.default_rng(3)
     gram, theta = matrix.prefix(6).gram(), rng.uniform(0, 1, (2, 6))
-    error, gradient = optimal._p_identity_error(theta.ravel(), gram=gram, p=2)
+    error, gradient = strategies._p_identity_error(theta.ravel(), gram=gram, p=2)
     A = np.concatenate([np.eye(6), theta])
     A = A / A.sum(axis=0)
-    assert error == pytest.approx(optimal.least_squares_error(gram, A.T @ A))
+    assert error == pytest.approx(strategies.least_squares_error(gram, A.T @ A))
     for i in range(theta.size):
         step = np.zeros(theta.size)
         step[i] = 1e-6
-        up, down = (optimal._p_identity_error(theta.ravel() + s * step, gram=gram, p=2)[0] for s in (1, -1))
+        up, down = (
+            strategies._p_identity_error(theta.ravel() + s * step, gram=gram, p=2)[0] for s in (1, -1)
+        )
         assert gradient[i] == pytest.approx((up - down) / 2e-6, rel=1e-5)
 
 
@@ -88,31 +90,33 @@ def test_laplace_strategies_beat_identity_where_many_cells_are_added_up() -> Non
 def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int) -> None:
     workload = matrix.marginals(sizes, ways=ways)
     strategy = matrix.marginal_strategies.Residuals(marginals=workload)
-    assert strategy.error() == pytest.approx(optimal.svd_bound(workload.gram()), rel=1e-9)
+    assert strategy.error() == pytest.approx(strategies.svd_bound(workload.gram()), rel=1e-9)
     assert matrix.sensitivity(strategy) == pytest.approx(1)
-    assert optimal.least_squares_error(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
+    assert strategies.least_squares_error(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
 
 
 def test_weights_shift_the_error_to_what_counts_less() -> None:
     workload = matrix.marginals([3, 4, 5], ways=2, weights=(5, 1, 1))
     strategy = matrix.marginal_strategies.Residuals(marginals=workload)
-    assert strategy.error() == pytest.approx(optimal.svd_bound(workload.gram()), rel=1e-9)
+    assert strategy.error() == pytest.approx(strategies.svd_bound(workload.gram()), rel=1e-9)
 
 
 def test_residuals_of_prefix_sums_know_their_error() -> None:
     workload = matrix.marginals([6, 3], [(0,), (0, 1)], bases={0: matrix.prefix(6)})
     strategy = matrix.marginal_strategies.Residuals(marginals=workload)
     assert matrix.sensitivity(strategy) <= 1 + 1e-9
-    dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(workload.gram(), strategy.gram())
+    dense = matrix.sensitivity(strategy) ** 2 * strategies.least_squares_error(
+        workload.gram(), strategy.gram()
+    )
     assert dense <= strategy.error() * (1 + 1e-6)
-    assert strategy.error() < 1.2 * optimal.gaussian(workload.gram()).error
+    assert strategy.error() < 1.2 * strategies.gaussian(workload.gram()).error
 
 
 def test_measured_marginals_know_their_error() -> None:
     workload = matrix.marginals([2, 3, 4], [(0, 1), (1, 2), (2,)])
     strategy = matrix.marginal_strategies.MeasuredMarginals(marginals=workload)
     assert sum(strategy.weights().values()) == pytest.approx(1, abs=1e-3)
-    dense = matrix.sensitivity(strategy, "l1") ** 2 * optimal.least_squares_error(
+    dense = matrix.sensitivity(strategy, "l1") ** 2 * strategies.least_squares_error(
         workload.gram(), strategy.gram()
     )
     assert dense == pytest.approx(strategy.error(), rel=2e-3)
@@ -126,7 +130,7 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
         matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2)
     )
     strategy = matrix.product(matrix.strategies.Optimal(workload=one), matrix.strategies.Hierarchical(n=3))
-    dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(union.gram(), strategy.gram())
+    dense = matrix.sensitivity(strategy) ** 2 * strategies.least_squares_error(union.gram(), strategy.gram())
     assert error_of(union, strategy, "l2") == pytest.approx(dense, rel=1e-9)
     best = matrix.optimize(union)
     assert best.bound <= best.rmse <= dict(best.candidates)["identity"]

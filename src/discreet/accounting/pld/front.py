@@ -20,11 +20,11 @@ from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import events as ev
 from .. import pure, rdp
+from ..conversion import least_epsilon
 from ..events import Event
 from ..normal import Normal, normal
-from ..solve import least_epsilon
 from . import rules, solve
-from .pairs import closed_form
+from .pairs import families
 from .pairs.attained import attained
 from .rules import RULES, Rule
 from .solve import Composition, Solver
@@ -199,7 +199,7 @@ def _above(form: Normal, delta: float, solved: list[Solved] | None = None) -> fl
         return 0.0
     shift = _shift(parts)
     if shift:
-        return closed_form.gaussian_epsilon(shift[1], delta)[1]
+        return families.gaussian_epsilon(shift[1], delta)[1]
     # `by_block`: whether exponential mechanisms are priced by the block
     best = min(
         _worst(rules.compositions(parts, delta * _TAIL, 0, by_block), delta, solved)
@@ -233,7 +233,7 @@ def _below(form: Normal, delta: float, solved: list[Solved]) -> float:
         return 0.0
     shift = _shift(parts)
     if shift:
-        return closed_form.gaussian_epsilon(shift[0], delta)[0]
+        return families.gaussian_epsilon(shift[0], delta)[0]
     bounds = [_solver_of(c, delta, solved) for c in rules.compositions(parts, delta * _TAIL, 1)]
     largest = 0.0
     for solver, upper in sorted(bounds, key=lambda pair: -pair[1]):
@@ -291,7 +291,7 @@ def _over_directions(
     shift = _shift(parts)
     if shift:
         side = 0 if below else 1
-        return closed_form.gaussian_delta(shift[side], epsilon)[side]
+        return families.gaussian_delta(shift[side], epsilon)[side]
     bounds = []
     # pricing by the block, as in `_above`, gives upper bounds only
     for by_block in (False,) if below else rules.ways(parts):

@@ -21,28 +21,26 @@ from typing import Any, NamedTuple
 
 from ... import _require, _round
 from ..._errors import DiscreetError
-from .. import allocation, rdp_rules, shuffling
-from .. import choice_events as ce
+from .. import composition, rdp, shuffling
+from .. import events as ce
 from .. import events as ev
-from .. import sampled_events as se
-from ..events import Event
+from .. import events as se
+from ..events import Event, refuse
 from ..normal import Normal, is_noiseless, normal
-from ..refusal import refuse
-from .lattice.joint import joint
-from .pairs import choices as choices_module
-from .pairs import profile, single
+from .lattice.engine import joint
+from .pairs import basic_pairs, families
+from .pairs import families as choices_module
 from .pairs.attained import Seen, two_candidates
 from .pairs.basic_pairs import (
     Atoms,
+    DominatingPair,
     FixedSizeSampledPair,
     PoissonSampledPair,
     bounded_range,
     laplace,
     missing_q_mass,
 )
-from .pairs.cells import DominatingPair
-from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
-from .pairs.sampled import SampledGaussian
+from .pairs.families import SampledGaussian, discrete_gaussian, discrete_laplace, randomized_response
 from .solve import Composition
 
 # Up to this many exponential mechanisms are priced both ways, one by one and by the block (one joint pair for
@@ -112,7 +110,7 @@ def _zcdp(event: Event, tail: float) -> EventPairs:
     """Return the pair of the largest curve that zCDP allows; for lower bounds, the Gaussian with this rho."""
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
-    atoms, infinite = profile.zcdp_atoms(rho, tail)
+    atoms, infinite = families.zcdp_atoms(rho, tail)
     return EventPairs(
         (atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite
     )
@@ -120,7 +118,7 @@ def _zcdp(event: Event, tail: float) -> EventPairs:
 
 def _renyi(event: Event, tail: float) -> EventPairs:
     """Return the pair that the Rényi bound at many orders implies."""
-    atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
+    atoms, infinite = families.renyi_atoms(rdp.of_parts({event: 1}), tail)
     return EventPairs((atoms,), None, infinite)
 
 
@@ -130,15 +128,15 @@ def _allocation(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.RandomAllocation)
     # The normal form of an allocation has one selected step only.
     assert isinstance(event.event, ev.Gaussian)
-    moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
+    moment, noise = rdp.of_parts({event: 1}), float(event.event.noise_multiplier)
     for share in _INFINITE_SHARES:
         try:
-            exact = allocation.curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
+            exact = composition.allocation_curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
         except DiscreetError:
             continue
-        atoms, infinite = profile.renyi_atoms(moment, tail, exact.delta)
+        atoms, infinite = families.renyi_atoms(moment, tail, exact.delta)
         return EventPairs((atoms,), None, infinite)
-    atoms, infinite = profile.renyi_atoms(moment, tail)
+    atoms, infinite = families.renyi_atoms(moment, tail)
     return EventPairs((atoms,), None, infinite)
 
 
@@ -153,7 +151,7 @@ def _shuffled(event: Event, tail: float) -> EventPairs:
 def _clones(local_epsilon: float, reports: int) -> tuple[Atoms, float]:
     """Return the pair of shuffled reports by the bound of Feldman, McMillan & Talwar 2021 ("hiding among the
     clones", `shuffling.delta_at`), and its P-mass at infinite loss."""
-    return profile.curve_atoms(lambda x: shuffling.delta_at(local_epsilon, reports, x), local_epsilon)
+    return families.curve_atoms(lambda x: shuffling.delta_at(local_epsilon, reports, x), local_epsilon)
 
 
 def _exponential(event: Event, tail: float) -> EventPairs:
@@ -265,8 +263,8 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
         return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
     # The atoms of a composition (`joint`) are not symmetric: its curve of delta is sampled instead.
     largest_loss = float(pair.nodes(tail).loss[-1])
-    atoms, infinite = profile.fixed_size_atoms(
-        lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest_loss
+    atoms, infinite = families.fixed_size_atoms(
+        lambda x: basic_pairs.delta(pair, x)[1] + inner.infinite, rate, largest_loss
     )
     return EventPairs((atoms,), lower, infinite)
 

@@ -21,13 +21,11 @@ from .lattice import engine, planning
 from .lattice.engine import CertifiedEpsilon, RepeatedPair
 from .lattice.planning import LatticePlan
 from .line import ladder
-from .line import steps as steps_module
+from .line import line as steps_module
 from .line.ladder import EpsilonInterval
-from .pairs import single
-from .pairs.arrays import Array
-from .pairs.cells import DominatingPair
-from .pairs.crossing import ROUNDED
-from .pairs.sampled import SampledGaussian
+from .pairs import basic_pairs
+from .pairs.basic_pairs import ROUNDED, Array, DominatingPair
+from .pairs.families import SampledGaussian
 
 # The share of delta that truncated tails may cost.
 _TAIL = 2e-6
@@ -110,7 +108,7 @@ class Solver:
         ):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 start = max(self.k(self.theta)[1] + self.offset, 0.0)
-                ends = single.interval(self.parts[0].pair, delta, start, self.theta)
+                ends = basic_pairs.interval(self.parts[0].pair, delta, start, self.theta)
                 self.line_interval = delta, ends and EpsilonInterval(*ends, self.theta)
             else:
                 self.line_interval = delta, self._line(delta) if self.k.steps >= _MANY else None

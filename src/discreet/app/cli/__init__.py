@@ -77,9 +77,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "who spent it.",
     ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
-    # by the module that adds its last command
     "ledger": (
-        "carry",
+        "ledger",
         "ledger",
         "Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
     ),
@@ -136,7 +135,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "serve",
         "Serve datasets over HTTP and in the browser: the data stays inside, every answer is charged.",
     ),
-    "version": ("version", "version", "Print the version."),
+    "version": ("demo", "version", "Print the version."),
 }
 
 

@@ -23,11 +23,11 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from ..._round import UpperAmount
 from ..._text import visible
-from ...accounting.comparison import Comparison
-from . import forms, outputs
-from .forms import EventOptions
+from ...accounting.api import Comparison
+from . import outputs
+from .outputs import EventOptions
 
-KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
+KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(outputs.KINDS)}.", show_default=False)]
 NOISE = Annotated[
     str | None,
     typer.Option(help="Noise deviation (Gaussian) or scale (Laplace), divided by the sensitivity."),
@@ -158,13 +158,13 @@ def calibrate(
     [dim]discreet calibrate gaussian --noise-multiplier 50 --find times --epsilon 1 --delta 1e-6[/]
     """
     if kind is None:
-        raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
+        raise InvalidInput(f"say what to calibrate: one of {', '.join(outputs.KINDS)}.")
     # `settle` refuses options that the kind does not take, and turns those of dpsgd into a rate and steps.
-    options = forms.settle(kind, _event_options(locals()))
+    options = outputs.settle(kind, _event_options(locals()))
     option = _solved_option(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
     solution = _solve(kind, options, option, accountant, target)
-    priced_event = forms.event(kind, _with_option(options, option, solution))
+    priced_event = outputs.event(kind, _with_option(options, option, solution))
     achieved = _achieved(priced_event, target, accountant)
     if as_json:
         _print_json(
@@ -185,7 +185,7 @@ def _event_options(options: dict[str, Any]) -> EventOptions:
     exactly."""
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     numbers_by_name: dict[str, Any] = {
-        name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
+        name: outputs.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
     }
     others_by_name: dict[str, Any] = {
         name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
@@ -197,11 +197,13 @@ def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.E
     """Return the event of a plain form (`kind`), or of the JSON file `source`: exactly one of the two is
     given. Of the options, only --times is read for a file."""
     if (kind is None) == (source is None):
-        raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
+        raise InvalidInput(
+            f"say what to price: one of {', '.join(outputs.KINDS)}, or --event FILE (not both)."
+        )
     if kind is not None:
-        return forms.event(kind, options)
+        return outputs.event(kind, options)
     assert source is not None
-    event = forms.described(source)
+    event = outputs.described(source)
     return event if options.times is None else event.repeated(options.times)
 
 
@@ -289,7 +291,7 @@ def _print_json(**fields: Any) -> None:
 def _solved_option(kind: str, find: str) -> str:
     """Return the name of the option that --find asks for; for noise it depends on the kind of event. "steps"
     is taken as another word for "times"."""
-    names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
+    names = {"noise": outputs.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
         raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
     return names[find]
@@ -308,7 +310,7 @@ def _solve(kind: str, options: EventOptions, option: str, accountant: str, targe
     """
     by_odds = option == "rate"
     solution = acc.calibrate(
-        lambda x: forms.event(kind, _with_option(options, option, x / (1 + x) if by_odds else x)),
+        lambda x: outputs.event(kind, _with_option(options, option, x / (1 + x) if by_odds else x)),
         accountant=accountant,
         integer=option == "times",
         **target,
@@ -318,7 +320,7 @@ def _solve(kind: str, options: EventOptions, option: str, accountant: str, targe
     if by_odds:
         return _six_digits(solution / (1 + solution), up=False)
     # `grows`: whether a larger value of the option is more private.
-    return _six_digits(float(solution), up=forms.kind(kind).grows)
+    return _six_digits(float(solution), up=outputs.kind(kind).grows)
 
 
 def _six_digits(value: float, *, up: bool) -> float:

@@ -14,8 +14,8 @@ from ... import tables
 from ..._errors import InvalidInput
 from ..._public import Categories, Public, Unit
 from ...curator import Curator
+from ...tables.files import formatted
 from ...tables.fit import fit_of, not_utf8
-from ...tables.formats import formatted
 from ...tables.schema import data_of as related_data
 from ..requests import beside, data_of, fit_json, refuse_password
 from .query import DATA, JSON, LEDGER, SCHEMA

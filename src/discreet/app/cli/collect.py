@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from ..._text import visible
 from . import outputs
-from .forms import exact
+from .outputs import exact
 
 
 class SurveyGroup(TyperGroup):

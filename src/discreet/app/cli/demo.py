@@ -1,4 +1,7 @@
-"""`discreet demo`: runs the chapters of app/demo, one after the other."""
+"""`discreet demo`: runs the chapters of app/demo, one after the other.
+
+`discreet version`: prints the version of the package.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from ... import __version__
 from ..._errors import InvalidInput
 from ..demo import CHAPTERS
 from ..demo import chapter as load_chapter
@@ -37,3 +41,8 @@ def demo(
     console.print()
     if not chapter:
         console.print("[dim]More, as short scripts and as notebooks: examples/ and docs/notebooks[/]")
+
+
+def version() -> None:
+    """Print the version."""
+    print(f"discreet {__version__}")

@@ -1,19 +1,28 @@
-"""`discreet init`: drafts the schema file of a table; once it is complete, opens the ledger."""
+"""`discreet init`: drafts the schema file of a table; once it is complete, opens the ledger.
+
+`discreet init --interactive`: asks the questions of a drafted schema file one by one in the terminal.
+
+No value of the data is read here: whoever answers says what is publicly known about the study.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 
+from ... import _require, tables
 from ... import session as sessions
-from ... import tables
 from ..._errors import InvalidInput
+from ..._text import visible
 from ...curator import Budget
 from ...tables.engines.spark_files import is_several
-from ...tables.files import several
+from ...tables.files import Format, several
 from ...tables.schema import was_looked
 from .. import requests
 from ..requests import beside
@@ -139,8 +148,6 @@ def _draft(
         text = tables.draft(source, related=related, delimiter=delimiter, looking=look)
     outputs.check(path, data=[data, *related])
     if interactive:
-        from .questions import complete
-
         text = complete(text)
     outputs.write(path, text)
 
@@ -169,3 +176,247 @@ def _print_result(as_json: bool, text: str, **facts: str) -> None:
         print(json.dumps(facts))
     else:
         print_note(text)
+
+
+KINDS = ("number", "categories", "date", "boolean", "text", "none")
+# A draft has the sections of columns as comments: "# [columns.age]", then "# type = ...".
+_COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
+_TYPE = re.compile(r'^#? ?type = "(?P<type>\w+)"')
+_EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
+
+
+def complete(draft: str) -> str:
+    """Ask the questions of a draft, each until its answer is valid, and return the text of the schema file.
+
+    Where the questions are ended early (Ctrl-C, end of input), nothing is returned: half a declaration would
+    declare less than was meant.
+    """
+    try:
+        return _ask_all(draft)
+    except (typer.Abort, EOFError, KeyboardInterrupt):
+        raise InvalidInput(
+            "the questions were ended before the last answer. Nothing was written. Begin again, or take the "
+            "draft without --interactive and answer it in an editor."
+        ) from None
+
+
+def _ask_all(draft: str) -> str:
+    """Ask all questions, and return the text of the schema file."""
+    columns = list(_columns(draft))
+    if not columns:
+        raise InvalidInput("the table has no columns to ask about. Nothing was drafted.")
+    typer.echo(
+        "Answer from what is known about the study, not from the data. Return takes what is in brackets."
+    )
+    # In TOML, keys of the file itself come before the first [section].
+    top, sections = [_head(draft)], list[str]()
+    unit = _unit([name for name, _, _ in columns])
+    (sections if unit.startswith("[") else top).append(unit)
+    size = _ask_until(
+        "About how many people are there, if everybody may know? (0: it is not public)", _is_count, "0"
+    )
+    top += [f"size = {int(size)}"] if int(size) else []
+    if "[format]" in draft:
+        sections.append(_format(re.search(r"^delimiter = .*$", draft, re.M)))
+    sections += [_facts(name, guess, example) for name, guess, example in columns]
+    text = "\n".join(top) + "\n\n" + "\n\n".join(sections) + "\n"
+    # Answers that contradict each other, such as a lower bound above the upper one, are refused here, before
+    # a file is written.
+    tables.load(text)
+    return text
+
+
+def _head(draft: str) -> str:
+    """Return the first lines of the schema file: table, version, neighbors and the mark of --look as the
+    draft has them."""
+    facts = (line for line in draft.splitlines() if re.match(r"(table|looked|version|neighbors) =", line))
+    lines = [line.split(" #")[0].rstrip() for line in facts]
+    values_read = (
+        "the draft was made from values (--look)" if "looked = true" in lines else "no value was read"
+    )
+    return "\n".join([f"# Public facts, as they were answered; {values_read}.", *lines])
+
+
+def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
+    """Yield for each column of a draft its name as TOML writes it, the type that the draft guesses, and an
+    example of bounds, or an empty text."""
+    lines = draft.splitlines()
+    for index, line in enumerate(lines):
+        match = _COLUMN.match(line)
+        if match is None:
+            continue
+        kind = next((m["type"] for m in map(_TYPE.match, lines[index + 1 : index + 3]) if m), "text")
+        example = _EXAMPLE.search(lines[index - 1]) if index else None
+        yield match["name"], kind, "" if example is None else example["text"]
+
+
+def _unit(names: list[str]) -> str:
+    """Ask which unit the table protects (a row, or all rows of a person), and return its lines of the schema
+    file.
+
+    `names` are the columns as TOML writes them.
+    """
+    typer.echo(f"Columns: {visible(', '.join(names))}")
+    several = typer.confirm("Can one person (or household) have several rows?", default=True)
+    if not several:
+        return 'unit = "row"'
+    columns = [_unquoted(name) for name in names]
+    column = _ask_until(
+        "Which column tells people apart?",
+        lambda text: _unquoted(text) in columns,
+        hint=lambda text: (
+            _require.did_you_mean(_unquoted(text), columns)
+            or f" It is one of: {visible(', '.join(columns))}."
+        ),
+    )
+    rows = _number("How many rows of one person may count in one group of an answer?", 10)
+    groups = _number("In how many groups may one person count?", 3)
+    name = json.dumps(_unquoted(column), ensure_ascii=False)
+    return f"[unit]\ncolumn = {name}\nrows = {rows}\ngroups = {groups}"
+
+
+def _unquoted(name: str) -> str:
+    """Return a column's name without the quotes that TOML has around it."""
+    try:
+        return str(json.loads(name)) if name.startswith('"') else name
+    except ValueError:
+        return name.strip('"')
+
+
+def _format(delimiter: re.Match[str] | None) -> str:
+    """Ask for the decimal mark and the formats of dates, and return the section [format] of the schema file.
+
+    `delimiter` is the line of the draft with the delimiter, if it has one.
+    """
+    decimal = _ask_until(
+        "Decimal mark of numbers in the file",
+        lambda text: text in (".", ","),
+        ".",
+        hint=" It is . or , (a point or a comma).",
+    )
+    dates = _ask_until(
+        "Formats of dates, such as %d.%m.%Y, separated by commas (empty: 2020-01-31)",
+        _are_dates,
+        "",
+        hint=" A format has %d, %m and %Y where day, month and year are: %d.%m.%Y for 31.01.2020.",
+    )
+    lines = ["[format]"] if delimiter is None else ["[format]", delimiter.group()]
+    lines += [f"decimal = {json.dumps(decimal.strip())}"] if decimal.strip() != "." else []
+    formats = [part.strip() for part in dates.split(",") if part.strip()]
+    lines += [f"dates = {json.dumps(formats)}"] if formats else []
+    return "\n".join(lines)
+
+
+def _facts(name: str, guess: str, example: str) -> str:
+    """Ask about one column, and return its section of the schema file; a comment where it stays out of
+    queries.
+
+    `guess` is the type that the draft guesses, `example` an example of bounds, or empty.
+    """
+    default = guess if guess in KINDS else "text"
+    kind = _ask_until(
+        f"{name}: what is it? ({', '.join(KINDS)})",
+        lambda text: text in KINDS,
+        default,
+        hint=" Write one of these words; none: it stays out of queries.",
+    )
+    if kind == "none":
+        return f"# {name} is in no query."
+    lines = [f"[columns.{name}]", f'type = "{kind}"']
+    hint = f", for example {example}" if example else ""
+    if kind in ("number", "date"):
+        lower = _bound(f"  Least value that it can have{hint}", kind)
+        upper = _bound("  Largest value that it can have", kind)
+        lines += [f"lower = {lower}", f"upper = {upper}"]
+    if kind == "categories":
+        lines.append("values = " + json.dumps(_values(), ensure_ascii=False))
+    if kind in ("number", "date", "boolean"):
+        missing = typer.confirm("  Can it be missing?", default=True)
+        lines.append(f"nullable = {str(missing).lower()}")
+        lines += _codes() if missing else []
+    return "\n".join(lines)
+
+
+def _codes() -> list[str]:
+    """Ask for the codes of missing values, and return the line of the schema file with them, if any."""
+    text = typer.prompt(
+        "  Codes that stand for a missing value, such as 98, 99, separated by commas (empty: none)",
+        default="",
+        show_default=False,
+    )
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    codes = [int(part) if re.fullmatch(r"-?\d{1,15}", part) else part for part in parts]
+    return [f"missing = {json.dumps(codes, ensure_ascii=False)}"] if codes else []
+
+
+def _values() -> list[str]:
+    """Ask for the values of categories, separated by commas; one value with ; or | in it must be confirmed,
+    as it looks like several."""
+    while True:
+        text = _ask_until(
+            "  All its values, separated by commas (as they are written in the file)",
+            lambda text: any(part.strip() for part in text.split(",")),
+            hint=" Name one value at least.",
+        )
+        values = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        mark = next((mark for mark in ";|" if len(values) == 1 and mark in values[0]), None)
+        if mark is None or typer.confirm(
+            f"  {values[0]!r} is one value, with {mark!r} in it: values are separated by commas. "
+            f"Is that meant?",
+            default=False,
+        ):
+            return values
+
+
+def _are_dates(text: str) -> bool:
+    """Return whether these are formats of dates, separated by commas: each has a day, a month and a year, and
+    `tables.files.Format` accepts it."""
+    formats = [part.strip() for part in text.split(",") if part.strip()]
+    years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
+    is_complete = all(
+        all(any(mark in text_format for mark in marks) for marks in (years, months, days))
+        for text_format in formats
+    )
+    try:
+        Format(dates=tuple(formats))
+    except InvalidInput:
+        return False
+    return is_complete
+
+
+def _bound(question: str, kind: str) -> str:
+    """Ask for a bound of a number or a date, and return it as TOML writes it."""
+    # TOML has no numbers that begin with a zero, such as 007
+    pattern = (
+        r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
+        if kind == "number"
+        else r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    )
+    hint = " A number, such as 12.5." if kind == "number" else " A day, such as 2020-01-31."
+    text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None, hint=hint)
+    return text if kind == "number" else json.dumps(text)
+
+
+def _is_count(text: str) -> bool:
+    """Return whether a text is an integer of at most 15 digits; other digits than 0 to 9 are not."""
+    return text.isascii() and text.isdigit() and len(text) <= 15
+
+
+def _number(question: str, default: int) -> int:
+    """Ask for an integer of at least 1."""
+    return int(_ask_until(question, lambda text: _is_count(text) and int(text) > 0, str(default)))
+
+
+def _ask_until(
+    question: str, valid: Any, default: str | None = None, *, hint: str | Callable[[str], str] = ""
+) -> str:
+    """Ask until `valid(answer)` is true, and return the answer.
+
+    `hint` is added to the refusal of an answer, with a blank before it: a text, or a function of the answer.
+    """
+    while True:
+        text = str(typer.prompt(question, default=default)).strip()
+        if valid(text):
+            return text
+        advice = hint if isinstance(hint, str) else hint(text)
+        typer.echo(f"  {text!r} is not an answer to that.{advice}")

@@ -2,6 +2,8 @@
 intact, and back it up.
 
 They read the ledger only, never the data.
+
+`discreet ledger carry`: takes the charges of an old ledger over to a new one, per analyst.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ from ..._text import visible
 from ...accounting import events
 from ...curator import Curator, Ledger, books
 from ...curator.accounts import Account
-from ...curator.backups import back_up
+from ...curator.backups import Export, back_up, is_export
+from ...curator.backups import carry as carry_charges
 from ...curator.closed import without_data
 from ...curator.entries import Anchor
-from ...curator.exports import Export, is_export
-from ...tables.engines.postgres_connection import is_address
+from ...tables.engines.postgres_tables import is_address
 from ...tables.engines.spark_files import is_several
 from ..entries import own_entries, price, what, without_totals
 from ..requests import beside, refuse_password
 from . import outputs
-from .forms import described, exact
+from .outputs import described, exact
 
 ledger = typer.Typer(
     help="Show, verify, back up, export, anchor or carry over the ledger of a dataset.",
@@ -405,3 +407,34 @@ def _plain_text(text: str) -> Text:
     """Return a text of another author as plain text for rich: brackets are not markup, and control characters
     are written out."""
     return Text(visible(" ".join(text.split("\n"))))
+
+
+OLD = typer.Argument(..., help="The old ledger, or its export (discreet ledger export).", show_default=False)
+ANCHOR = typer.Option(None, "--anchor", help="The head of the old chain, as it was kept elsewhere.")
+KEY = typer.Option(None, "--key", help="The public key of the old ledger that you trust, in hex.")
+
+
+@ledger.command()
+def carry(
+    old: Path = OLD, path: Path = LEDGER, anchor: str = ANCHOR, key: str = KEY, as_json: bool = JSON
+) -> None:
+    """Enter all charges of an old ledger, whose key is lost, in a new one: per analyst, with their deltas.
+
+    [dim]discreet ledger carry old.jsonl people.csv[/]
+    """
+    curator = without_data(path)
+    old_ledger: Any = Export(old) if is_export(old) else Ledger(old)
+    known_anchor = None if anchor is None else Anchor.parse(anchor)
+    number = carry_charges(curator, old_ledger, anchor=known_anchor, key=None if key is None else _key(key))
+    if as_json:
+        print(json.dumps({"carried": number, "used": curator.used, "left": curator.remaining}))
+        return
+    unseen: list[str] = [] if anchor is not None else ["whether later charges are missing (--anchor)"]
+    unseen += [] if key is not None else ["who signed it (--key)"]
+    shown = f" Not checked: {' and '.join(unseen)}." if unseen else ""
+    Console().print(
+        f"carried over {number:,} charges; used so far: {UpperAmount(curator.used):.4g}, left: "
+        f"{LowerAmount(curator.remaining):.4g}. Chain, signatures and totals of {old.name} verify.{shown}",
+        highlight=False,
+        markup=False,
+    )

@@ -1,15 +1,31 @@
 """Checks and writes the output files of all commands: never over a ledger, a key or data, and over another
-file that exists only with --force."""
+file that exists only with --force.
+
+Builds events (`accounting.events`) from options of the command line: from named forms `dpsgd`, `gaussian`,
+`laplace`, ..., or from a JSON description.
+
+Decimals are exact where an event takes exact numbers (`--rate 0.01` is 1/100); a noise multiplier is rounded
+to the nearest float.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Iterable
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from ..._errors import InvalidInput
+from ... import accounting as acc
+from ..._errors import DiscreetError, InvalidInput
+from ..._public import as_neighbors
 
 FORCE = typer.Option(
     False, "--force", help="Overwrite an output that exists. A ledger, a key or data never is."
@@ -132,3 +148,185 @@ def same(first: Path, second: Path) -> bool:
         return os.path.samefile(first, second)
     except OSError:
         return False
+
+
+# The longest number that is read, in characters, and its largest power of ten. Floats end at 1e-308 and
+# 1e308, and numbers beyond them cannot be computed with.
+_LONGEST, _POWER = 400, 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventOptions:
+    """Holds the options that describe an event; None where one was not given."""
+
+    noise_multiplier: Fraction | None = None
+    scale: Fraction | None = None
+    variance: Fraction | None = None
+    sensitivity: int = 1
+    # the epsilon of one release
+    each: Fraction | None = None
+    categories: int = 2
+    times: int | None = None
+    rate: Fraction | None = None
+    n: int | None = None
+    batch: int | None = None
+    epochs: Fraction | None = None
+    neighbors: str = "add_remove"
+
+
+@dataclass(frozen=True)
+class ReleaseForm:
+    """Describes how the options of one named form become an event.
+
+    `noise` is the name of the option that sets the noise, `grows` whether a larger value is more private.
+    `build` makes the event of one release from all options and the value of that option; `takes` are further
+    options.
+    """
+
+    noise: str
+    grows: bool
+    build: Callable[[EventOptions, Any], acc.Event]
+    takes: tuple[str, ...] = ()
+
+
+KINDS: dict[str, ReleaseForm] = {
+    "dpsgd": ReleaseForm(
+        "noise_multiplier",
+        True,
+        lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a)),
+        ("n", "batch", "epochs"),
+    ),
+    "gaussian": ReleaseForm(
+        "noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a))
+    ),
+    "laplace": ReleaseForm(
+        "noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_relation(a))
+    ),
+    "discrete-laplace": ReleaseForm(
+        "scale",
+        True,
+        lambda a, x: acc.DiscreteLaplace(scale=x, sensitivity=a.sensitivity, **_relation(a)),
+        ("sensitivity",),
+    ),
+    "discrete-gaussian": ReleaseForm(
+        "variance",
+        True,
+        lambda a, x: acc.DiscreteGaussian(variance=x, sensitivity=a.sensitivity, **_relation(a)),
+        ("sensitivity",),
+    ),
+    "randomized-response": ReleaseForm(
+        "each",
+        False,
+        lambda a, x: acc.RandomizedResponse(epsilon=x, categories=a.categories, **_relation(a)),
+        ("categories",),
+    ),
+    "exponential": ReleaseForm(
+        "each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_relation(a))
+    ),
+    "pure": ReleaseForm("each", False, lambda a, x: acc.PureDP(epsilon=x, **_relation(a))),
+}
+
+
+def _relation(options: EventOptions) -> dict[str, Any]:
+    """Return the neighbor relation as a keyword argument of an event."""
+    return {"neighbors": as_neighbors(options.neighbors)}
+
+
+def exact(text: str | None, option: str) -> Fraction | None:
+    """Return the number that a text writes, such as 0.1, 1e-3 or 1/3, without rounding; `option` is for
+    messages."""
+    if text is None:
+        return None
+    # Python allows underscores between digits, also in an exponent: 1e1_0 is 1e10.
+    power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip().replace("_", ""), re.IGNORECASE)
+    if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
+        raise InvalidInput(
+            f"{option} is longer or larger than any number that can be computed with: {text[:20]!r}. "
+            "Nothing was computed."
+        )
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(f"{option} must be a number such as 0.1, 1e-3 or 1/3, got {text!r}.") from None
+
+
+def kind(name: str) -> ReleaseForm:
+    """Return the form of this name."""
+    if name not in KINDS:
+        raise InvalidInput(f"there is no form {name!r}. There are: {', '.join(KINDS)}; or give --event FILE.")
+    return KINDS[name]
+
+
+def settle(name: str, options: EventOptions) -> EventOptions:
+    """Refuse options that the form does not take; for dpsgd, turn --n, --batch and --epochs into a sampling
+    rate and a number of steps."""
+    allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
+    for field in fields(EventOptions):
+        if field.name not in allowed and getattr(options, field.name) != field.default:
+            raise InvalidInput(
+                f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed."
+            )
+    if name != "dpsgd":
+        return options
+    both_rates = options.rate is not None and options.batch is not None
+    both_lengths = options.times is not None and options.epochs is not None
+    if both_rates or both_lengths:
+        raise InvalidInput("give --batch or --rate, and --epochs or --times, not both. Nothing was computed.")
+    return _training_options(options)
+
+
+def _training_options(options: EventOptions) -> EventOptions:
+    """Turn --n, --batch and --epochs of DP-SGD into a sampling rate and a number of steps."""
+    rate, times = options.rate, options.times
+    if options.batch is not None:
+        if options.n is None:
+            raise missing_option("dpsgd", "n")
+        if not 0 < options.batch <= options.n:
+            raise InvalidInput(f"--batch must be between 1 and n = {options.n}, got {options.batch}.")
+        rate = Fraction(options.batch, options.n)
+    if options.epochs is not None:
+        if rate is None:
+            raise missing_option("dpsgd", "batch (or --rate)")
+        if not 0 < rate <= 1:
+            raise InvalidInput(
+                f"with --epochs, --rate must be above 0 and at most 1, got {float(rate):g}: an epoch takes "
+                f"1 / rate steps. Nothing was computed. Correct --rate, or give --times, the number of steps."
+            )
+        times = math.ceil(options.epochs / rate)
+    # Without --batch and --epochs, which `settle` would refuse beside a rate and steps: it may run again.
+    return replace(options, rate=rate, times=times, batch=None, epochs=None)
+
+
+def event(name: str, options: EventOptions) -> acc.Event:
+    """Return the event that the options describe."""
+    form, options = kind(name), settle(name, options)
+    noise = getattr(options, form.noise)
+    if noise is None:
+        raise missing_option(name, form.noise)
+    if name == "dpsgd":
+        for value, option in ((options.rate, "batch (or --rate)"), (options.times, "epochs (or --times)")):
+            if value is None:
+                raise missing_option(name, option)
+    release = form.build(options, noise)
+    sampled_release = release if options.rate is None else release.sampled(options.rate)
+    return sampled_release.repeated(1 if options.times is None else options.times)
+
+
+def missing_option(name: str, option: str) -> InvalidInput:
+    """Return the error for an option that the form `name` needs."""
+    return InvalidInput(f"{name} needs --{option.replace('_', '-')}. Nothing was computed.")
+
+
+def described(source: str) -> acc.Event:
+    """Return the event of a JSON description in a file, or on standard input for `-`."""
+    try:
+        if source == "-":
+            return acc.from_json(json.load(sys.stdin))
+        with open(source, encoding="utf-8") as file:
+            return acc.from_json(json.load(file))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {source!r}: {error.strerror}.") from None
+    except ValueError as error:
+        if isinstance(error, DiscreetError):
+            raise
+        raise InvalidInput(f"{source!r} is not JSON: {error}.") from None

@@ -15,7 +15,7 @@ from ..._text import visible
 from ...curator.policy import check_epsilon
 from ...planning import BudgetPlan
 from ...query import Answer
-from ...tables.engines.postgres_connection import is_address
+from ...tables.engines.postgres_tables import is_address
 from .. import requests
 from .query import ANALYST, JSON, LARGE_EPSILON, LEDGER, SCHEMA
 

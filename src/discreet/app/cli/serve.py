@@ -1,14 +1,18 @@
 """`discreet serve`: serves datasets over HTTP and in the browser.
 
 A steward administers the datasets and the people of a server; analysts may only ask questions.
+
+Sets up the demonstration: the RAND health insurance table, a steward, two analysts and an auditor.
 """
 
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +20,13 @@ from typing import Any
 import typer
 
 from ..._errors import InvalidInput, MissingExtra
+from ..._public import Public, Unit
+from ...curator import Budget
+from ...tables import dump
+from ...tables.bundled import SCHEMA
+from ..requests import create_session
+from ..web.settings import Settings
+from ..web.store import Dataset, Role, ServerStore
 
 STATE = typer.Option(
     Path("discreet-server"),
@@ -102,8 +113,7 @@ def _demo(options: dict[str, Any]) -> Any:
     """Make the demonstration in a temporary folder, print its tokens, and return the server's settings."""
     # called for its error where packages are missing, before anything is made
     _web()
-    from ...tables.spill import PrivateFolder
-    from ..web.demo import TABLE, demo_settings
+    from ...tables.files import PrivateFolder
 
     folder = PrivateFolder("discreet-demo-")
     atexit.register(folder.remove)
@@ -176,3 +186,55 @@ def _first_steward(settings: Any, name: str) -> None:
             f"the first steward is {name!r}. Log in with this token, which is shown only once:\n{token}"
         )
     store.close()
+
+
+PEOPLE = (
+    ("steward", Role.STEWARD),
+    ("ann", Role.ANALYST),
+    ("bob", Role.ANALYST),
+    ("olga", Role.AUDITOR),
+)
+TABLE = "health"
+
+
+def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.0) -> Settings:
+    """Create the data and the state of a demonstration in a new folder; return the settings to serve it with.
+
+    `options` are fields of `Settings`; one that is None keeps its default. The table is public, so that the
+    time of an answer need not be hidden: answers leave at ticks of a quarter second by default.
+    """
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    table = data / f"{TABLE}.parquet"
+    table.write_bytes(resources.files("discreet").joinpath("data/rand_hie.parquet").read_bytes())
+    schema, ledger = Path(f"{table}.schema.toml"), Path(f"{table}.ledger")
+    public = Public(schema=SCHEMA, unit=Unit("person", rows=5), table=TABLE, version="1")
+    schema.write_text(dump(public), encoding="utf-8")
+    # Each analyst may spend four tenths of the whole.
+    budgets = {
+        "ann": Budget(epsilon=epsilon * 0.4, delta=4e-7),
+        "bob": Budget(epsilon=epsilon * 0.4, delta=4e-7),
+    }
+    budget = Budget(epsilon=epsilon, delta=1e-6)
+    fields = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
+    settings = Settings(state=folder / "state", roots=(data,), demo=True, **fields)
+    create_session(
+        table,
+        schema=schema,
+        ledger=ledger,
+        budget=budget,
+        analysts=budgets,
+        books=settings.books(TABLE),
+        # the data of the demo is public, and tests ask it at any price
+        large_epsilon=True,
+    )
+    store = ServerStore(folder / "state")
+    tokens = []
+    for name, role in PEOPLE:
+        store.add_person(name, role)
+        # A token for one day; its public id, the second item, is not shown.
+        tokens.append((name, str(role), store.issue_token(name, 1)[0]))
+    store.add_dataset(Dataset(TABLE, str(table), str(schema), str(ledger)))
+    store.set_grants(TABLE, list(budgets))
+    store.close()
+    return dataclasses.replace(settings, demo_tokens=tuple(tokens))

@@ -1,4 +1,13 @@
-"""`discreet train`: trains a private model that predicts one column of a table."""
+"""`discreet train`: trains a private model that predicts one column of a table.
+
+Defines the options of `discreet train`, and checks them.
+
+`discreet train --method`: trains models of tables that need no torch, each fitted in one step. A model is
+saved as JSON, with its card (a description in Markdown) beside it.
+
+The methods of linear models are objective perturbation ("objective"), output perturbation ("output"), noisy
+gradient descent ("gradient") and ridge regression from noisy second moments ("moments").
+"""
 
 from __future__ import annotations
 
@@ -10,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -22,7 +32,6 @@ from ...curator.policy import check_epsilon
 from ..requests import beside, open_session
 from ..training_page import Page, Point, TrainingCurve
 from . import outputs
-from . import train_options as options
 from .query import (
     ANALYST,
     DATA,
@@ -34,10 +43,175 @@ from .query import (
     explaining_interruption,
     print_note,
 )
-from .train_tabular import card_path, tabular_estimator, train_tabular
 
 if TYPE_CHECKING:
     from ...learning import Trainer
+
+TARGET = typer.Option(
+    ..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False
+)
+EPSILON = typer.Option(1.0, "--epsilon", "-e", help="The epsilon of the model.")
+DELTA = typer.Option(None, "--delta", help="The delta of the model. By default the budget's.")
+METHOD = typer.Option(
+    "sgd",
+    "--method",
+    help="sgd (DP-SGD); a linear model without torch: auto, objective, output, gradient or moments; or "
+    "naive_bayes, tree or boosting.",
+)
+FEATURES = typer.Option(
+    None, "--features", help="Columns to predict from, separated by commas. By default all that can be used."
+)
+N = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not.")
+BATCH = typer.Option(
+    None,
+    "--batch",
+    help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
+    "at least 256.",
+)
+EPOCHS = typer.Option(20, "--epochs", help="Passes over the data.")
+CLIP = typer.Option(
+    1.0, "--clip", help="The largest L2 norm of one person's gradient; longer ones are scaled down."
+)
+RATE = typer.Option(
+    0.5, "--learning-rate", help="The learning rate of stochastic gradient descent with momentum 0.9."
+)
+HIDDEN = typer.Option(
+    [],
+    "--hidden",
+    help="The size of a hidden layer; may be given more than once. Without it the model is linear.",
+)
+OUT = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added.")
+PAGE = typer.Option(None, "--page", help="Also write a results page (HTML).")
+PUBLIC = typer.Option(
+    None, "--public", help="A PUBLIC table, of people who need no protection here, to measure the model on."
+)
+CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after --every steps.")
+EVERY = typer.Option(100, "--every", help="Steps between two checkpoints.")
+RESUME = typer.Option(False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free.")
+
+
+def names_of(features: str | None) -> list[str] | None:
+    """Return the columns that the option --features names, separated by commas; None if it is not given."""
+    return None if features is None else [name.strip() for name in features.split(",")]
+
+
+def refuse_sgd_options(**options: Any) -> None:
+    """Refuse options that only DP-SGD has. The keywords are the options' names; a value that is true means
+    that the option was given."""
+    present = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if present:
+        raise InvalidInput(
+            f"{present[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
+            f"trained. Leave {present[0]} or --method out."
+        )
+
+
+def refuse_private_test_set(data: str, public: Path | None) -> None:
+    """Refuse the private table, one of its files, or a folder that holds one, as the public table: the exact
+    loss on it would be printed, at no charge."""
+    if public is None:
+        return
+    # imported late: commands without data need no engine
+    from ...tables.files import several
+
+    files = several(public)
+    if any(outputs.belongs_to(path, data) for path in ((public,) if files is None else files.paths)):
+        raise PrivateFact(
+            f"--public {str(public)!r} is the private table, or holds one of its files: the model's exact "
+            f"scores on it are not private. Nothing was charged or trained. Give a table of people who need "
+            f"no protection, or leave --public out."
+        )
+
+
+def input_files(data: str, *paths: Path | None) -> list[str | Path]:
+    """Return the files that a command reads, which no output may overwrite."""
+    return [data, *(path for path in paths if path is not None)]
+
+
+# the classes in `learning` by --method: for a target with classes, and for a number
+CLASSIFIERS = {
+    "naive_bayes": "GaussianNB",
+    "tree": "DecisionTreeClassifier",
+    "boosting": "ExplainableBoostingClassifier",
+}
+REGRESSORS = {"tree": "DecisionTreeRegressor", "boosting": "ExplainableBoostingRegressor"}
+METHODS = ("auto", "objective", "output", "gradient", "moments", *CLASSIFIERS)
+
+
+def card_path(path: Path) -> Path:
+    """Return the path of a model's card."""
+    return path.with_name(path.name + ".md")
+
+
+def train_tabular(
+    session: sessions.Session,
+    estimator: Any,
+    *,
+    target: str,
+    features: list[str] | None,
+    path: Path,
+    as_json: bool,
+) -> None:
+    """Fit a model, save it and its card, and print its public facts."""
+    from ... import tabular
+
+    model = session.fit(estimator, target=target, features=features)
+    tabular.save(model, path)
+    card = tabular.card(model)
+    card_file = card_path(path)
+    card_file.write_text(card.markdown(), encoding="utf-8")
+    if as_json:
+        print(
+            json.dumps(
+                {"model": str(path), **card.facts, "used": session.spent, "remaining": session.remaining}
+            )
+        )
+        return
+    print(
+        f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {card_file}"
+    )
+    print(
+        f"price: epsilon {UpperAmount(card.facts['epsilon']):.4g} at delta {card.facts['delta']:g}, by "
+        f"{card.facts['mechanism']}"
+    )
+    if card.facts.get("why"):
+        print(card.facts["why"])
+    print_note(f"used so far: {session.spent:.4g}; left: {session.remaining:.4g}")
+
+
+def tabular_estimator(
+    session: sessions.Session, method: str, target: str, epsilon: float, delta: float | None, n: int | None
+) -> Any:
+    """Return the estimator of a --method, for the kind of target that the schema declares."""
+    from ... import learning
+    from ...learning import HuberRegressor, LogisticRegression, Ridge
+
+    if method not in METHODS:
+        raise InvalidInput(
+            f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}. Nothing was "
+            f"charged or trained."
+        )
+    is_classification = isinstance(session.public.fact(target), Categories | Boolean)
+    if method == "moments" and is_classification:
+        raise InvalidInput(
+            "--method moments is a ridge regression, and the target has classes. Nothing was charged "
+            "or trained. Take --method auto."
+        )
+    if method in CLASSIFIERS:
+        if not is_classification and method not in REGRESSORS:
+            raise InvalidInput(
+                f"--method {method} needs a target with classes, and {target!r} is a number. Nothing was "
+                f"charged or trained. Take --method auto, tree or boosting."
+            )
+        name = CLASSIFIERS[method] if is_classification else REGRESSORS[method]
+        return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
+    # For a numeric target the default is ridge regression from second moments: one release of the moments
+    # serves every penalty. It needs no n.
+    if not is_classification and method in ("auto", "moments"):
+        return Ridge(epsilon=epsilon, delta=delta)
+    estimator_class = LogisticRegression if is_classification else HuberRegressor
+    return estimator_class(epsilon=epsilon, delta=delta, method=method, n=n)
+
 
 # Number of points of the curves; chosen by hand, not tuned. At each of them the model is evaluated on the
 # public set, which takes time.
@@ -46,23 +220,23 @@ _POINTS = 20
 
 def train(
     data: str = DATA,
-    target: str = options.TARGET,
-    epsilon: float = options.EPSILON,
-    delta: float = options.DELTA,
-    method: str = options.METHOD,
-    features: str = options.FEATURES,
-    n: int = options.N,
-    batch: int = options.BATCH,
-    epochs: float = options.EPOCHS,
-    clip: float = options.CLIP,
-    rate: float = options.RATE,
-    hidden: list[int] = options.HIDDEN,
-    out: Path = options.OUT,
-    page: Path = options.PAGE,
-    public: Path = options.PUBLIC,
-    checkpoint: Path = options.CHECKPOINT,
-    every: int = options.EVERY,
-    resume: bool = options.RESUME,
+    target: str = TARGET,
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+    method: str = METHOD,
+    features: str = FEATURES,
+    n: int = N,
+    batch: int = BATCH,
+    epochs: float = EPOCHS,
+    clip: float = CLIP,
+    rate: float = RATE,
+    hidden: list[int] = HIDDEN,
+    out: Path = OUT,
+    page: Path = PAGE,
+    public: Path = PUBLIC,
+    checkpoint: Path = CHECKPOINT,
+    every: int = EVERY,
+    resume: bool = RESUME,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
@@ -77,18 +251,18 @@ def train(
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         # the numbers are the defaults of the options in `train_options`
-        options.refuse_sgd_options(
+        refuse_sgd_options(
             hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume, batch=batch,
             epochs=epochs != 20, clip=clip != 1, learning_rate=rate != 0.5, every=every != 100,
         )  # fmt: skip
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    inputs = options.input_files(data, schema, public)
+    inputs = input_files(data, schema, public)
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
     outputs.check_distinct(path, page, checkpoint)
-    options.refuse_private_test_set(data, public)
-    columns = options.names_of(features)
+    refuse_private_test_set(data, public)
+    columns = names_of(features)
     if method != "sgd":
         outputs.check(card_path(path), force=force, data=inputs)
         model = tabular_estimator(session, method, target, epsilon, delta, n)
@@ -245,7 +419,7 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
     """Return the public set on which the model is evaluated; None where none is given."""
     if path is None:
         return None
-    from ...learning.evaluate import PublicSet
+    from ...learning.training.data import PublicSet
 
     if not path.exists():
         raise InvalidInput(f"there is no file {str(path)!r}. Nothing was charged or trained.")

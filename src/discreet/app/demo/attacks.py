@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ... import auditing, mechanisms, sampling
 from ..._errors import MissingExtra
-from ...auditing.reconstruction import Reconstruction
+from ...auditing.anonymity import Reconstruction
 from ...tables import rand_hie
 from .stage import ACCENT, INK, Stage
 

@@ -20,7 +20,7 @@ from ...curator.policy import check_epsilon
 from ...mechanisms.protocols import Interactive, Mechanism, Release
 from ...query.preview import Preview
 from ...session import Session
-from ...session.previews import Watch
+from ...session.base import Watch
 from .. import requests
 from .estimators import estimator_of, model_json
 from .odds import odds

@@ -17,8 +17,7 @@ from fastapi import Request
 from .desk import FrontDesk
 from .errors import HTTPError
 from .settings import Settings
-from .store import Dataset, Person, Role, ServerStore
-from .tokens import same
+from .store import Dataset, Person, Role, ServerStore, same
 
 COOKIE = "discreet_session"
 # Methods that change nothing, so that they need no CSRF token.

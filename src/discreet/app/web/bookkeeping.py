@@ -25,8 +25,7 @@ from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
 from .. import entries, requests
-from .numbering import Numbers
-from .sessions import Desk, Options, Request, Result, numbers
+from .sessions import Desk, Numbers, Options, Request, Result, numbers
 
 
 def page(name: str, lines: list[Any], options: Options) -> Result:

@@ -20,15 +20,15 @@ from ..._errors import InvalidInput
 from ..._public import Public
 from ...accounting.caps import requested_price_of
 from ...curator import values
-from ...query.plain import plain_select
+from ...query.parse import plain_select
 from ...session.synthesis import SynthesisTerms
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
-from ...tables.engine import ROW
 from ...tables.engines.duckdb import connect
-from ...tables.spill import FILES_PREFIX, PrivateFolder
+from ...tables.files import FILES_PREFIX, PrivateFolder
+from ...tables.source import ROW
 from .. import requests
 from .bookkeeping import page, visible_releases
-from .formats import harmless
+from .charts import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
 # The memory limit of the engine that answers a question to a copy. Chosen by hand, not tuned.

@@ -284,7 +284,7 @@ class FrontDesk:
         """Begin the public time of a request, `seconds` long, and return its key in `_public_times`.
 
         The request tells its worker which other public times run: a release that was charged within one of
-        these is still secret, and is not served from the store (`curator.withholding`).
+        these is still secret, and is not served from the store (`curator.budgeted`).
 
         A client that hangs up does not end its public time: that is removed when it is over, or when its
         answer has left.

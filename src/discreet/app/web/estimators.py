@@ -15,7 +15,7 @@ from typing import Any
 from ... import _require
 from ..._errors import InvalidInput
 from ..._registry import DEEPEST
-from ...tables.spill import FILES_PREFIX, PrivateFolder
+from ...tables.files import FILES_PREFIX, PrivateFolder
 
 # Estimators whose parameters, apart from those in `PYTHON`, are numbers, texts, lists and other estimators.
 NAMES = (
@@ -135,6 +135,6 @@ def model_json(fitted: Any) -> dict[str, Any]:
             models.save(fitted, path)
             raw = path.read_bytes()
         return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
-    from ...learning.tabular.cards import dumps
+    from ...tabular.cards import dumps
 
     return {"model": json.loads(dumps(fitted))}

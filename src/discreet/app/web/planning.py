@@ -16,8 +16,7 @@ from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Risk
 from ...explaining import explain as explain_price
 from ...explaining.api import USUAL_DELTA, explain_event
-from ...explaining.explanation import Section
-from ...explaining.pages import fragment
+from ...explaining.explanation import Section, fragment
 from ...explaining.picture import Picture, Series
 from ...planning import Item, Model, Question, Together
 from .bookkeeping import visible_releases

@@ -14,10 +14,10 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
-from ...tables.engine import quoted
+from ...tables.source import quoted
 from .auth import ASKERS, EVERYBODY, allow, check_role
+from .charts import FILTERS
 from .errors import HTTPError
-from .formats import FILTERS
 from .store import Person
 
 TEMPLATES = Environment(

@@ -1,5 +1,8 @@
 """Builds the application: routes, error responses, headers, limits on bodies, and an access log that holds no
-names, questions or addresses."""
+names, questions or addresses.
+
+Limits the size of request bodies: a body that is too long is refused before it is read into memory.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,75 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import analysis_api, analysis_pages, api, door_pages, pages, steward_api, steward_pages
+from . import api, pages, steward_pages
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
-from .limits import BodyLimit
 from .rendering import error_page
 from .settings import Settings
 from .store import ServerStore
+
+# The one route that takes larger bodies.
+UPLOAD = "/steward/upload"
+
+
+class _TooLong(Exception):
+    """The body has more bytes than the limit."""
+
+
+class BodyLimit:
+    """ASGI middleware that refuses a body above the limit: by its Content-Length, and by counting its bytes.
+
+    The limits are in bytes: `uploads` for the route `UPLOAD`, `requests` for all others.
+    """
+
+    def __init__(self, app: Any, requests: int, uploads: int) -> None:
+        self.app, self.requests, self.uploads = app, requests, uploads
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                # The server has no routes for WebSockets.
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            await self.app(scope, receive, send)
+            return
+        limit = self.uploads if scope["path"] == UPLOAD else self.requests
+        claimed = dict(scope["headers"]).get(b"content-length", b"0")
+        # Only 20 digits are read: Python refuses to parse thousands, and 20 are above any limit.
+        if not claimed.isdigit() or int(claimed[:20]) > limit:
+            await self._refuse(scope, receive, send, limit)
+            return
+        total, refused = 0, False
+
+        async def receive_counted() -> Any:
+            nonlocal total
+            message = await receive()
+            total += len(message.get("body", b""))
+            if total > limit:
+                raise _TooLong
+            return message
+
+        async def send_or_refuse(message: Any) -> None:
+            nonlocal refused
+            if total > limit:
+                # The route could not read the whole body, and may answer with another error: the length is
+                # the true reason.
+                if not refused:
+                    refused = True
+                    await self._refuse(scope, receive, send, limit)
+                return
+            await send(message)
+
+        try:
+            await self.app(scope, receive_counted, send_or_refuse)
+        except _TooLong:
+            await send_or_refuse({})
+
+    async def _refuse(self, scope: Any, receive: Any, send: Any, limit: int) -> None:
+        body = body_of("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")
+        await JSONResponse(body, 413)(scope, receive, send)
+
 
 LOG = logging.getLogger("discreet.access")
 STATIC = Path(__file__).parent / "static"
@@ -67,11 +131,11 @@ def build(settings: Settings) -> FastAPI:
     app.state.settings, app.state.store = settings, store
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
-    app.include_router(analysis_api.router)
-    app.include_router(steward_api.router)
-    app.include_router(door_pages.router, include_in_schema=False)
+    app.include_router(api.router)
+    app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)
-    app.include_router(analysis_pages.router, include_in_schema=False)
+    app.include_router(pages.router, include_in_schema=False)
+    app.include_router(pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _add_error_handlers(app)

@@ -3,24 +3,209 @@
 The worker processes share nothing but the ledgers, which decide about every charge. A `Desk` is the state of
 one worker (`FrontDesk` is that of the front process); with `reads=False` it opens no table, but can price
 questions and read ledgers.
+
+Keeps the server inside its folders: every file that it opens for a dataset passes `Folders`.
+
+The processes that open files ask here right before they do: a path that was checked when the dataset was
+added may have become a link since. Paths come from requests (`path`), and from schema files that a steward
+sends (`data =` of a related table).
+
+Assigns the numbers under which a person sees the entries of a ledger.
+
+A served answer is a stored release that an analyst has got again without a charge.
+
+Guarantee: the numbers that an analyst is shown, and may send, count that analyst's own charges and served
+           answers: they are the same whatever others ask.
+Proof:     a number is the position of an entry among the charges and served answers whose body names the
+           analyst; a ledger only grows, so that a position never changes.
+Assumes:   messages that name an entry go through `renumbered`. If words of the request look like the name of
+           an entry (`names_entry`), the message is `renumbered` by `Numbers([])`, which shows no number:
+           otherwise whoever wrote "entry 17 of the ledger" into a question that a message repeats would learn
+           whether entry 17 is theirs. Stewards and auditors see the ledger's own numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ... import _registry, tables
-from ..._errors import LedgerError
+from ..._errors import InvalidInput, LedgerError
 from ..._public import Public
-from ...curator import STEWARD, Key, Ledger
+from ...curator import STEWARD, Key, Ledger, books
 from ...curator.closed import Books
 from ...curator.curator import key_path
 from ...session import Session
 from ...session import open as open_session
-from .folders import Folders
-from .numbering import Numbers, OwnNumbers
+from ...tables.schema import data_of
+from .. import requests
+
+# Endings of database files, which hold several tables.
+DATABASES = (".duckdb", ".db", ".ddb")
+# Endings of files in the folders of data that are no data.
+_OTHER = (".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm", "-vault")
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders whose files a server may open, and that of its own state, which is never data."""
+
+    roots: tuple[Path, ...]
+    state: Path
+
+    def inside(self, path: str | Path) -> Path:
+        """Return the real path of what may not exist yet; refused if it is in no root, or in the state's.
+
+        Links and ".." are followed before the comparison, so that none leads out. A relative path is looked
+        for in each root. Wildcards are refused: an engine would expand them, perhaps to a link.
+        """
+        text = str(path)
+        if "\0" not in text and "://" not in text:
+            for root in map(os.path.realpath, self.roots):
+                real = os.path.realpath(os.path.join(root, text))
+                is_inside = _is_below(real, root) and not _is_below(real, os.path.realpath(self.state))
+                is_missing_here = not os.path.isabs(text) and not os.path.exists(real)
+                if is_inside and not is_missing_here and not set(os.path.relpath(real, root)) & set("*?["):
+                    return Path(real)
+        raise _refusal(path)
+
+    def file(self, path: str | Path) -> Path:
+        """Return the real path of a file inside a root. One that does not exist and one outside give the same
+        error."""
+        real = self.inside(path)
+        if not real.is_file():
+            raise _refusal(path)
+        return real
+
+    def data(self, text: str) -> str:
+        """Return FILE or FILE::TABLE with the real path of the file, which must be inside a root."""
+        path, separator, table = text.partition("::")
+        real = str(self.file(path))
+        if real.endswith(_OTHER):
+            raise InvalidInput(f"{text!r} is not a data file. Nothing was opened.")
+        # The names of the schema and ledger files are made from the table's name.
+        leads_elsewhere = bool(set(table) & set("/\\\0")) or ".." in table
+        if separator and (not real.endswith(DATABASES) or not table or leads_elsewhere):
+            raise InvalidInput(
+                f"{text!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
+            )
+        return real + separator + table
+
+    def dataset(self, facts: Mapping[str, str]) -> dict[str, Any]:
+        """Return what `session.open` takes for a dataset (`store.Dataset.to_json`): its data, schema and
+        ledger, and the data of the related tables that its schema names, all of them inside."""
+        schema = self.file(facts["schema"])
+        related = {
+            name: requests.data_of(self.data(str(where.path) + "::" + where.table))
+            if isinstance(where, tables.Database)
+            else Path(self.data(str(where)))
+            for name, where in data_of(schema).items()
+        }
+        return {
+            "data": requests.data_of(self.data(facts["data"])),
+            "schema": schema,
+            "ledger": self.inside(facts["ledger"]),
+            "related": related,
+        }
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Return whether a real path is a folder's, or that of something in it."""
+    return os.path.commonpath([path, folder]) == folder
+
+
+def _refusal(path: str | Path) -> InvalidInput:
+    return InvalidInput(
+        f"{str(path)!r} is no file in a folder that this server may read. Nothing was opened. "
+        f"Folders are given at its start: discreet serve --root FOLDER."
+    )
+
+
+# How the library names an entry in its messages. A new way to name one must be entered here.
+_NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
+# The same in the words of a request, from which `names_entry` removes all but letters, digits, _ and =,
+# because a message may repeat a question with other spaces and quotes.
+_SENT = re.compile(r"entry=*\d+=*of=*the=*ledger|number=+\d")
+
+
+def names_entry(options: dict[str, Any]) -> bool:
+    """Return whether words of a request could be taken for the name of an entry where a message repeats them.
+
+    >>> names_entry({"sql": 'SELECT "Entry 17 of the ledger" FROM t'}), names_entry({"number": 17})
+    (True, False)
+    """
+    words = " ".join(_flat(value) for value in options.values() if isinstance(value, str | dict | list))
+    return _SENT.search(re.sub(r"[^\w=]+", "", words.lower())) is not None
+
+
+def _flat(value: Any) -> str:
+    """Return all keys and values of nested JSON in one text."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_flat(item)}" for name, item in value.items())
+    return " ".join(map(_flat, value)) if isinstance(value, list) else str(value)
+
+
+@dataclass(slots=True)
+class OwnNumbers:
+    """The charges and served answers in one ledger, by analyst. A worker keeps this object, so that each call
+    of `of` reads only the entries after `_seen`, the last one that was read."""
+
+    _owned: dict[str, list[int]] = field(default_factory=dict)
+    _seen: int = 0
+
+    def of(self, ledger: Ledger, analyst: str) -> Numbers:
+        """Return the numbers of an analyst, with all entries up to now."""
+        if analyst == STEWARD:
+            return Numbers(None)
+        for entry in ledger.entries(after=self._seen):
+            if entry.kind in (books.SPENDING, books.SERVED):
+                self._owned.setdefault(str(entry.body.get("analyst")), []).append(entry.seq)
+            self._seen = entry.seq
+        return Numbers(self._owned.get(analyst, []))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Translates between the ledger's numbers of entries and those that one person sees.
+
+    `own`: the ledger's numbers of the person's own entries, ascending; None for a steward or auditor, who
+    sees the ledger's numbers.
+    """
+
+    own: list[int] | None
+
+    def shown(self, seq: int) -> int:
+        """Return the number under which an entry of theirs is shown; 0 for one that is not theirs."""
+        if self.own is None:
+            return seq
+        position = bisect_left(self.own, seq)
+        return position + 1 if position < len(self.own) and self.own[position] == seq else 0
+
+    def entry(self, number: int) -> int:
+        """Return the ledger's number for one that the person sees; 0, which no entry has, if unknown."""
+        if self.own is None:
+            return number
+        return self.own[number - 1] if 1 <= number <= len(self.own) else 0
+
+    def renumbered(self, message: str) -> str:
+        """Return a message that names entries by the numbers that the person sees; those of others are named
+        "..."."""
+        if self.own is None:
+            return message
+
+        def replacement(match: re.Match[str]) -> str:
+            digits = match[1] or match[2]
+            # The analyst may have written it: no entry has such a number, and Python reads no longer ones.
+            own_number = (self.shown(int(digits)) if len(digits) < 20 else 0) or "..."
+            return f"number={own_number}" if match[2] else f"entry {own_number} of your ledger"
+
+        return _NAMED.sub(replacement, message)
+
 
 # A request has the keys "verb", "analyst" (the name in the ledger), "by" (the person), "role", "dataset"
 # (`Dataset.to_json`), "options" and "opening" (`BudgetedDataset.opening`); `FrontDesk._request` makes it.

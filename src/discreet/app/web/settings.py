@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._errors import InvalidInput
-from ...tables.engines.postgres_connection import is_address
+from ...tables.engines.postgres_tables import is_address
 from ..requests import ledger_name
-from .folders import Folders
+from .sessions import Folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
 from ..._errors import DiscreetError, InvalidInput
-from . import bodies, charts, steward_api
+from . import api, bodies, charts
 from .auth import desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
+from .charts import exact
 from .errors import HTTPError
-from .formats import exact
 from .rendering import form_of, page_person, render
 from .settings import Settings
 from .store import Person, Role
@@ -127,7 +127,7 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     # The field "epsilon" of the form holds the amount, also where the unit is rho.
     facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
     body = _body(bodies.PolicyBody, facts | {"analysts": analysts})
-    await steward_api.set_policy(request, person, name, body, form.get("was"))
+    await api.set_policy(request, person, name, body, form.get("was"))
     return RedirectResponse(f"/steward/data/{name}", 303)
 
 
@@ -178,29 +178,29 @@ async def add_person(request: Request, person: Steward) -> HTMLResponse:
     """Add a person, and show their first token, which is never shown again."""
     form = await form_of(request)
     body = _body(bodies.PersonBody, {"name": form.get("name", ""), "role": form.get("role", "")})
-    await steward_api.add_person(request, body, person)
-    issued = await steward_api.issue(request, body.name, bodies.TokenBody(), person)
+    await api.add_person(request, body, person)
+    issued = await api.issue(request, body.name, bodies.TokenBody(), person)
     return _people(request, person, issued["token"], body.name)
 
 
 @router.post("/steward/people/{who}/token")
 async def issue(request: Request, who: str, person: Steward) -> HTMLResponse:
     """Issue another token, which is shown only once."""
-    issued = await steward_api.issue(request, who, bodies.TokenBody(), person)
+    issued = await api.issue(request, who, bodies.TokenBody(), person)
     return _people(request, person, issued["token"], who)
 
 
 @router.post("/steward/tokens/{token}/revoke")
 async def revoke(request: Request, token: str, person: Steward) -> Response:
     """Revoke a token."""
-    await steward_api.revoke(request, token, person)
+    await api.revoke(request, token, person)
     return RedirectResponse("/steward/people", 303)
 
 
 @router.post("/steward/people/{who}/remove")
 async def remove(request: Request, who: str, person: Steward) -> Response:
     """Remove a person."""
-    await steward_api.remove_person(request, who, person)
+    await api.remove_person(request, who, person)
     return RedirectResponse("/steward/people", 303)
 
 
@@ -245,7 +245,7 @@ async def draft(request: Request, person: Steward) -> HTMLResponse:
 
 async def _draft_page(request: Request, person: Person, path: str) -> HTMLResponse:
     """Show the form with the draft of a schema, and a name for the dataset made from the name of the file."""
-    draft = await steward_api.draft_of(request, person, path)
+    draft = await api.draft_of(request, person, path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(path).split(".")[0])[:64] or "data"
     roots = [str(root) for root in desk_of(request).settings.roots]
     return render(request, "add.html", person=person, roots=roots, draft=draft, name=name)
@@ -309,7 +309,7 @@ async def add(request: Request, person: Steward) -> Response:
     text = form.get("schema", "").replace("\r\n", "\n")
     try:
         body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
-        await steward_api.create_dataset(request, person, body)
+        await api.create_dataset(request, person, body)
     except (DiscreetError, HTTPError) as error:
         # Show the form again with what was typed. "ledger" says that the data has a ledger already: then the
         # form had no field for an epsilon.

@@ -5,11 +5,21 @@ It holds no data and no budget: those are in tables and ledgers. Of jobs it keep
 private releases. Of a token, a cookie or a password it keeps only a digest; CSRF tokens are kept as they are.
 A grant lets an analyst see a dataset; whether and how much they may spend is decided by the policy in the
 ledger, which is read again at every charge.
+
+Makes and compares tokens: a public id and 256 random bits, stored as their HMAC-SHA-256 under the server's
+key.
+
+A token is random and cannot be guessed, so that a slow hash would add nothing but time to every request. With
+the key, stolen digests are useless by themselves. Passwords can be guessed, and are hashed with argon2id
+(`ServerStore.set_password`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import os
 import secrets
 import sqlite3
 import threading
@@ -21,9 +31,55 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
-from ..._errors import InvalidInput
+from ..._errors import InvalidInput, LedgerError
 from ...curator import STEWARD
-from . import tokens
+
+PREFIX = "dsc"
+
+
+def load_key(path: Path) -> bytes:
+    """Return the server's key; it is made at the first start, in a file that only its owner can read."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_bytes()
+        if len(key) != 32:
+            raise LedgerError(
+                f"{path} is not a server key of 32 bytes. Nothing was started. Put its backup back, or "
+                f"remove it: then all tokens and log-ins are void."
+            ) from None
+        return key
+    key = secrets.token_bytes(32)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+def new_token() -> tuple[str, str]:
+    """Return a new token and its public id."""
+    public = secrets.token_hex(8)
+    return f"{PREFIX}_{public}_{secrets.token_urlsafe(32)}", public
+
+
+def id_of(token: str) -> str | None:
+    """Return the public id of a token; None for a text that is no token."""
+    parts = token.split("_", 2)
+    # 8 bytes are 16 hexadecimal digits, 32 bytes are 43 characters of base64 (`new_token`).
+    well_formed = len(parts) == 3 and parts[0] == PREFIX and len(parts[1]) == 16 and len(parts[2]) == 43
+    return parts[1] if well_formed and token.isascii() else None
+
+
+def token_digest(key: bytes, text: str) -> bytes:
+    """Return the digest of a token or a cookie, which is what the store keeps."""
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
+
+
+def same(first: bytes, second: bytes) -> bool:
+    """Return whether two secrets are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(first, second)
+
 
 try:
     import fcntl
@@ -118,7 +174,7 @@ class ServerStore:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._key = tokens.load_key(folder / "server.key")
+        self._key = load_key(folder / "server.key")
         self._lock = threading.RLock()
         self._db = sqlite3.connect(folder / "server.db", check_same_thread=False, isolation_level=None)
         (folder / "server.db").chmod(0o600)
@@ -263,12 +319,12 @@ class ServerStore:
         """Return a new token and its public id; only a digest of the token is stored."""
         if not 0 < days <= 3660:
             raise InvalidInput(f"a token lasts above 0 and at most 3660 days, got {days:g}. None was made.")
-        token, public = tokens.new_token()
+        token, public = new_token()
         now = time.time()
         with self._write() as db:
             db.execute(
                 "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, 0)",
-                (public, tokens.digest(self._key, token), person, now, now + days * 86400),
+                (public, token_digest(self._key, token), person, now, now + days * 86400),
             )
         return token, public
 
@@ -291,14 +347,14 @@ class ServerStore:
 
     def by_token(self, token: str) -> Person | None:
         """Return the person of a token; None if it is unknown, revoked or expired."""
-        public = tokens.id_of(token) or ""
+        public = id_of(token) or ""
         rows = self._rows(
             "SELECT t.digest, t.expires, t.revoked, p.name, p.role FROM tokens t "
             "JOIN people p ON p.name = t.person WHERE t.id = ?", public
         )  # fmt: skip
         # An unknown id counts as revoked; the name and the role that stand in for its person are not used.
         digest, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
-        matches = tokens.same(tokens.digest(self._key, token), digest)
+        matches = same(token_digest(self._key, token), digest)
         valid = matches and not revoked and time.time() < expires
         return Person(name, Role(role), credential=public) if valid else None
 
@@ -310,7 +366,7 @@ class ServerStore:
             db.execute(
                 "INSERT INTO sessions VALUES (?, ?, ?, ?, ?)",
                 (
-                    tokens.digest(self._key, cookie),
+                    token_digest(self._key, cookie),
                     person.name,
                     secrets.token_urlsafe(32),
                     time.time() + hours * 3600,
@@ -325,13 +381,13 @@ class ServerStore:
             "SELECT p.name, p.role, s.csrf, s.token FROM sessions s JOIN people p ON p.name = s.person "
             "JOIN tokens t ON t.id = s.token AND NOT t.revoked AND t.expires > ? "
             "WHERE s.digest = ? AND s.expires > ?",
-            time.time(), tokens.digest(self._key, cookie), time.time(),
+            time.time(), token_digest(self._key, cookie), time.time(),
         )  # fmt: skip
         return Person(rows[0][0], Role(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
 
     def close_session(self, cookie: str) -> None:
         with self._write() as db:
-            db.execute("DELETE FROM sessions WHERE digest = ?", (tokens.digest(self._key, cookie),))
+            db.execute("DELETE FROM sessions WHERE digest = ?", (token_digest(self._key, cookie),))
 
     # datasets and grants
 

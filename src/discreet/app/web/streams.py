@@ -14,7 +14,7 @@ import pyarrow as pa
 from ... import _registry
 from ..._errors import DiscreetError, InvalidInput, PrivateFact
 from ...curator import STEWARD, values
-from ...curator.charges import SPENDING
+from ...curator.accounts import SPENDING
 from ...curator.tickets import STATE, TICKET
 from ...mechanisms.protocols import Interactive, as_of
 from ...session import Session

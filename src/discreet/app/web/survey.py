@@ -39,9 +39,8 @@ from ..._errors import InvalidInput
 from ..._registry import to_json
 from . import charts
 from .errors import body_of
-from .limits import BodyLimit
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC, host_name
+from .server import HEADERS, STATIC, BodyLimit, host_name
 
 try:
     import fcntl

@@ -16,10 +16,9 @@ from typing import Any
 from ... import _registry
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
+from ...curator.budgeted import Withheld
 from ...curator.policy import check_epsilon
-from ...curator.withholding import Withheld
-from .numbering import Numbers, names_entry
-from .sessions import Desk, Request, Result
+from .sessions import Desk, Numbers, Request, Result, names_entry
 
 # A search with a secret number of runs writes its entries after this share of its public time, whenever its
 # work was done. docs/promise.md names the figure. Chosen by hand, not tuned.

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..._errors import DiscreetError
-from .folders import Folders
+from .sessions import Folders
 
 # Packages of discreet that a worker which reads data loads before its first request, beside the modules of
 # its verbs.

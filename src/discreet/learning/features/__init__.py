@@ -12,13 +12,10 @@ With `Directions`, which are public, it is limited to a few directions in which 
 then a `PartialWhitening`.
 """
 
-from .joined_rows import JoinedRows
-from .partial_whitening import Directions, PartialWhitening
-from .patch_rows import PatchRows
-from .private_whitening import PaidWhitening, PrivateWhitening
 from .procedural import ProceduralClasses
+from .rows import JoinedRows, PatchRows, ScatteringRows
 from .scattering import Scattering
-from .scattering_rows import ScatteringRows
+from .whitening import Directions, PaidWhitening, PartialWhitening, PrivateWhitening
 
 __all__ = [
     "Directions",

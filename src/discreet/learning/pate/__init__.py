@@ -6,10 +6,8 @@ Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Tha
 arXiv:1803.05101. Aggregators and their prices are in `discreet.mechanisms.votes` and `stable_votes`.
 """
 
-from .consistency import FixMatchStudent, small_network
 from .labeller import CostQuestion, Labels, PrivateTeachers, PublicInputs
-from .student import Student, spread_labels, typical_examples
-from .torch_learner import TorchLearner
+from .student import FixMatchStudent, Student, TorchLearner, small_network, spread_labels, typical_examples
 
 __all__ = [
     "CostQuestion",

@@ -21,10 +21,17 @@ from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
 from ...accounting import Event, NoOp, compose
 from ...mechanisms.protocols import AnySource, Release, check_source, release
-from ...mechanisms.vote_cost import SanitizedCost, parse_record, record, record_text
-from ...mechanisms.votes import Aggregator, State, check_open
+from ...mechanisms.votes import (
+    Aggregator,
+    SanitizedCost,
+    State,
+    check_open,
+    parse_record,
+    record,
+    record_text,
+)
 from ...sampling import Entropy
-from ..data import Tabular, empty_batch_of, examples_of
+from ..training.data import Tabular, empty_batch_of, examples_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
@@ -95,7 +102,7 @@ class PrivateTeachers:
 
     public: Public
     # Neither the learner nor the number of processes matters once the teachers are trained: a labeller may be
-    # resumed with others (`curator.identities.parameters_of`).
+    # resumed with others (`curator.questions.parameters_of`).
     learner: Any = field(compare=False)
     aggregator: Aggregator
     teachers: int

@@ -11,13 +11,11 @@ correlated over time.
 open dataset. `blt` builds a buffered linear Toeplitz strategy for noise that is correlated over time.
 """
 
-from .binary_tree import BinaryTree
-from .buffered import blt
 from .compound import marginals, product, union
 from .factorization import fourier, greedy_tree, haar, optimize, square_root, tree
 from .mechanism import Attribute, Cells, WorkloadMechanism, answer
 from .strategies import Haar, Strategy, sensitivity
-from .triangular import Dense, Toeplitz
+from .triangular import BinaryTree, Dense, Toeplitz, blt
 from .workloads import Workload, all_ranges, explicit, identity, predicates, prefix, total
 
 __all__ = [

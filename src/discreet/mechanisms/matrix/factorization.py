@@ -17,10 +17,9 @@ import numpy as np
 
 from ... import _require
 from ..._errors import InvalidInput
-from . import optimal, triangular
+from . import strategies, triangular
 from .compound import Marginals, Product, Union, unweighted
 from .integer import products
-from .marginal_strategies import MeasuredMarginals, Residuals
 from .strategies import (
     MAX_CELLS,
     NORMS,
@@ -28,9 +27,11 @@ from .strategies import (
     Haar,
     Hierarchical,
     LowerTriangular,
+    MeasuredMarginals,
     Norm,
     Optimal,
     PIdentity,
+    Residuals,
     WeightedTree,
     sensitivity,
 )
@@ -140,7 +141,7 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
             * math.prod(error_of(f, s, norm) for f, s in zip(part.factors, strategy.factors, strict=True))
             for w, part in products(workload, tuple(f.cells for f in strategy.factors))
         )
-    return sensitivity(strategy, norm) ** 2 * optimal.least_squares_error(
+    return sensitivity(strategy, norm) ** 2 * strategies.least_squares_error(
         workload.gram(), unweighted(strategy).gram()
     )
 
@@ -164,7 +165,7 @@ def lower_bound(workload: Workload) -> float:
 
 @lru_cache(maxsize=64)
 def _svd(workload: Workload) -> float:
-    return optimal.svd_bound(workload.gram())
+    return strategies.svd_bound(workload.gram())
 
 
 def _marginal_bound(workload: Marginals) -> float:

@@ -38,8 +38,7 @@ from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
-from .integer import Grid, SparseCellCounts
-from .on_grid import on_grid
+from .integer import Grid, SparseCellCounts, on_grid
 from .strategies import NORMS, Norm
 from .workloads import MAX_ENTRIES, Workload
 

@@ -10,7 +10,7 @@ from ... import _require
 from ..._errors import InvalidInput, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, Public, Related
 from ..columns import check_public
-from ..engine import EngineError, TimeLimit, quoted
+from ..source import EngineError, TimeLimit, quoted
 
 if TYPE_CHECKING:
     from ..dialect import Dialect

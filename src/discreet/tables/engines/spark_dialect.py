@@ -9,6 +9,21 @@ would silently wrap around or round are written in another way here. Three rules
 Spark knows the type of an expression when it plans a query (`TYPEOF` is a constant): where a node takes texts
 and numbers alike, both ways are written, and the planner keeps one. All rounding of doubles uses RINT, which
 returns a double, however large it is. An argument that is used several times is written once (`once`).
+
+Writes hashes and contribution bounding in Spark's SQL: the choices of which groups, values and rows of a
+unit (the privacy unit) count. The nodes are those of `tables.semantics`, imported as `d`.
+
+Every choice is a pure function of the values and the secret key of the hash, with ties broken by value, so
+that a task gives the same result when Spark runs it again on another worker. Each choice reads rows in sorted
+order, so that the rows of a unit are never all in memory at once. For totals this rests on two settings in
+`spark`: the rule EliminateSorts, which would remove sorts below an aggregate, is excluded; and with
+replaceHashWithSortAgg, rows that are sorted by their groups are aggregated in that order.
+
+Columns have the names of `tables.semantics`: "u" is the unit, "j" the group, "h" the rank (a 64-bit sort key
+made of a hash, and no position), "x0" the value, "o" the number of a row among equal rows.
+
+Writes the nodes of the closed set (`tables.semantics`, imported as `d`) on texts and days in Spark's
+SQL.
 """
 
 from __future__ import annotations
@@ -22,8 +37,328 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, canonical, template, word
-from .spark_choices import CHOICES
-from .spark_texts import TEXTS_AND_DAYS, once, repeating, text_of
+from ..semantics import letter_cases
+
+
+def _tagged_values(g: Generator, node: Any) -> str:
+    """Write the values to hash, each preceded by a flag that says whether it is NULL: XXHASH64 skips NULL, so
+    that (NULL, 1) and (1, NULL) would otherwise have the same hash."""
+    values = [g.sql(value) for value in node.args["expressions"]]
+    return ", ".join(f"{value} IS NULL, {value}" for value in values)
+
+
+def _keyed_hash(g: Generator, node: Any) -> str:
+    """Write a keyed hash. The key is written as a text, because Spark would put a number into the Java code
+    that it generates, and compile that code anew for every query (0.4 of 2.8 CPU-seconds at a million rows).
+
+    The hash is hashed once more as a margin, because xxHash64 is not a cryptographic hash. No measurement has
+    shown that hashing once is not enough.
+    """
+    return f"XXHASH64(XXHASH64('{word(node.args['key'])}', {_tagged_values(g, node)}))"
+
+
+def _content_hash(g: Generator, node: Any) -> str:
+    return f"XXHASH64(XXHASH64({_tagged_values(g, node)}))"
+
+
+def _rank(g: Generator, node: Any) -> str:
+    """Write the hash with its last `bits` bits replaced by those of `low`."""
+    keyed_hash, low, bits = argument(g, node, "this"), argument(g, node, "low"), int(node.args["bits"])
+    return f"(({keyed_hash} & {-(1 << bits)}L) | CAST({low} AS BIGINT))"
+
+
+def _smallest_ranks(g: Generator, node: Any) -> str:
+    """Keep the rows of the n smallest different ranks "h" of each unit. Spark drops later ranks while it
+    reads (WindowGroupLimit)."""
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
+    numbered = (
+        f"SELECT *, DENSE_RANK() OVER (PARTITION BY `u` ORDER BY `h`) AS `__n` FROM {source} "
+        f"WHERE NOT `u` IS NULL"
+    )
+    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+def _chosen_totals(g: Generator, node: Any) -> str:
+    """Shuffle rows by unit once, sort them by unit and rank, and add up and choose as they go by.
+
+    Without these steps in the text, Spark would group by (unit, group) in a hash table on either side of a
+    shuffle, then shuffle and sort the totals by unit. That takes three times the CPU time at ten million
+    rows, most of which are the only one of their unit and group (docs/scale.md).
+
+    "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
+    32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort
+    for a single number, while comparing "p", "u" and "h" of rows that lie apart in memory takes most of the
+    time. The sort that decides then finds its rows in order.
+    """
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    amounts = argument(g, node, "amounts")
+    names = ", ".join(f"`{word(amount.alias)}`" for amount in node.args["amounts"])
+    for column in node.args["columns"]:
+        # Not used in the text; called because `word` refuses a name that could end a quoted identifier.
+        word(column)
+    distributed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
+    with_sort_keys = (
+        f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, {argument(g, node, 'rank')} AS `h` "
+        f"FROM ({distributed})"
+    )
+    # Adding 2**31 to the upper half of "h" makes it a number without a sign, in the same order.
+    hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
+    ordered = f"SELECT * FROM (SELECT * FROM ({with_sort_keys}) SORT BY {hint}) SORT BY `p`, `u`, `h`, `j`"
+    pairs = f"SELECT `p`, `u`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY `p`, `u`, `h`, `j`"
+    numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY `p`, `u` ORDER BY `h`) AS `__n` FROM ({pairs})"
+    return f"{alias} AS (SELECT `j`, {names} FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+def _smallest_values(g: Generator, node: Any) -> str:
+    """Keep the n values of each unit and group with the smallest `order`, ties by value."""
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    order = argument(g, node, "order")
+    numbered = (
+        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY {order}, `x0`) AS `__n` "
+        f"FROM {source}"
+    )
+    return f"{alias} AS (SELECT `j`, `x0` FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+def _smallest_rows(g: Generator, node: Any) -> str:
+    """Keep the n rows of each unit and group with the smallest first 32 bits of `order`, ties by value, as
+    `Rank` with 32 bits orders them on DuckDB. Equal rows are numbered by "o" from 0."""
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
+    order = argument(g, node, "order")
+    occurrence = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY `x0`) - 1"
+    occurrences = f"SELECT {by}, CAST({occurrence} AS BIGINT) AS `o` FROM {source}"
+    numbered = (
+        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`) "
+        f"AS `__n` FROM ({occurrences})"
+    )
+    return f"{alias} AS (SELECT `j`, CAST(`x0` AS BIGINT) AS `x0` FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+CHOICES: Mapping[type[exp.Expression], Writer] = {
+    d.KeyedHash: _keyed_hash,
+    d.ContentHash: _content_hash,
+    d.Rank: _rank,
+    d.SmallestRanks: _smallest_ranks,
+    d.ChosenTotals: _chosen_totals,
+    d.SmallestValues: _smallest_values,
+    d.SmallestRows: _smallest_rows,
+}
+
+
+_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+# The characters that DuckDB's TRIM removes: the space separators of Unicode (category Zs), as code points.
+_TEXT_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+
+
+# An argument of at most so many characters is repeated where it is used twice; Spark computes equal
+# expressions once. Longer ones would make nested texts double with every level. The number is chosen by hand,
+# not tuned.
+_SHORT = 64
+
+
+def once(value: str, body: Callable[[str], str]) -> str:
+    """Return `body(value)`, where `body` may use the SQL text `value` several times. A long text is written
+    once and bound to a lambda's variable."""
+    if len(value) <= _SHORT:
+        return body(value)
+    return f"TRANSFORM(ARRAY({value}), __x -> {body('__x')})[0]"
+
+
+def repeating(body: Callable[[str], str]) -> Writer:
+    """Return a writer of a node with one argument, which `body` may use several times."""
+    return lambda g, node: once(argument(g, node, "this"), body)
+
+
+def text_of(g: Generator, value: str) -> str:
+    """Return the SQL literal of a text."""
+    return g.sql(exp.Literal.string(value))
+
+
+def _matches(g: Generator, node: Any) -> str:
+    """Match a pattern of LIKE, as a regular expression.
+
+    Spark's LIKE tries all ways to place each %. Here every part between two % is matched at its first
+    possible position and never moved (an atomic group). That finds a match if there is one, in time linear in
+    the text's length. Patterns without _ use Spark's functions for prefixes, suffixes and substrings where
+    they can.
+    """
+    text, pattern = argument(g, node, "this"), node.args["pattern"].name
+    parts = pattern.split("%")
+    first, last, middle = parts[0], parts[-1], [part for part in parts[1:-1] if part]
+    if "_" not in pattern:
+        if len(parts) == 1:
+            return f"({text} = {text_of(g, pattern)})"
+        if not middle and not first:
+            return f"ENDSWITH({text}, {text_of(g, last)})"
+        if not middle and not last:
+            return f"STARTSWITH({text}, {text_of(g, first)})"
+        if len(middle) == 1 and not first and not last:
+            return f"CONTAINS({text}, {text_of(g, middle[0])})"
+    inner = "".join(f"(?>.*?{_regex(part)})" for part in middle)
+    end = "" if len(parts) == 1 else f".*{_regex(last)}"
+    expression = rf"(?s)\A{_regex(first)}{inner}{end}\z"
+    return f"({text} RLIKE {text_of(g, expression)})"
+
+
+def _regex(part: str) -> str:
+    """Return the regular expression of a part of a LIKE pattern that holds no %."""
+    return "".join(
+        "." if c == "_" else c if c.isascii() and c.isalnum() else rf"\x{{{ord(c):x}}}" for c in part
+    )
+
+
+def _case(*, upper: bool) -> Writer:
+    """Return the writer of UPPER or LOWER, by DuckDB's pairs of characters.
+
+    Spark's UPPER makes two characters of some. The public categories of a query are converted by DuckDB
+    (`tables.semantics`), and the texts of rows must be converted in the same way.
+    """
+
+    def write(g: Generator, node: Any) -> str:
+        old, new = (text_of(g, part) for part in letter_cases(upper=upper))
+        return f"TRANSLATE({argument(g, node, 'this')}, {old}, {new})"
+
+    return write
+
+
+def _trim(g: Generator, node: Any) -> str:
+    return f"TRIM(BOTH {text_of(g, _TEXT_BLANKS)} FROM {argument(g, node, 'this')})"
+
+
+def _substring(g: Generator, node: Any) -> str:
+    """Write a substring. Where `start` is below 1, the positions before the first character count towards
+    `length` and give nothing."""
+    text, start = argument(g, node, "this"), f"CAST({argument(g, node, 'start')} AS BIGINT)"
+    begin = f"CAST(GREATEST({start}, 1) AS INT)"
+    if not node.args.get("length"):
+        return f"SUBSTRING({text}, {begin})"
+    length = f"CAST({argument(g, node, 'length')} AS BIGINT)"
+    return f"SUBSTRING({text}, {begin}, CAST(GREATEST(LEAST({length}, {length} + {start} - 1), 0) AS INT))"
+
+
+def _date_part(g: Generator, node: Any) -> str:
+    """Write a part of a date as a double."""
+    day = argument(g, node, "this")
+    parts = {
+        "year": f"YEAR({day})",
+        "quarter": f"QUARTER({day})",
+        "month": f"MONTH({day})",
+        "day": f"DAY({day})",
+        "week": f"WEEKOFYEAR({day})",
+        "dow": f"(DAYOFWEEK({day}) - 1)",
+        "isodow": f"(WEEKDAY({day}) + 1)",
+        "doy": f"DAYOFYEAR({day})",
+    }
+    return f"CAST({parts[node.args['part']]} AS DOUBLE)"
+
+
+def _start_of(g: Generator, node: Any) -> str:
+    day, unit = argument(g, node, "this"), node.args["unit"]
+    units = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK", "day": None}
+    return f"CAST({day} AS DATE)" if units[unit] is None else f"TRUNC({day}, '{units[unit]}')"
+
+
+def _named(function: str, names: tuple[str, ...]) -> Writer:
+    """Return the writer of a day's or month's name: Spark's `function` numbers it from 1 in the order of
+    `names`."""
+
+    def write(g: Generator, node: Any) -> str:
+        return _name_of(g, function, argument(g, node, "this"), names)
+
+    return write
+
+
+def _name_of(g: Generator, function: str, day: str, names: tuple[str, ...]) -> str:
+    return f"ELT({function}({day}), {', '.join(text_of(g, name) for name in names)})"
+
+
+def _padded(text: str, width: int) -> str:
+    return f"LPAD(CAST({text} AS STRING), {width}, '0')"
+
+
+def _short(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name[:3] for name in names)
+
+
+def _day_text(g: Generator, node: Any) -> str:
+    """Write a day in a format of strftime. A directive that is not listed raises KeyError, which
+    `Dialect.write` turns into a refusal before anything is charged."""
+    layout = node.args["format"].name
+    return once(argument(g, node, "this"), lambda day: _formatted(g, layout, day))
+
+
+def _formatted(g: Generator, layout: str, day: str) -> str:
+    """Write the SQL text `day` in the format `layout`."""
+    parts: list[str] = []
+    # The characters since the last directive.
+    pending = ""
+    directives = {
+        "Y": _padded(f"YEAR({day})", 4),
+        "y": _padded(f"YEAR({day}) % 100", 2),
+        "m": _padded(f"MONTH({day})", 2),
+        "-m": f"CAST(MONTH({day}) AS STRING)",
+        "d": _padded(f"DAY({day})", 2),
+        "-d": f"CAST(DAY({day}) AS STRING)",
+        "j": _padded(f"DAYOFYEAR({day})", 3),
+        "-j": f"CAST(DAYOFYEAR({day}) AS STRING)",
+        "A": _name_of(g, "DAYOFWEEK", day, _DAYS),
+        "B": _name_of(g, "MONTH", day, _MONTHS),
+        "a": _name_of(g, "DAYOFWEEK", day, _short(_DAYS)),
+        "b": _name_of(g, "MONTH", day, _short(_MONTHS)),
+        "u": f"CAST(WEEKDAY({day}) + 1 AS STRING)",
+        "w": f"CAST(DAYOFWEEK({day}) - 1 AS STRING)",
+    }
+    position = 0
+    while position < len(layout):
+        if layout[position] != "%":
+            pending, position = pending + layout[position], position + 1
+            continue
+        directive = (
+            layout[position + 1 : position + 3]
+            if layout[position + 1 : position + 2] == "-"
+            else layout[position + 1 : position + 2]
+        )
+        position += 1 + len(directive)
+        if directive == "%":
+            pending += "%"
+            continue
+        parts += [*([text_of(g, pending)] if pending else []), directives[directive]]
+        pending = ""
+    parts += [text_of(g, pending)] if pending or not parts else []
+    return f"CASE WHEN NOT {day} IS NULL THEN CONCAT({', '.join(parts)}) END"
+
+
+TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
+    d.Matches: _matches,
+    d.UpperCase: _case(upper=True),
+    d.LowerCase: _case(upper=False),
+    d.Trim: _trim,
+    d.Substring: _substring,
+    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
+    d.Replace: template(
+        "SUBSTRING(REPLACE(SUBSTRING({this}, 1, {max_length}), {old}, {new}), 1, {max_length})"
+    ),
+    d.Length: template("CAST(CHAR_LENGTH({this}) AS DOUBLE)"),
+    d.DaysBetween: template("CAST(DATEDIFF({this}, {expression}) AS DOUBLE)"),
+    d.AddDays: template("DATE_ADD({this}, CAST({expression} AS INT))"),
+    # NULL beyond 240,000 months (20,000 years), where Spark could fail on a day; callers ask for fewer.
+    d.AddMonths: template(
+        "CASE WHEN {expression} BETWEEN -240000.0D AND 240000.0D "
+        "THEN ADD_MONTHS({this}, CAST({expression} AS INT)) END"
+    ),
+    d.DatePart: _date_part,
+    d.StartOf: _start_of,
+    d.DayText: _day_text,
+    d.DayName: _named("DAYOFWEEK", _DAYS),
+    d.MonthName: _named("MONTH", _MONTHS),
+}
+
 
 _TYPES = {
     "double": "DOUBLE",

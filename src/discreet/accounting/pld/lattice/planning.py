@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx
 
-from ..pairs.arrays import Array, Index, log_sums
-from ..pairs.cells import Nodes
+from ..pairs.basic_pairs import Array, Index, Nodes, log_sums
 
 # The relative error of epsilon that the mesh may cause.
 INFLATION = 6e-5

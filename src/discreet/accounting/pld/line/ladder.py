@@ -24,11 +24,9 @@ from functools import partial
 from typing import NamedTuple
 
 from ..lattice.planning import Cumulants
-from ..pairs.arrays import U
-from ..pairs.crossing import ROUNDED, crossing
-from . import steps as steps_module
-from .line import DeltaBounds, Line, LineShape
-from .steps import ALL, Aim, Cut, Step, StepMoments
+from ..pairs.basic_pairs import ROUNDED, U, crossing
+from . import line as steps_module
+from .line import ALL, Aim, Cut, DeltaBounds, Line, LineShape, Step, StepMoments
 
 # Passes that narrow the interval; it is certified after each, so fewer only leave it wider.
 _PASSES = 4

@@ -22,15 +22,13 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from .... import _require, _round
 from ...._public import ADD_REMOVE, Neighbors
-from ... import choice_events as ce
+from ... import events as ce
 from ... import events as ev
+from ... import events as se
 from ... import pure
-from ... import sampled_events as se
 from ...events import Event
 from ...normal import normal, overflow
-from .arrays import Array, U, between
-from .basic_pairs import Atoms
-from .cells import DominatingPair
+from .basic_pairs import Array, Atoms, DominatingPair, U, between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

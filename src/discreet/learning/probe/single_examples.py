@@ -1,0 +1,492 @@
+"""Compares the engine's gradients of examples in a batch with torch's own gradients of each example alone.
+
+Gradients are compared as sums over examples with random weights, drawn anew each time: two sums are equal if
+all gradients are, and with probability one only then. So no gradient of a single example is stored, each of
+which would take as much memory as the model; sums are compared one parameter after the other.
+
+Computes gradients of single examples by torch's own backward pass, with which those of the engine are
+compared.
+
+They are computed on made-up examples only, by the probe (`safety`, `single_examples`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..._errors import DiscreetError, InvalidInput, NotPrivate
+from ..clipping import routes
+from ..clipping.engine import ClippingEngine, Gradients
+from ..clipping.taps import Tap, Target
+
+# Entries that are compared or added up at a time: four megabytes, where a model may have gigabytes.
+PIECE = 1 << 20
+
+
+class ReferenceGradients:
+    """Holds what torch itself computes for examples that run alone: the weighted sum of their gradients, and
+    the squared norm of each gradient by layer."""
+
+    def __init__(self, engine: ClippingEngine) -> None:
+        self.engine = engine
+        # The weighted sum, by parameter.
+        self.sums = [torch.zeros_like(p).detach() for p in engine.parameters.values()]
+        # For each example: squared norms by number of the layer.
+        self.squared_norms: list[dict[int, float]] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Add up the gradient of each weight as soon as torch has computed it, within this context, and free
+        it."""
+        parameters = list(self.engine.parameters.values())
+        grads_before = [p.grad for p in parameters]
+        handles = []
+        try:
+            for p, out in zip(parameters, self.sums, strict=True):
+                p.grad = None
+                handle = p.register_post_accumulate_grad_hook(self._collector(out))  # type: ignore[no-untyped-call]
+                handles.append(handle)
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for p, before in zip(parameters, grads_before, strict=True):
+                p.grad = before
+
+    def _collector(self, out: Tensor) -> Callable[[Tensor], None]:
+        """Return the hook of one parameter, whose weighted gradient is added to `out`."""
+
+        def collect(p: Tensor) -> None:
+            assert p.grad is not None
+            gradient, p.grad = p.grad.to_dense(), None
+            layer, by_layer = self.engine.layers[id(p)], self.squared_norms[-1]
+            by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(gradient)
+            out.add_(gradient, alpha=self.weight)
+
+        return collect
+
+    def add(self, loss: Tensor, weight: float) -> None:
+        """Add `weight` times the gradient of one example's loss; called within `collecting`, whose hooks do
+        the addition."""
+        self.weight = weight
+        self.squared_norms.append({})
+        loss.backward(inputs=list(self.engine.parameters.values()))  # type: ignore[no-untyped-call]
+
+
+def squared_norm(gradient: Tensor) -> float:
+    """Return the squared norm, added up piece by piece in float64."""
+    return sum(float(piece.double().square().sum()) for piece in torch.split(gradient.flatten(), PIECE))
+
+
+def losses_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+    """Return the loss of each example, [B]; a tuple of inputs holds the arguments of the model."""
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    with torch.no_grad():
+        return engine.loss(engine.model(*args), targets)
+
+
+def loss_sum(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+    """Return the sum of the losses, with torch's graph for its gradient."""
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    total: Tensor = engine.loss(engine.model(*args), targets).sum()
+    return total
+
+
+def plain_gradient(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+    """Return the gradient of the sum of losses by torch's own backward pass, as one vector."""
+    parameters = list(engine.parameters.values())
+    parts = list(torch.autograd.grad(loss_sum(engine, inputs, targets), parameters, allow_unused=True))
+    gradient = engine.buffer()
+    for piece in torch.split(gradient, [p.numel() for p in parameters]):
+        # Removed from the list, so that it is freed as soon as it is copied.
+        part = parts.pop(0)
+        if part is not None:
+            piece.copy_(part.to_dense().flatten())
+    return gradient
+
+
+# The second batch size at which gradients are compared: code may do one thing at one size, and another thing
+# at another.
+SMALL_BATCH = 3
+# The largest difference that counts as rounding, relative to the largest entry of what is compared: float32
+# sums for an example alone and in a batch may be taken in another order.
+TOLERANCE = 1e-4
+# The same if the model computes in half precision inside: bfloat16 has eight bits, and some layers lose more.
+HALF_TOLERANCE = 2.0**-4
+# How often gradients are compared before they count as different, and by which share of themselves the
+# model's parameters are perturbed in between (both chosen by hand, not tuned).
+TRIES, PERTURBATION = 3, 2.0**-10
+# The largest batch that is compared, so that training starts soon (chosen by hand, not tuned). Code that
+# mixes examples only in larger batches is not found (docs/promise.md).
+LARGEST = 512
+# By this share a squared norm that is computed here may be above its bound, because the float32 sums that it
+# is computed from were rounded.
+ROUNDING = 1e-5
+# A larger batch that is compared with single examples. It is even, while SMALL_BATCH and the usual number of
+# made-up examples (five) are odd: so code that pairs examples only at even sizes is run. The number was
+# chosen by hand, not tuned.
+LARGER_BATCH = 12
+MADE_UP_EXAMPLES = "If those are not valid for this model, give your own with synthetic=(inputs, targets)."
+OWN_EXAMPLES = "They are those of synthetic=: give values that are valid for this model."
+STATE = (
+    "the model gives the same made-up examples another loss the second time, with the same random numbers: "
+    "its forward pass keeps something (an attribute, a counter), by which earlier examples would reach the "
+    "gradients of later ones, or draws random numbers elsewhere than from torch. No data was read. Let the "
+    "result depend on inputs, weights and torch's random numbers alone."
+)
+
+
+@dataclass
+class Measured:
+    """Holds the per-example gradients of a batch as taps (`taps`: the inputs and output gradients of layers),
+    from which weighted sums are built."""
+
+    engine: ClippingEngine
+    gradients: Gradients
+
+    def parts(self, weights: Tensor) -> Iterator[Tensor]:
+        """Yield the sum over examples i of weights[i] times gradient i, one parameter after the other."""
+        taps: dict[int, list[Tap]] = {}
+        for tap in self.gradients.taps:
+            for target in _targets_of(tap):
+                taps.setdefault(id(target.parameter), []).append(tap)
+        sums: dict[int, Tensor] = {}
+        for p in self.engine.parameters.values():
+            if id(p) not in sums:
+                sums |= self._sums(p, taps, weights)
+            yield sums.pop(id(p)).detach()
+
+    def _sums(self, parameter: Tensor, taps: dict[int, list[Tap]], weights: Tensor) -> dict[int, Tensor]:
+        """Return the sums for this parameter and for all that share a tap with it, directly or through
+        others: a weight and its bias, or three weights and one bias in three parts.
+
+        `taps` holds the taps of each parameter, by the parameter's id.
+        """
+        sums = {id(parameter): torch.zeros_like(parameter)}
+        todo = {id(tap): tap for tap in taps.get(id(parameter), [])}
+        added: set[int] = set()
+        while todo:
+            key, tap = todo.popitem()
+            added.add(key)
+            for target in _targets_of(tap):
+                if id(target.parameter) not in sums:
+                    sums[id(target.parameter)] = torch.zeros_like(target.parameter)
+                others = {id(other): other for other in taps[id(target.parameter)]}
+                todo |= {other: tap for other, tap in others.items() if other not in added}
+            with torch.no_grad():
+                tap.add(weights, sums)
+        return sums
+
+
+def _targets_of(tap: Tap) -> list[Target]:
+    return [target for target in (tap.target, tap.bias) if target is not None]
+
+
+def measure(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: bool = False) -> Measured:
+    """Return each example's gradient, and its loss; with `sums_only` without losses, in no more memory than a
+    training step takes.
+
+    A gradient that is not finite counts as zero.
+    """
+    gradients = engine.gradients(inputs, targets, sums_only=sums_only)
+    keep = gradients.squares.sum(1).isfinite()
+    if not bool(keep.all()):
+        gradients.zero_out(keep)
+    return Measured(engine, gradients)
+
+
+def random_weights(size: int, dtype: torch.dtype) -> Tensor:
+    """Return random weights of either sign, between 1/2 and 3/2 in absolute value."""
+    return (0.5 + torch.rand(size, dtype=dtype)) * (1 - 2 * torch.randint(0, 2, (size,)))
+
+
+def pick(data: Any, positions: Any) -> Any:
+    return tree_map(lambda t: t[positions], data)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records, in `seen`, whether anything is computed in half precision."""
+
+    seen: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.seen |= any(
+            isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16) for t in tree_leaves(out)
+        )
+        return out
+
+
+def _uses_half_precision(engine: ClippingEngine, inputs: Any) -> bool:
+    """Return whether the model computes in half precision somewhere inside."""
+    watch = _Watch()  # type: ignore[no-untyped-call]
+    with watch, torch.no_grad():
+        engine.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+    return bool(watch.seen)
+
+
+def check_alone(
+    engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None, *, own: bool = False
+) -> None:
+    """Refuse a model in which an example's gradient in a batch, by the engine, is not that of the example
+    alone, by torch itself.
+
+    `batch` is the size that training expects, and `own` says that the user gave the examples (`synthetic=`).
+
+    Sums are taken in another order for a batch. Where a ReLU's input is zero up to rounding, the order
+    decides whether it is on or off: once in a hundred times for a small transformer. With slightly perturbed
+    parameters such a difference goes away, and one that comes from mixing stays.
+    """
+    if not differs(engine, inputs, targets, batch):
+        return
+    parameters_before = [p.detach().clone() for p in engine.model.parameters()]
+    try:
+        for _ in range(TRIES - 1):
+            with torch.no_grad():
+                for p in engine.model.parameters():
+                    if p.dtype.is_floating_point:
+                        p.mul_(1 + PERTURBATION * torch.randn_like(p))
+            if not differs(engine, inputs, targets, batch):
+                return
+        raise _difference(engine, inputs, targets, batch, own)
+    finally:
+        with torch.no_grad():
+            for p, before in zip(engine.model.parameters(), parameters_before, strict=True):
+                p.copy_(before)
+
+
+def _difference(
+    engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None, own: bool
+) -> DiscreetError:
+    """Return the error that says why a gradient in a batch is not that of the example alone: because examples
+    mix, or for another reason."""
+    count = len(tree_leaves(targets)[0])
+    singles = [pick((inputs, targets), torch.tensor([i])) for i in range(count)]
+    alone = torch.cat([loss_sum(engine, *single).detach().reshape(1) for single in singles])
+    if not bool(alone.isfinite().all()):
+        return InvalidInput(
+            "the loss of a made-up example is not finite. No data was read. "
+            + (
+                OWN_EXAMPLES
+                if own
+                else f"Made-up numbers lie in [0, 1], whole numbers and masks are 0 and 1. {MADE_UP_EXAMPLES}"
+            )
+        )
+    if keeps_state(engine, inputs, targets):
+        return NotPrivate(STATE)
+    batch_gradient = plain_gradient(engine, inputs, targets)
+    total = torch.stack([plain_gradient(engine, *single) for single in singles]).sum(0)
+    scale = total.abs().max().clamp(min=1e-12)
+    tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
+    mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
+    for size in (count, *_larger_sizes(engine, count, batch)):
+        positions = torch.arange(size) % count
+        together = losses_of(engine, *pick((inputs, targets), positions))
+        mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
+    if mixes:
+        way_out = "" if engine.isolate else ", or give isolate=True, which runs each example alone"
+        return NotPrivate(
+            "the gradient of an example in a batch is not that of the same example alone: the model "
+            "or the loss mixes examples "
+            f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks "
+            f"across the batch{way_out}."
+        )
+    hooked = routes.weight_normed_by_hook(engine.model)
+    if hooked is not None and not engine.isolate:
+        return NotPrivate(
+            f"{hooked}: the old torch.nn.utils.weight_norm computes a weight in a hook, outside its layer, "
+            f"where gradients of examples cannot be told apart. No data was read. Use "
+            f"torch.nn.utils.parametrizations.weight_norm, which computes the same; or run each example "
+            f"alone: isolate=True."
+        )
+    return NotPrivate(
+        "the gradient of an example is not what torch computes for it, although examples do not mix: "
+        "the model uses a weight outside its layer (model.layer.weight in a formula), folds positions and "
+        "examples into one dimension with positions first, or does something that is not known here. "
+        "No data was read. "
+        + ("Please report it." if engine.isolate else "Run each example alone: isolate=True.")
+    )
+
+
+def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+    """Return whether the same examples, with the same random numbers, have other losses when run again."""
+    seed, losses = int(torch.randint(0, 1 << 30, ())), []
+    for _ in range(2):
+        # Not `torch.manual_seed`, which would also seed accelerators, whose states nobody puts back.
+        torch.default_generator.manual_seed(seed)
+        losses.append(losses_of(engine, inputs, targets).nan_to_num())
+    return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12))
+
+
+def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
+    """Return whether an example's gradient depends on the batch that it is in; raise NotPrivate if a gradient
+    is longer than its measured bound.
+
+    The examples run alone, one after the other. After the first, after SMALL_BATCH and after all of them, the
+    sum of their gradients is compared with that of a batch of the same examples.
+    """
+    count = len(tree_leaves(targets)[0])
+    weights = random_weights(count, engine.dtype)
+    norm_bounds = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
+    # The engine now knows how much memory an example takes: of a large model fewer examples are compared.
+    count = run_together(engine, count, batch)
+    inputs, targets = pick((inputs, targets), torch.arange(count))
+    norm_bounds, weights = norm_bounds[:count], weights[:count]
+    parts = measure(engine, inputs, targets).parts(weights)
+    scale = max(float(part.abs().max()) for part in parts if part.numel())
+    del parts
+    reference = ReferenceGradients(engine)
+    with reference.collecting():
+        for i in range(count):
+            one = pick((inputs, targets), torch.tensor([i]))
+            reference.add(loss_sum(engine, *one), float(weights[i]))
+            if i == 0 and _sums_differ(engine, measure(engine, *one), reference, weights[:1], scale, inputs):
+                return True
+            if i + 1 == min(SMALL_BATCH, count):
+                fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1)))
+                if _sums_differ(engine, fewer, reference, weights[: i + 1], scale, inputs):
+                    return True
+                del fewer
+    # Measured again, instead of kept: beside `reference`, as large as the model, memory may hold only
+    # one batch.
+    measured_batch = measure(engine, inputs, targets)
+    if _sums_differ(engine, measured_batch, reference, weights, scale, inputs):
+        return True
+    _check_lengths(measured_batch, norm_bounds, reference)
+    del measured_batch
+    for size in _larger_sizes(engine, count, batch):
+        more = measure(engine, *pick((inputs, targets), torch.arange(size) % count), sums_only=True)
+        if _sums_differ(engine, more, reference, _spread_weights(weights, size), scale, inputs):
+            return True
+        del more
+    return False
+
+
+def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
+    """Return how many of `count` made-up examples are run together: all of them; for a large model as many as
+    training runs together, and at least four."""
+    return min(count, max(SMALL_BATCH + 1, engine.part_size(max(count, batch or 1))))
+
+
+def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
+    """Return the batch sizes above `count`, up to LARGEST, at which gradients are compared: LARGER_BATCH (or
+    count + 1 if that is more) and the expected `batch`. For a batch that training would run in parts, the
+    size is that of the parts."""
+    sizes = {engine.part_size(max(LARGER_BATCH, count + 1)), engine.part_size(batch or 1)}
+    return sorted(size for size in sizes if count < size <= LARGEST)
+
+
+def _spread_weights(weights: Tensor, size: int) -> Tensor:
+    """Return weights for a batch of `size` in which the examples are repeated; the weights of one example's
+    copies add up to its entry in `weights`."""
+    spread = random_weights(size, weights.dtype)
+    count = len(weights)
+    for i in range(min(count, size)):
+        spread[i] = weights[i] - spread[i + count :: count].sum()
+    return spread
+
+
+def _sums_differ(
+    engine: ClippingEngine,
+    measured: Measured,
+    reference: ReferenceGradients,
+    weights: Tensor,
+    scale: float,
+    inputs: Any,
+) -> bool:
+    """Return whether the weighted sum of measured gradients is not that of single examples; raise NotPrivate
+    if a gradient is longer than its measured bound.
+
+    `scale` is the largest entry of the sum over all examples that are compared; a batch of more than these,
+    in which they are repeated, may have larger sums. `inputs` show whether half precision is used.
+    """
+    size, count = len(weights), len(reference.squared_norms)
+    differences = [
+        largest_difference(part, true)
+        for part, true in zip(measured.parts(weights), reference.sums, strict=True)
+        if part.numel()
+    ]
+    worst = max(differences) if all(math.isfinite(d) for d in differences) else math.inf
+    bound = scale * max(1, size / count)
+    if worst > TOLERANCE * bound and (
+        # Asked last, and only if it matters: `_Watch` loads torch's compiler, a hundred megabytes.
+        worst > HALF_TOLERANCE * bound or not _uses_half_precision(engine, inputs)
+    ):
+        return True
+    _check_lengths(measured, measured.gradients.squares, reference)
+    return False
+
+
+def _check_lengths(measured: Measured, squares: Tensor, reference: ReferenceGradients) -> None:
+    """Raise NotPrivate if a gradient's squared norm is above its bound in `squares`: [B, layers] or [B, 1].
+
+    The examples of `reference` may be repeated in the batch. They are made up, so the error tells nothing
+    about a person.
+    """
+    count = len(reference.squared_norms)
+    layers = range(max(measured.engine.layers.values()) + 1)
+    by_example = [[norms.get(layer, 0.0) for layer in layers] for norms in reference.squared_norms]
+    true = torch.tensor(by_example, dtype=torch.float64)[torch.arange(len(squares)) % count]
+    for i in _above_bound(squares, true).nonzero().flatten().tolist():
+        _check_own_length(measured, i, squares[i : i + 1], reference.squared_norms[i % count])
+
+
+def _above_bound(squares: Tensor, true: Tensor) -> Tensor:
+    """Return for each example whether a squared norm in `true` is above its bound in `squares`, of a layer or
+    of all layers together."""
+    pairs = [(squares.sum(1, keepdim=True), true.sum(1, keepdim=True))]
+    if squares.shape[1] > 1:
+        pairs.append((squares, true))
+    above = [(bound.isfinite() & (bound < norm * (1 - ROUNDING))).any(1) for bound, norm in pairs]
+    return torch.stack(above).any(0)
+
+
+def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[int, float]) -> None:
+    """Raise NotPrivate if the engine's own gradient of example i, which clipping scales, is longer than its
+    bound in `squares`.
+
+    Torch's gradient, with squared norms `true` by layer, is the same up to rounding, and may be longer than
+    the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
+    """
+    weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
+    weights[i], by_layer = 1, dict.fromkeys(true, 0.0)
+    for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
+        layer = measured.engine.layers[id(p)]
+        by_layer[layer] = by_layer.get(layer, 0.0) + squared_norm(part)
+    layers = range(max(by_layer) + 1)
+    built = torch.tensor([[by_layer.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
+    if bool(_above_bound(squares, built).any()):
+        raise NotPrivate(
+            "the gradient of a made-up example is longer than what was measured, so that it would "
+            "not be clipped enough: a weight is used in "
+            "two ways that are not known together. No data was read. "
+            + (
+                "Please report it."
+                if measured.engine.isolate
+                else "Run each example alone (isolate=True), and please report it."
+            )
+        )
+
+
+def largest_difference(one: Tensor, other: Tensor) -> float:
+    """Return the largest absolute difference of two tensors; it is not finite if one of them is not."""
+    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
+    return max(float((a - b).abs_().max()) for a, b in pieces)
+
+
+def is_far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Return whether two vectors differ somewhere by more than `tolerance` times `scale`, or are NaN there.
+
+    Pieces are compared one by one, as each vector may be as large as the model.
+    """
+    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
+    return not all(bool(((a - b).abs_() <= tolerance * scale).all()) for a, b in pieces)

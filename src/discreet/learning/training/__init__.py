@@ -1,0 +1,1 @@
+"""Runs private training: trainer, schedules of batches, noise, checkpoints, workers, and data."""

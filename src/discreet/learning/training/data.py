@@ -1,0 +1,652 @@
+"""Holds private examples as tensors, with the public facts by which they are protected.
+
+`Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` wraps any map-style torch dataset.
+`Tabular` reads the columns of a table: features are scaled by their declared bounds and categories become
+indicators, so that no statistic of the data is used.
+
+Makes several variants of each example (augmentation multiplicity), whose gradients are averaged before
+they are clipped.
+
+The average is clipped as one example's gradient, so that the price is the same as without augmentation (De,
+Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); only training takes longer. Mixup and the like, which
+blend examples, are not covered: one person would be in many gradients.
+
+Evaluates a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people it
+was trained on.
+
+A score on private rows would be a release with a price of its own, which this module does not offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from ... import _require, sampling
+from ..._errors import INTERRUPTIONS, DiscreetError, InvalidInput, NotPrivate
+from ..._public import Boolean, Bounds, Categories, Public
+from ..._registry import described
+from ...mechanisms.arrow_columns import one_name_each
+from ...mechanisms.protocols import AnySource, ExampleSource
+from ...sampling import Entropy
+from ...tables import Source, connect
+from ...tabular.scaler import Scaling
+
+# An array of numpy.
+Array = Any
+
+
+class Examples:
+    """Holds inputs and targets for training, one entry per row (an `ExampleSource`).
+
+    Where `public.unit` names a column, `people` has one entry per row: the person that the row belongs to. A
+    row of nobody (None) takes no part. Shapes and types of one example are public; the values and, under
+    add_remove, the number of examples are private. A tuple of inputs holds the model's arguments; a dict of
+    inputs is one argument: `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with
+    that dict.
+    """
+
+    def __init__(
+        self, inputs: Any, targets: Any, public: Public | None = None, *, people: Any = None
+    ) -> None:
+        self._public = Public() if public is None else public
+        self._data = tree_map(
+            _tensor, tuple(dict(tree) if isinstance(tree, Mapping) else tree for tree in (inputs, targets))
+        )
+        sizes = {len(t) for t in tree_leaves(self._data)}
+        if len(sizes) != 1:
+            raise InvalidInput("inputs and targets must have one entry for each example, all of one length.")
+        self._rows = sizes.pop()
+        self.people = _owners(self._public, people, self._rows)
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Any,
+        public: Public | None = None,
+        *,
+        people: Any = None,
+        target: str | None = None,
+        like: tuple[Any, Any] | None = None,
+    ) -> Examples:
+        """Wrap a map-style dataset whose items are (inputs, target), or dicts of which one entry is the
+        `target`; items are read when a batch takes them.
+
+        All items must have one shape. Whether they do is private, so that an item that cannot be read, or has
+        another shape, counts as an example of zeros. The shape is public: `like` declares it, a pair of
+        made-up inputs and targets of one or more examples. Without `like` the shape is that of the first
+        item, which this call, made by the steward of the data, reads once. A dataset that may be empty needs
+        `like`.
+        """
+        return _Dataset(dataset, public, people, target, like)
+
+    @property
+    def size(self) -> int:
+        """Return the number of units: of people where the unit is a person, else of rows.
+
+        For the trainer only: under add_remove it is private.
+        """
+        return self._rows if self.people is None else len(self.people.counts)
+
+    @property
+    def public(self) -> Public:
+        return self._public
+
+    def take(self, positions: Array) -> tuple[Any, Any]:
+        """Return the examples at these positions (row numbers), as a batch. For the trainer only: the result
+        is private."""
+        index = torch.from_numpy(positions)
+        inputs, targets = (
+            tree.index_select(0, index)
+            if isinstance(tree, Tensor)
+            else tree_map(lambda t: t.index_select(0, index), tree)
+            for tree in self._data
+        )
+        return inputs, targets
+
+    def shapes(self) -> tuple[Any, Any]:
+        """Return inputs and targets of zero examples, which have the shapes and types of one example."""
+        inputs, targets = tree_map(lambda t: t[:0], self._data)
+        return inputs, targets
+
+    # Shows no values and no number of rows: both are private.
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(table={self._public.table!r})"
+
+
+class _Dataset(Examples):
+    """Reads examples of a map-style dataset, item by item, when a batch takes them."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        public: Public | None,
+        people: Any,
+        target: str | None,
+        like: tuple[Any, Any] | None,
+    ) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise InvalidInput(
+                "a dataset must have __getitem__ and __len__ (map-style): batches are sampled by position, "
+                "which a stream does not allow. A DataLoader chooses batches by itself; give its .dataset "
+                "instead."
+            )
+        self._public, self._dataset, self._rows = (
+            Public() if public is None else public,
+            dataset,
+            len(dataset),
+        )
+        self._target = target
+        self.people = _owners(self._public, people, self._rows)
+        if like is not None and not (isinstance(like, tuple) and len(like) == 2):
+            raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
+        # Read now, once: later, an error or its absence would show whether there is a first item.
+        self._empty_batch = (
+            self._empty_like_first_item() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        )
+
+    def take(self, positions: Array) -> tuple[Any, Any]:
+        if not len(positions):
+            return self.shapes()
+        batch = self._batch(positions)
+        if batch is None:
+            # Some item is not as declared. It must decide nothing else: each is read by itself.
+            items = [self._batch(positions[i : i + 1]) or self._zeros() for i in range(len(positions))]
+            batch = tree_map(lambda *parts: torch.cat(parts), *items)
+        return batch
+
+    def _batch(self, positions: Array) -> tuple[Any, Any] | None:
+        """Return these items as a batch of the declared types; None if some item cannot be read, or has
+        another shape than the declared one."""
+        try:
+            batch = self._collated(positions)
+            leaves, structure = tree_flatten(batch)
+            declared, same = tree_flatten(self._empty_batch)
+            shapes = [t.shape[1:] for t in leaves] == [t.shape[1:] for t in declared]
+            if structure != same or not shapes:
+                return None
+            inputs, targets = tree_unflatten(
+                [t.to(d.dtype) for t, d in zip(leaves, declared, strict=True)], structure
+            )
+            return inputs, targets
+        except INTERRUPTIONS:
+            raise
+        except BaseException:
+            return None
+
+    def _zeros(self) -> tuple[Any, Any]:
+        """Return one example of zeros, in place of an item that is not as declared."""
+        inputs, targets = tree_map(lambda t: torch.zeros(1, *t.shape[1:], dtype=t.dtype), self._empty_batch)
+        return inputs, targets
+
+    def _collated(self, positions: Array) -> tuple[Any, Any]:
+        """Return these items as a batch, whatever their shape; raises what reading them raises."""
+        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in positions])
+        return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
+
+    def shapes(self) -> tuple[Any, Any]:
+        inputs, targets = self._empty_batch
+        return inputs, targets
+
+    def _empty_like_first_item(self) -> tuple[Any, Any]:
+        """Return inputs and targets of zero examples, of the first item's shapes and types."""
+        if not self._rows:
+            raise InvalidInput(
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: without it only "
+                "an empty dataset would be refused, and the refusal would reveal that it is empty. Nothing "
+                "was charged or trained."
+            )
+        try:
+            inputs, targets = tree_map(lambda t: t[:0], self._collated(np.zeros(1, np.int64)))
+        except DiscreetError:
+            raise
+        except Exception as error:
+            # The error's text could quote a value.
+            raise InvalidInput(
+                "the first item of the dataset could not be read, or holds something that cannot become a "
+                f"tensor ({type(error).__name__}; its text is withheld, as it may quote the data). "
+                "Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
+            ) from None
+        return inputs, targets
+
+    def _item(self, position: int) -> tuple[Any, Any]:
+        """Return one item of the dataset as (inputs, target)."""
+        item = self._dataset[position]
+        if self._target is not None and isinstance(item, Mapping) and self._target in item:
+            return {name: value for name, value in item.items() if name != self._target}, item[self._target]
+        if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
+            raise InvalidInput(
+                "items of a dataset must be (inputs, target), or dicts with target= naming one entry "
+                f"(target={self._target!r}); here an item is a {type(item).__name__}. Nothing was trained."
+            )
+        return item[0], item[1]
+
+
+class People:
+    """Groups rows by the person they belong to. `ids` has one entry per row, None for a row of nobody.
+
+    People are numbered from 0 in the order in which they first occur. `counts` is the number of rows of each
+    person, `length` that of all rows, `names` the ids of the people. All are private.
+    """
+
+    def __init__(self, ids: Any) -> None:
+        try:
+            column = (
+                ids
+                if isinstance(ids, pa.Array | pa.ChunkedArray)
+                else pa.array(_as_list(ids), from_pandas=True)
+            )
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            # The error's text would quote a value.
+            raise InvalidInput(
+                "people must be numbers or texts, one for each row. Nothing was read or trained."
+            ) from None
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        # 0.0 and -0.0 are one person, and so are all NaNs; a dictionary may list one name twice.
+        encoded = one_name_each(column).dictionary_encode()
+        # In the order of the people's numbers. `pate.labeller` assigns people to teachers by a secret hash of
+        # these.
+        self.names = encoded.dictionary
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        # All rows that belong to somebody, sorted by person; the rows of nobody have the code -1.
+        order = np.argsort(codes, kind="stable")
+        self._order = order[np.searchsorted(codes[order], 0) :]
+        self.counts = np.bincount(codes[codes >= 0])
+        # The rows of person i are self._order[self._starts[i] : self._starts[i + 1]].
+        self._starts = np.concatenate([[0], np.cumsum(self.counts)])
+        self.length = len(codes)
+
+    def owned(self) -> tuple[Array, Array]:
+        """Return all rows that belong to somebody, and for each of these rows the person's number."""
+        return self._order, np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def rows(self, person: int, limit: int | None, entropy: Entropy) -> Array:
+        """Return a person's rows in random order, at most `limit` of them, chosen at random.
+
+        Guarantee: every sequence of that many different rows of the person is equally likely, whatever rows
+                   other people have.
+        Proof:     fresh randomness for each call. The order matters, as the sum of a person's gradients
+                   before clipping is rounded in this order: an order that depended on other people's rows
+                   would change the person's summand with them.
+        """
+        positions = self._order[self._starts[person] : self._starts[person + 1]]
+        if limit is not None and len(positions) > limit:
+            positions = positions[np.asarray(sampling.subset(len(positions), limit, entropy), dtype=np.int64)]
+        if len(positions) < 2:
+            return positions
+        return positions[np.asarray(sampling.permutation(len(positions), entropy), dtype=np.int64)]
+
+
+def _as_list(ids: Any) -> Any:
+    return ids.tolist() if isinstance(ids, Tensor) else ids
+
+
+def _owners(public: Public, people: Any, rows: int) -> People | None:
+    """Return the rows grouped by person where the unit is a person, None where the unit is a row.
+
+    Refuse `people` that contradicts the unit, or does not have one entry for each of `rows` rows.
+    """
+    column = public.unit.column
+    if column is None:
+        if people is not None:
+            raise InvalidInput(
+                "people= is given, but the unit is a row: declare Public(unit=Unit('the column of people'))."
+            )
+        return None
+    if people is None:
+        raise InvalidInput(
+            f"the unit is all rows of one person ({column!r}): give the person of each row, people=[...]."
+        )
+    owners = People(people)
+    if owners.length != rows:
+        raise InvalidInput("people must have one entry for each row.")
+    return owners
+
+
+def _from_array(values: Any) -> Tensor:
+    """Return an array as a tensor; the error for one that cannot become a tensor quotes no value."""
+    try:
+        array = np.asarray(values)
+        # Arrays of pandas may be read-only, for which torch would warn.
+        return torch.as_tensor(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError, RuntimeError):
+        # The error's text could quote a value.
+        raise InvalidInput(
+            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} "
+            f"cannot become one. Nothing was trained."
+        ) from None
+
+
+def _tensor(values: Any) -> Tensor:
+    """Return values as a tensor with one entry per example, detached from any autograd graph."""
+    tensor = values if isinstance(values, Tensor) else _from_array(values)
+    if not tensor.dim():
+        raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
+    return tensor.detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tabular:
+    """Reads columns of a table as examples, by the declarations of the schema alone.
+
+    Numbers are clipped to their bounds and scaled to [-1, 1], booleans become -1 and 1, and a missing number
+    or boolean becomes 0. A column of categories becomes one indicator per declared category, all 0 for a
+    value that is missing or not declared. Features among the columns of `scaling`, which a `PrivateScaler`
+    released, are standardized instead. The target is a class number (for categories and booleans; a value
+    that is missing, or not declared, counts as the first class) or a number clipped and scaled to [-1, 1].
+    """
+
+    features: tuple[str, ...]
+    target: str
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", tuple(self.features))
+        _require.non_empty(features=self.features)
+        if self.scaling is not None and not isinstance(self.scaling, Scaling):
+            raise _require.fail(
+                "scaling", type(self.scaling).__name__, "the Scaling that a PrivateScaler released"
+            )
+
+    def width(self, public: Public) -> int:
+        """Return the number of inputs of one example, with an indicator for each category. Refuse a column of
+        `scaling` without declared bounds here, before the charge: reading it would fail, and quote a text."""
+        scaled = () if self.scaling is None else self.scaling.columns
+        for name in self.features:
+            if name in scaled:
+                public.bounds(name)
+        return sum(
+            len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
+        )
+
+    def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of zero examples, which have the shapes and types of one example."""
+        classes = isinstance(public.fact(self.target), Categories | Boolean)
+        target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
+        return torch.zeros(0, self.width(public)), target
+
+    def read(self, source: Source) -> Examples:
+        """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
+        no_rows = np.zeros((0, self.width(source.public)), np.float32)
+        features, targets, owners = [], [], []
+        unit = source.public.unit.column
+        for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            features.append(
+                np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1)
+            )
+            targets.append(_target(columns[self.target], source.public.fact(self.target), self.target))
+            owners += [] if unit is None else [columns[unit]]
+        x = torch.from_numpy(np.concatenate([no_rows, *features]))
+        # Begins with a target of zero rows: so a table without rows has the right type, and does not fail.
+        y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
+        return Examples(
+            x,
+            y,
+            source.public,
+            people=None if unit is None else pa.chunked_array(owners, None if owners else pa.null()),
+        )
+
+    def inputs(self, data: Any, public: Public) -> Array:
+        """Return the features of PUBLIC rows (a data frame or a mapping of columns), encoded like those of
+        private rows. Its errors may quote a value."""
+        if data is None or isinstance(data, str | bytes | float | int):
+            raise _require.fail("rows", data, "a data frame, or a mapping of columns such as {'age': [30]}")
+        names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
+        missing = [name for name in self.features if name not in names]
+        if missing:
+            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was released.")
+        columns = [self._public_feature(data[name], public, name) for name in self.features]
+        if len({len(column) for column in columns}) > 1:
+            raise InvalidInput("the columns of these rows have different lengths. Nothing was released.")
+        return np.concatenate(columns, axis=1)
+
+    def _public_feature(self, values: Any, public: Public, name: str) -> Array:
+        """Return the encoding of one column of public rows; its errors may quote a value."""
+        try:
+            return self._feature(_as_arrow(values), public, name)
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was released.") from None
+
+    def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
+        """Return the encoding of one feature, [rows, numbers], in float32."""
+        if self.scaling is not None and name in self.scaling.columns:
+            return self.scaling.column(name, _floats(values)).astype(np.float32)[:, None]
+        return _column(values, public.fact(name), name)
+
+
+def _as_arrow(values: Any) -> Any:
+    """Return a column (an Arrow array, a numpy array, a series, a list) as an Arrow array; NaN is missing."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    return pa.array(values.tolist() if hasattr(values, "tolist") else list(values), from_pandas=True)
+
+
+def _column(values: pa.Array, fact: Any, name: str) -> Array:
+    """Return one feature, [rows, numbers]: scaled to [-1, 1], or one indicator per declared category."""
+    if isinstance(fact, Bounds):
+        low, high = float(fact.lower), float(fact.upper)
+        numbers = np.clip(_floats(values), low, high)
+        return np.nan_to_num((2 * (numbers - low) / (high - low) - 1).astype(np.float32))[:, None]
+    if isinstance(fact, Boolean):
+        return np.nan_to_num(2 * _booleans(values) - 1).astype(np.float32)[:, None]
+    if isinstance(fact, Categories):
+        labels = np.asarray(values.to_pylist(), dtype=object)
+        return np.stack([labels == value for value in fact.values], axis=1).astype(np.float32)
+    raise InvalidInput(f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it.")
+
+
+def _target(values: pa.Array, fact: Any, name: str) -> Array:
+    """Return the class number of each row, or the target scaled to [-1, 1]."""
+    if isinstance(fact, Categories):
+        codes = {value: i for i, value in enumerate(fact.values)}
+        return np.array([codes.get(v, 0) for v in values.to_pylist()], dtype=np.int64)
+    if isinstance(fact, Boolean):
+        return np.nan_to_num(_booleans(values)).astype(np.int64)
+    return _column(values, fact, name)
+
+
+def _booleans(values: pa.Array) -> Array:
+    """Return 1 where true, 0 where false, NaN where missing. As in SQL, every number but 0 is true."""
+    numbers = _floats(values)
+    return np.where(np.isnan(numbers), np.nan, (numbers != 0).astype(np.float64))
+
+
+def _floats(values: pa.Array) -> Array:
+    """Return the numbers of a column in float64, NaN where missing.
+
+    `float` would quote a text that is no number. A source has none in a column that is declared as numbers or
+    booleans, as it converts such columns; in public rows (`_public_feature`) it may be quoted."""
+    return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
+
+
+def empty_batch_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
+    """Return inputs and targets of zero examples, from the public facts of a source."""
+    if reader is not None and not isinstance(source, ExampleSource):
+        return reader.shapes(source.public)
+    return examples_of(source, None).shapes()
+
+
+def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
+    """Return a source of examples: the source itself, or a table's rows as `reader` reads them."""
+    if isinstance(source, ExampleSource):
+        return source
+    if reader is not None:
+        return reader.read(source)
+    raise NotPrivate(
+        f"{type(source).__name__} is not a source of examples: wrap tensors as learning.Examples(x, y, "
+        "public), a dataset as learning.Examples.of(dataset, public), or say which columns of a table to "
+        "use, columns=Tabular(features=..., target=...)."
+    )
+
+
+def require_same_shapes(tried: tuple[Any, Any], shapes: tuple[Any, Any]) -> None:
+    """Refuse a source whose examples have other shapes or types than those that a model was tried on. Both
+    are public: `shapes` holds zero examples of the source."""
+
+    def facts(tree: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        return [(tuple(t.shape[1:]), t.dtype) for t in tree_leaves(tree)]
+
+    for what, of_tried, of_source in zip(("inputs", "targets"), tried, shapes, strict=True):
+        if facts(of_tried) != facts(of_source):
+            raise InvalidInput(
+                f"this session is over other examples than the trainer was made for: the {what} of one "
+                f"example are {_words(facts(of_source))}, and those that the model was tried on "
+                f"{_words(facts(of_tried))}. Nothing was read or charged. Open a session over the trainer's "
+                f"own examples, or make a trainer for these."
+            )
+
+
+def _words(facts: list[tuple[tuple[int, ...], torch.dtype]]) -> str:
+    """Return the shapes and types of tensors in words."""
+    return " and ".join(f"{str(dtype).removeprefix('torch.')} of shape {shape}" for shape, dtype in facts)
+
+
+@described("learning.FlipAndShift")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipAndShift:
+    """Mirrors images [..., height, width] left to right with probability 1/2 (if `flip`) and moves them by up
+    to `shift` pixels in each direction; pixels beyond an edge are those reflected at it.
+
+    Where an example has several images as inputs, each is flipped and moved independently. The augmentation
+    of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
+    """
+
+    shift: int = 4
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        _require.integer(shift=self.shift, at_least=0)
+        _require.flag(flip=self.flip)
+
+    def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return one variant of each image of a batch; each is computed from its own image alone."""
+        height, width = images.shape[-2:]
+        flat = images.reshape(len(images), -1, height, width)
+        padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
+        row_offsets, column_offsets = (
+            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
+        )
+        columns = column_offsets + torch.arange(width)
+        if self.flip:
+            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
+            columns = torch.where(is_flipped, columns.flip(1), columns)
+        rows = (row_offsets + torch.arange(height))[:, None, :, None]
+        image_numbers = torch.arange(len(images))[:, None, None, None]
+        channels = torch.arange(flat.shape[1])[None, :, None, None]
+        return padded[image_numbers, channels, rows, columns[:, None, None, :]].reshape(images.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Augment:
+    """Makes `times` variants of each example, whose gradients are averaged.
+
+    `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
+
+    Guarantee: a variant depends on its own example and on fresh randomness only.
+    Proof:     the function is called once for each variant, and is given nothing else.
+    Assumes:   the function remembers nothing from one call to the next.
+    """
+
+    function: FlipAndShift | Callable[[Any], Any]
+    times: int
+
+    def __post_init__(self) -> None:
+        _require.integer(times=self.times, at_least=1)
+        if not isinstance(self.function, FlipAndShift) and not callable(self.function):
+            raise _require.fail(
+                "function", type(self.function).__name__, "FlipAndShift(...), or a function of one example"
+            )
+
+    def __call__(self, inputs: Any, entropy: Entropy) -> Any:
+        """Return `times` variants of each example, those of one example one after the other.
+
+        While `function` runs, torch's global generator is seeded with fresh randomness; then it is restored.
+        """
+        copies = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
+        seed = entropy.integer(63)
+        if isinstance(self.function, FlipAndShift):
+            generator = torch.Generator().manual_seed(seed)
+            return tree_map(lambda t: self.function.batch(t, generator), copies)  # type: ignore[union-attr]
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return _one_by_one(self.function, copies)
+
+    def targets(self, targets: Any) -> Any:
+        """Return the targets of all variants: each example's target `times` times in a row."""
+        return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
+
+
+def one_variant_each(augment: Augment, inputs: Any) -> Any:
+    """Return one variant of each of these MADE-UP examples; raise InvalidInput if the function fails.
+
+    They must be made-up, as the message has the text of the error, which may quote an example.
+    """
+    try:
+        return replace(augment, times=1)(inputs, Entropy())
+    except Exception as error:
+        raise InvalidInput(
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If these examples are not "
+            "valid for it, give made-up ones of your own, as the model gets them, with "
+            "synthetic=(inputs, targets). No data was read."
+        ) from error
+
+
+def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
+    """Return the stacked results of the function, which is called once for each example."""
+    count = len(torch.utils._pytree.tree_leaves(inputs)[0])
+    if not count:
+        return inputs
+    outputs = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
+    return tree_map(lambda *parts: torch.stack(parts), outputs[0], *outputs[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSet:
+    """Scores a model on public examples: its loss, and accuracy or the root mean squared error.
+
+    `inputs` and `targets` are encoded as `Tabular` encodes the training rows.
+    """
+
+    inputs: Tensor = field(repr=False)
+    targets: Tensor = field(repr=False)
+    # The upper less the lower bound of a target that is a number; 0 for a target that is a class.
+    span: float
+
+    @classmethod
+    def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
+        """Read a file, a data frame, an Arrow table or a mapping of columns, with the declarations of
+        `public` for the features and the target in `columns`."""
+        facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
+        examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
+        if not examples.size:
+            raise InvalidInput("the public set is empty. Nothing was trained.")
+        inputs, targets = examples.take(np.arange(examples.size))
+        fact = public.fact(columns.target)
+        is_classification = isinstance(fact, Categories | Boolean)
+        return cls(inputs, targets, 0.0 if is_classification else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
+
+    def score(self, module: nn.Module) -> dict[str, float]:
+        """Return the loss, and the accuracy of a classifier or the root mean squared error of a regression.
+
+        The error is in the target's own unit: targets were scaled from their bounds to [-1, 1], of length 2.
+        """
+        with torch.no_grad():
+            outputs = module(self.inputs)
+            if not self.span:
+                accuracy = (outputs.argmax(1) == self.targets).float().mean()
+                return {"loss": F.cross_entropy(outputs, self.targets).item(), "accuracy": accuracy.item()}
+            loss = F.mse_loss(outputs, self.targets).item()
+        return {"loss": loss, "rmse": loss**0.5 * self.span / 2}

@@ -1,0 +1,685 @@
+"""Defines the trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price, its `event`.
+
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10
+    )
+    trainer.event  # the price, before any data is read
+    model = trainer(data, entropy=Entropy()).value
+
+Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and
+moves the weights (Abadi et al. 2016, arXiv:1607.00133). The number of steps is fixed in advance.
+
+Checks a trainer's options when it is made: an option that failed only after the charge would cost the
+price of a run.
+
+Defines performance options of a trainer: time and memory, apart from what sets the price.
+
+>>> Performance(microbatch=64)
+Performance(microbatch=64, isolate=False, compiled=False)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ... import _require
+from ... import accounting as acc
+from ..._errors import Halted, InvalidInput, ReleaseFailed, Unsupported
+from ..._public import Public
+from ...accounting import Event
+from ...mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
+from ...sampling import Entropy
+from ..clipping import attachment
+from ..clipping.batching import forked_generator
+from ..clipping.engine import ClippingEngine
+from ..clipping.norms import Adaptive, Clipping, as_clipping, as_floats
+from ..probe.safety import made_up, probe
+from ..probe.single_examples import SMALL_BATCH, pick
+from . import checkpoints, federated
+from .data import Augment, Tabular, empty_batch_of, examples_of, one_variant_each, require_same_shapes
+from .federated import LocalSGD
+from .noise import GradientGrid
+from .optimizers import SGD, Adam, Optimizer, start
+from .pooling import KeptBuffers, check_copyable, copied
+from .schedules import Cyclic, Indices, Schedule, build_schedule
+from .summands import Summands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
+
+    `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
+    loss example by example, so that they cannot mix examples. `compiled=True` trains with the code
+    that `torch.compile` generates, on batches that are filled up to a few public sizes (`padded_sizes`);
+    without it, a model that was given to `torch.compile` is trained by its original code.
+
+    Guarantee: the event of a run is the same for all values.
+    Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
+               is drawn once per step. An example that fills up a batch has weight zero in the sum. The
+               size that a batch is filled up to depends on its secret size: it is never released, and shows,
+               as the batch size itself does, only in the running time of a step (docs/promise.md).
+    """
+
+    microbatch: int | None = None
+    isolate: bool = False
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.microbatch is not None:
+            _require.integer(microbatch=self.microbatch, at_least=1)
+        _require.flag(isolate=self.isolate)
+        _require.flag(compiled=self.compiled)
+        if self.compiled and self.isolate:
+            raise InvalidInput(
+                "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
+                "Nothing was read or trained. Give one of them."
+            )
+
+    def updated(self, **options: object) -> Performance:
+        """Return a copy with the options that the trainer was given by keyword; None means not given."""
+        set_options = {name: value for name, value in options.items() if value is not None}
+        # An option that is not at its default was given in performance=.
+        twice = [name for name in set_options if getattr(self, name) != getattr(Performance(), name)]
+        if twice:
+            raise InvalidInput(
+                f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or "
+                f"trained. Give it once."
+            )
+        return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
+
+
+def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
+    """Return the public sizes that batches are filled up to: the expected size, and 2 standard deviations
+    less, 2 more and 5 more (chosen by hand, not tuned), each at most `microbatch`.
+
+    The deviation is that of a Poisson sample with `expected` members at sampling rate `rate`. A batch above
+    the largest size, which is rare, is run in parts. The sizes depend on the schedule alone.
+
+    >>> padded_sizes(256, 0.01)
+    (225, 256, 288, 336)
+    >>> padded_sizes(256, 0.01, microbatch=64)
+    (64,)
+    """
+    deviation = math.sqrt(expected * (1 - min(1.0, rate)))
+    sizes = {math.ceil(expected + k * deviation) for k in (-2, 0, 2, 5)}
+    largest = max(sizes) if microbatch is None else microbatch
+    return tuple(sorted({max(1, min(size, largest)) for size in sizes}))
+
+
+# The number of steps whose learning rate is tried before anything is charged. Chosen by hand, so that a
+# function of plain Python takes less than about a tenth of a second for all of them.
+_TRIED_STEPS = 100_000
+
+_INSTEAD = (
+    "learning.SGD(lr=...), learning.Adam(lr=...), or a function that builds one of torch's: lambda "
+    "parameters: torch.optim.RMSprop(parameters)"
+)
+
+
+def check(trainer: Trainer) -> None:
+    """Check all options but the schedule, the clip and the privacy, which are checked where they are made,
+    and the optimizer and its learning rate (`check_optimizer`)."""
+    if trainer.average is not None:
+        _require.open_probability(average=trainer.average)
+        trainer._set("average", float(trainer.average))
+    if not isinstance(trainer.performance, Performance):
+        raise _require.fail(
+            "performance", type(trainer.performance).__name__, "Performance(microbatch=..., ...)"
+        )
+    _require.one_of(("gaussian", "discrete"), noise=trainer.noise)
+    _require.one_of(("mean", "sum"), pooling=trainer.pooling)
+    if trainer.augment is not None and not isinstance(trainer.augment, Augment):
+        raise _require.fail("augment", type(trainer.augment).__name__, "Augment(function=..., times=...)")
+    if trainer.columns is not None and not isinstance(trainer.columns, Tabular):
+        raise _require.fail("columns", type(trainer.columns).__name__, "Tabular(features=..., target=...)")
+    if trainer.synthetic is not None and not (
+        isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2
+    ):
+        raise _require.fail(
+            "synthetic",
+            type(trainer.synthetic).__name__,
+            "a pair (inputs, targets) of invented examples to try the model on",
+        )
+    federated.check(trainer)
+    _check_together(trainer)
+
+
+def _check_together(trainer: Trainer) -> None:
+    """Refuse combinations of options that no price is proved for, or that would train wrongly."""
+    declared, size = getattr(trainer.schedule, "size", None), trainer.public.size
+    if declared is not None and size is not None and declared != size:
+        raise InvalidInput(
+            f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
+            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=, "
+            "or make the schedule for the declared size."
+        )
+    has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
+    if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
+        raise Unsupported(
+            "an adaptive clip changes from step to step, and a cyclic schedule or discrete noise is priced "
+            "for one clip. Nothing was read or trained."
+        )
+    # The noise of a cyclic schedule may be correlated over time: then its variance changes from step to step.
+    if (
+        (has_adaptive_clip or is_cyclic)
+        and isinstance(trainer.optimizer, Adam)
+        and trainer.optimizer.noise_aware
+    ):
+        raise Unsupported(
+            "Adam subtracts one variance of noise, and here it may change from step to step: give "
+            "Adam(noise_aware=False). Nothing was read or trained."
+        )
+
+
+def _factors(trainer: Trainer) -> list[float]:
+    """Return the factors of the learning rate in the first and in the last step, and the one of largest size.
+
+    The function is called for each step, but for no more than `_TRIED_STEPS` and the last.
+    """
+    factor, steps = trainer.learning_rate, trainer.schedule.steps
+    if factor is None:
+        return [1.0]
+    if not callable(factor):
+        raise _require.fail(
+            "learning_rate",
+            factor,
+            "a function of the step that gives a factor, such as warmup_cosine(steps): the rate "
+            "itself is the optimizer's, SGD(lr=...)",
+        )
+    factors = []
+    for step in (*range(min(steps - 1, _TRIED_STEPS)), steps - 1):
+        try:
+            factors.append(float(factor(step)))
+        except Exception as error:
+            # The function was given the number of a step, so its message tells nothing about a person.
+            raise InvalidInput(
+                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
+                f"for each of {steps} steps. Nothing was read or trained."
+            ) from error
+        _require.finite(**{f"learning_rate({step})": factors[-1]})
+    return [factors[0], factors[-1], max(factors, key=abs)]
+
+
+def _check_deviation(trainer: Trainer) -> None:
+    """Refuse noise that rounds to zero in float32, or is beyond its range or the integers of a grid.
+
+    With a deviation between 2**-100 and 2**100, noise is far within the range of float32. On a grid, noise of
+    deviation 2**58 steps is a 64-bit integer up to 31 deviations.
+    """
+    try:
+        deviation = trainer.deviation
+    except OverflowError:
+        deviation = math.inf
+    largest = 2.0**100 if trainer.grid is None else 2.0**58 * float(trainer.grid.step)
+    if not 2.0**-100 <= deviation <= largest:
+        raise _require.fail(
+            "noise_multiplier",
+            trainer.noise_multiplier,
+            f"such that the noise on a sum has a deviation between 2**-100 and {largest:g}",
+        )
+
+
+def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
+    """Check the optimizer: `SGD`, `Adam`, or a function that builds one of torch's for the parameters that it
+    is given.
+
+    The optimizer takes a step on copies of the parameters, with zero gradients, for each factor that
+    `_factors` returns. Whether a step of `SGD` or `Adam` fails depends on the type of the parameters only, so
+    their copies are empty.
+    """
+    optimizer: Any = trainer.optimizer
+    if isinstance(optimizer, torch.optim.Optimizer):
+        kind, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr", "...")
+        raise InvalidInput(
+            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer trains a "
+            "copy. Nothing was read or trained. Say how to build one, optimizer=lambda parameters: "
+            f"torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or "
+            "learning.Adam(lr=...)."
+        )
+    _check_deviation(trainer)
+    is_own = isinstance(optimizer, SGD | Adam)
+    if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):
+        raise _require.fail("optimizer", optimizer, _INSTEAD)
+    copies = [nn.Parameter(p.detach()[:0] if is_own and p.dim() else p.detach().clone()) for p in parameters]
+    factors = _factors(trainer)
+    try:
+        update = start(optimizer, copies, trainer.schedule.divisor, trainer.deviation)
+        with torch.no_grad():
+            for factor in factors:
+                values = torch.zeros(sum(p.numel() for p in copies), dtype=copies[0].dtype)
+                update(values, torch.zeros_like(values), factor)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        # No data was read so far, so the message tells nothing about a person.
+        raise InvalidInput(
+            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: "
+            f"{error}. Nothing was read or trained. Give {_INSTEAD}."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Reports how far training is, while it runs. It holds no loss and no batch size: these are private."""
+
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse(Progress):
+    """Reports progress with the model so far, which the price of the run covers, too.
+
+    Evaluate it on public examples, never on private ones.
+    """
+
+    _run: TrainingRun = field(repr=False, compare=False)
+
+    @property
+    def model(self) -> nn.Module:
+        """Return a copy of the current model."""
+        return self._run.model
+
+
+@_require.named_options
+@dataclass(frozen=True)
+class Trainer:
+    """Trains a copy of `model` with DP-SGD.
+
+    The price is set by `epsilon` and `delta`, or by `noise_multiplier` (the noise's standard deviation
+    divided by the clip); the length by `batch` or `rate`, and `epochs` or `steps`. `n` declares the number of
+    examples where `public.size` does not. `clip` is a number or a clipping rule. All other options have
+    defaults.
+
+    `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins",
+    "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
+    `noise="discrete"` draws exact noise on a grid. `augment` makes several variants of each example. Where
+    `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's gradient is the
+    "mean" or the "sum" (`pooling`) over the person's rows, at most `unit.rows` of them, at random. With
+    `local`, a `LocalSGD`, a person's gradient is how far the model moves when the person trains it: federated
+    averaging, where `optimizer` is the server's. `learning_rate(step)` is a factor on the optimizer's
+    learning rate. `average` is the decay of an average of the weights over the steps. `columns` says how a
+    table is read as examples; `synthetic` is (inputs, targets) of made-up examples to try the model on, in
+    place of those of `safety.made_up`. `performance` has the options for time and memory; two of them may be
+    given here: `microbatch=`, `isolate=`.
+
+    Guarantee: `event`, under the neighboring relation of `public`, for everything that is released: the
+               trained model, and every model on the way.
+    Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a
+               function of the noisy sums, of public parameters, and of fresh randomness.
+    Assumes:   model and loss compute each example's gradient from that example (probed; certain with
+               `isolate=True` where vmap runs the model); floats are close enough to reals (docs/learning.md).
+    """
+
+    model: nn.Module
+    loss: Any
+    public: Public = field(default=Public(), kw_only=True)
+    epsilon: float | None = field(default=None, kw_only=True)
+    delta: float | None = field(default=None, kw_only=True)
+    noise_multiplier: float = field(default=None, kw_only=True)  # type: ignore[assignment]
+    clip: float | Clipping = field(default=1.0, kw_only=True)
+    rate: Any = field(default=None, kw_only=True)
+    batch: Any = field(default=None, kw_only=True)
+    n: int | None = field(default=None, kw_only=True)
+    steps: int | None = field(default=None, kw_only=True)
+    epochs: Any = field(default=None, kw_only=True)
+    sampling: str | Schedule = field(default="poisson", kw_only=True)
+    limit: int | None = field(default=None, kw_only=True)
+    strategy: Any = field(default=None, kw_only=True)
+    noise: str = field(default="gaussian", kw_only=True)
+    augment: Augment | None = field(default=None, kw_only=True)
+    pooling: str = field(default="mean", kw_only=True)
+    local: LocalSGD | None = field(default=None, kw_only=True)
+    optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
+    learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
+    average: float | None = field(default=None, kw_only=True)
+    performance: Performance = field(default=Performance(), kw_only=True)
+    microbatch: InitVar[int | None] = field(default=None, kw_only=True)
+    isolate: InitVar[bool | None] = field(default=None, kw_only=True)
+    columns: Tabular | None = field(default=None, kw_only=True)
+    synthetic: tuple[Any, Any] | None = field(default=None, kw_only=True)
+    schedule: Schedule = field(init=False, repr=False)
+    event: Event = field(init=False)
+
+    def __post_init__(self, microbatch: int | None, isolate: bool | None) -> None:
+        if not isinstance(self.public, Public):
+            raise _require.fail(
+                "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
+            )
+        size = self.n if self.n is not None else self.public.size
+        if self.n is not None:
+            _require.integer(n=self.n, at_least=1)
+        schedule = build_schedule(
+            self.sampling,
+            size=size,
+            rate=self.rate,
+            batch=self.batch,
+            steps=self.steps,
+            epochs=self.epochs,
+            limit=self.limit,
+            strategy=self.strategy,
+            target=(self.epsilon, self.delta),
+        )
+        self._set("schedule", schedule)
+        self._set("clip", as_clipping(self.clip))
+        check(self)
+        self._set("performance", self.performance.updated(microbatch=microbatch, isolate=isolate))
+        engine = self._engine(self.model)
+        check_copyable(self.model)
+        self._set("noise_multiplier", self._calibrate())
+        self._set("event", schedule.event(self.noise_multiplier, self.public.neighbors, self.grid))
+        if isinstance(self.clip, Adaptive):
+            # Called for its refusal: count and sum must be able to share this noise.
+            self.clip.split(self.noise_multiplier, schedule.divisor)
+        check_optimizer(self, list(engine.parameters.values()))
+        if self.synthetic is not None:
+            probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
+
+    @property
+    def grid(self) -> GradientGrid | None:
+        """Return the grid that clipped gradients are rounded to, with noise="discrete"."""
+        if self.noise != "discrete":
+            return None
+        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return GradientGrid.of(self.clip.clip, size)  # type: ignore[union-attr]
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation of a step's fresh noise on the sum of clipped gradients; a `strategy`
+        adds noise of earlier steps to it. If the clip adapts, it is that of the first step."""
+        clip: Any = self.clip
+        if isinstance(clip, Adaptive):
+            return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
+        if self.grid is not None:
+            return math.sqrt(self.grid.variance(self.noise_multiplier)) * float(self.grid.step)
+        return float(self.noise_multiplier * clip.clip * self.schedule.growth)
+
+    def _engine(self, model: nn.Module) -> ClippingEngine:
+        """Return the engine that computes clipped gradient sums of a model."""
+        options, batch = self.performance, float(self.schedule.divisor)
+        rate = float(getattr(self.schedule, "rate", 0.0))
+        return ClippingEngine(
+            model,
+            self.loss,
+            isolate=options.isolate,
+            sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
+            expected=self._rows_together(),
+        )
+
+    def _rows_together(self) -> int:
+        """Return about how many rows the model is given at a time: a microbatch, or the expected batch."""
+        expected = max(1, round(float(self.schedule.divisor)))
+        return min(expected, self.performance.microbatch or expected)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _calibrate(self) -> float:
+        """Return the noise multiplier, calibrated to (epsilon, delta) where it is not given."""
+        if self.noise_multiplier is not None:
+            if self.epsilon is not None:
+                raise InvalidInput(
+                    "give epsilon= and delta=, or noise_multiplier=, not both. Nothing was read or trained."
+                )
+            as_floats(self, "noise_multiplier")
+            _require.positive(noise_multiplier=self.noise_multiplier)
+            return self.noise_multiplier
+        if self.epsilon is None or self.delta is None:
+            raise InvalidInput(
+                "say how private: epsilon= and delta=, or noise_multiplier=. Nothing was read or trained."
+            )
+        relation, grid = self.public.neighbors, self.grid
+        return float(
+            acc.calibrate(
+                lambda s: self.schedule.event(s, relation, grid), epsilon=self.epsilon, delta=self.delta
+            )
+        )
+
+    @property
+    def asked(self) -> tuple[float, float] | None:
+        """Return the (epsilon, delta) that noise was calibrated to; None where the noise itself was given."""
+        return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
+
+    def spent(self, step: int, *, delta: float) -> float:
+        """Return epsilon after this many steps where the price is one event repeated for each step, or for
+        each pass of several steps (a pass that has begun counts whole); otherwise that of the whole run."""
+        if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
+            return acc.epsilon(self.event, delta=delta)
+        steps_per_event = self.schedule.steps // self.event.times
+        return acc.epsilon(self.event.event.repeated(-(-step // steps_per_event)), delta=delta)
+
+    def start(self, source: AnySource, *, entropy: Entropy) -> TrainingRun:
+        """Return a run that the caller steps through. The whole price is due when it starts."""
+        check_source(self.public, source, examples=True)
+        return TrainingRun(self, examples_of(source, self.columns), entropy)
+
+    def __call__(
+        self,
+        source: AnySource,
+        /,
+        *,
+        entropy: Entropy | None = None,
+        progress: Callable[[Progress], Any] | None = None,
+    ) -> Release:
+        """Run all steps; the release's value is the trained model. A session gives the `entropy`, after it
+        has charged the price.
+
+        `progress` is called after each step with public facts only. An exception of its own reaches the
+        caller unchanged, because it can contain nothing private, and ends the run.
+        """
+        if entropy is None:
+            raise InvalidInput(
+                "a trainer is run by a session, which charges its price first: dp.open(learning.Examples("
+                "inputs, targets, public), budget=..., ledger=...).train(trainer). Without a ledger, where "
+                "you account for trainer.event yourself: trainer(examples, entropy=sampling.Entropy()). "
+                "Nothing was read, charged or trained."
+            )
+        if progress is not None and not callable(progress):
+            raise _require.fail("progress", progress, "a function of the progress, called after each step")
+        run = self.start(source, entropy=entropy)
+        with run:
+            while not run.done:
+                run.step()
+                if progress is not None:
+                    progress(run.progress)
+        return run.release()
+
+    def rehearse(self, source: AnySource) -> None:
+        """Try model and loss on made-up examples of the source's shapes, before anything is charged; no value
+        of the source is read. Examples of `synthetic` were tried when the trainer was made: the source must
+        have their shapes."""
+        if isinstance(source, ExampleSource):
+            self.schedule.check_size(source.size)
+        shapes = empty_batch_of(source, self.columns)
+        if self.synthetic is None:
+            self._try(self._engine(copied(self.model)), *shapes)
+        else:
+            require_same_shapes(self.synthetic, shapes)
+
+    def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
+        """Probe the engine on made-up examples of these shapes, or on variants of them."""
+        examples = made_up(inputs)
+        examples = examples if self.augment is None else one_variant_each(self.augment, examples)
+        probe(engine, examples, made_up(targets), batch=self._rows_together())
+
+    @property
+    def length(self) -> int:
+        """Return the number of steps."""
+        return self.schedule.steps
+
+    @property
+    def period(self) -> int:
+        """Return after every how many steps a checkpoint can be taken; raise Unsupported where none can."""
+        return checkpoints.period(self)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return all facts that a trainer must share with the one whose run it resumes."""
+        return checkpoints.identity(self)
+
+    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrainingRun:
+        """Return a run that goes on from the bytes of a checkpoint.
+
+        For `Session.resume`: alone, it would run steps that nobody paid for.
+        """
+        return checkpoints.restore(self, source, raw, steps_taken, entropy=entropy)
+
+
+class TrainingRun:
+    """Runs one training: `step()` until `done`; one more is refused.
+
+    `model` is the model so far, averaged over the steps if the trainer has an `average`.
+    """
+
+    def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
+        self._trainer, self._examples, self._entropy = trainer, examples, entropy
+        self._coins = entropy.aside("coins of the model")
+        self.steps_taken, self._failed = 0, False
+        self._working_model = copied(trainer.model)
+        # Puts the model's buffers back after each step, so that one step's examples do not reach the next.
+        self._buffers = KeptBuffers(self._working_model)
+        self._engine = trainer._engine(self._working_model)
+        self._engine.train()
+        if trainer.synthetic is None:
+            trainer._try(self._engine, *examples.shapes())
+        else:
+            # The engine chooses how to run layers on its first batch, which must not be private.
+            with self._engine.attached(), forked_generator():
+                self._engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
+        self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
+        self._sums = self._engine.sums(self._gradient)
+        self._summands = Summands(trainer, self._engine, examples, entropy)
+        self._averaged = self._values.clone() if trainer.average is not None else None
+        self._update = start(
+            trainer.optimizer,
+            list(self._engine.parameters.values()),
+            trainer.schedule.divisor,
+            self.deviation,
+        )
+        self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
+        self._context = ExitStack()
+
+    @property
+    def done(self) -> bool:
+        return self.steps_taken >= self._trainer.schedule.steps
+
+    @property
+    def deviation(self) -> float:
+        """Return `Trainer.deviation`."""
+        return self._trainer.deviation
+
+    def __enter__(self) -> TrainingRun:
+        self._context.enter_context(self._engine.attached())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.close()
+
+    def step(self) -> None:
+        """Take one noisy step. An empty batch is a step like any other."""
+        if self.done:
+            steps = f"all {self._trainer.schedule.steps} steps that were paid for are taken"
+            raise Halted(
+                f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. "
+                "Nothing was read. Training on means a new trainer, which pays for its own steps."
+            )
+        if not self._engine.is_attached:
+            with self:
+                return self.step()
+        self.steps_taken += 1
+        try:
+            self._summands.noise(self._gradient)
+            self._accumulate(next(self._batches))
+            self._summands.close(self._gradient)
+        except BaseException:
+            # Also if interrupted, the run is done: sums and buffers of half a step must not reach another.
+            self.steps_taken, self._failed = self._trainer.schedule.steps, True
+            raise
+        self._descend()
+        return None
+
+    def _descend(self) -> None:
+        """Move the weights by the noisy sum; nothing else here depends on the data."""
+        rate = self._trainer.learning_rate
+        factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
+        with torch.no_grad():
+            self._update(self._values, self._gradient, factor)
+            if self._averaged is not None:
+                # Less decay in the first steps, at most s / (s + 9) in step s: a usual choice, not tuned.
+                decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
+                self._averaged.lerp_(self._values, 1 - decay)
+
+    def _accumulate(self, members: Indices) -> None:
+        """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
+        for all of them."""
+        try:
+            with _secret_coins(self._coins):
+                self._summands.add(members, self._sums)
+            self._buffers.restore()
+        except Exception:
+            # The error's text could quote a private value, such as an index that is out of range.
+            raise ReleaseFailed(
+                "the model or the loss failed on private examples. Its message is withheld because it may "
+                "reveal something about the data. The price of the run is spent, and the run is over. Try "
+                "the model on made-up examples: are all words and classes within range?"
+            ) from None
+
+    @property
+    def progress(self) -> Glimpse:
+        """Return the progress, which is public, and may be shown."""
+        return Glimpse(self.steps_taken, self._trainer.schedule.steps, self)
+
+    def dump(self) -> bytes:
+        """Return a checkpoint of the run between two steps: no noise, no seed, no data."""
+        return checkpoints.dump(self)
+
+    def release(self) -> Release:
+        """Return the model so far, with the price of the whole run."""
+        return release(self.model, event=self._trainer.event, entropy=self._entropy)
+
+    @property
+    def model(self) -> nn.Module:
+        """Return a copy of the model so far, with weights of its own."""
+        # A copy of the model as it was given, which saw no data: the code of the working model may have kept
+        # something of its batches in attributes or in new buffers, which must not be released.
+        model = copied(self._trainer.model)
+        vector = self._values if self._averaged is None else self._averaged
+        weights = self._engine.parts(vector)
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                p.data = weights[name].clone() if name in weights else p.data.clone()
+        attachment.detach(model)
+        return model.eval()
+
+
+@contextmanager
+def _secret_coins(entropy: Entropy) -> Iterator[None]:
+    """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
+
+    Without it, the caller could know the coins, by `torch.manual_seed`, and so which mask belongs to which
+    position in the batch; and the generator's state afterwards would show how large the batch was.
+    """
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(entropy.integer(63))
+        yield
+    finally:
+        generator.set_state(state)
+
+
+def _flatten_parameters(engine: ClippingEngine) -> Tensor:
+    """Move all trainable parameters into one vector, of which they become views."""
+    values = engine.buffer()
+    for p, view in zip(engine.parameters.values(), engine.parts(values).values(), strict=True):
+        view.copy_(p.detach())
+        p.data = view
+    return values

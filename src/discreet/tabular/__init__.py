@@ -1,0 +1,121 @@
+"""Learns from tables privately, on numpy and scipy: no torch is needed or loaded.
+
+Mechanisms, and the models that they release, are imported at once. Estimators in scikit-learn's manner, such
+as `LogisticRegression` and `KMeans`, are imported when they are first used, because they need scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .boosting import AdditiveBoosting, AdditiveModel
+from .cards import Card, LoadedModel, card, load, save
+from .clusters import Clusters, Lloyd
+from .erm import LinearERM
+from .learner import Piped, QuantileBounds
+from .losses import Huber, HuberHinge, Logistic, Softmax, Squared
+from .model import LinearModel
+from .moments import Moments, SecondMoments
+from .naive_bayes import NaiveBayes, NaiveBayesModel
+from .perturbation import GradientPerturbation, ObjectivePerturbation, OutputPerturbation
+from .rows import Design
+from .scaler import PrivateScaler, Scaling
+from .selection import RandomTrials, Selected
+from .trees import PrivateRegressionTree, PrivateTree, RegressionTreeModel, TreeModel
+
+if TYPE_CHECKING:
+    from .estimators import (
+        PCA,
+        DecisionTreeClassifier,
+        DecisionTreeRegressor,
+        ExplainableBoostingClassifier,
+        ExplainableBoostingRegressor,
+        GaussianNB,
+        HuberRegressor,
+        KMeans,
+        LinearRegression,
+        LinearSVC,
+        LogisticRegression,
+        Ridge,
+    )
+    from .pipeline import PrivatePipeline
+    from .search import PrivateSearch
+
+_ESTIMATORS = {
+    **dict.fromkeys(
+        (
+            "DecisionTreeClassifier",
+            "DecisionTreeRegressor",
+            "ExplainableBoostingClassifier",
+            "ExplainableBoostingRegressor",
+            "GaussianNB",
+            "HuberRegressor",
+            "KMeans",
+            "LinearRegression",
+            "LinearSVC",
+            "LogisticRegression",
+            "PCA",
+            "Ridge",
+        ),
+        "estimators",
+    ),
+    "PrivatePipeline": "pipeline",
+    "PrivateSearch": "search",
+}
+
+__all__ = [
+    "AdditiveBoosting",
+    "AdditiveModel",
+    "Card",
+    "Clusters",
+    "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
+    "Design",
+    "ExplainableBoostingClassifier",
+    "ExplainableBoostingRegressor",
+    "LoadedModel",
+    "GaussianNB",
+    "GradientPerturbation",
+    "Huber",
+    "HuberHinge",
+    "HuberRegressor",
+    "KMeans",
+    "LinearERM",
+    "LinearModel",
+    "LinearRegression",
+    "LinearSVC",
+    "Lloyd",
+    "Logistic",
+    "LogisticRegression",
+    "Moments",
+    "NaiveBayes",
+    "NaiveBayesModel",
+    "ObjectivePerturbation",
+    "OutputPerturbation",
+    "PCA",
+    "Piped",
+    "PrivatePipeline",
+    "PrivateSearch",
+    "QuantileBounds",
+    "PrivateRegressionTree",
+    "PrivateScaler",
+    "PrivateTree",
+    "RandomTrials",
+    "RegressionTreeModel",
+    "Ridge",
+    "Scaling",
+    "SecondMoments",
+    "Selected",
+    "Softmax",
+    "Squared",
+    "TreeModel",
+    "card",
+    "load",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import an estimator when it is first used, because loading scikit-learn takes a while."""
+    if name in _ESTIMATORS:
+        return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,211 @@
+"""Writes and reads model files, and writes model cards. A model file is a fitted model as JSON, and loading
+it runs no code from it. A model card says what a model was learned from, and what that cost.
+
+    save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
+
+The file holds the model's numbers, the schema of its columns and its price, which are all public. Loading it
+and predicting with it need neither torch nor scikit-learn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from pathlib import Path
+from typing import Any
+
+from .. import _registry, accounting
+from .._errors import InvalidInput, Unsupported
+from .._public import REPLACE
+from ..accounting import Event
+from .selection import Selected
+
+# Written into every file as its "format"; a file with another one is refused.
+FORMAT = "discreet.tabular/1"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """Holds a model that was loaded, the event of its release, and `notes`, the facts that its card shows."""
+
+    model: Any
+    event: Event
+    notes: dict[str, Any]
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(X)
+
+
+def save(estimator: Any, path: str | Path) -> None:
+    """Write a fitted estimator of this package, as JSON."""
+    text = dumps(estimator)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the model cannot be written to {path}: {getattr(error, 'strerror', error)}."
+        ) from None
+
+
+def dumps(estimator: Any) -> str:
+    """Return a fitted estimator as JSON."""
+    facts = _file_facts(estimator)
+    if not hasattr(estimator.model_, "predict"):
+        raise InvalidInput(
+            f"a model file holds a model that predicts, and {type(estimator).__name__} does not. Nothing was "
+            f"written."
+        )
+    return json.dumps(facts, indent=1)
+
+
+def _file_facts(estimator: Any) -> dict[str, Any]:
+    """Return the contents of the model file of a fitted estimator."""
+    model = getattr(estimator, "model_", None)
+    if model is None:
+        raise InvalidInput("a model file holds a fitted estimator of discreet.tabular. Nothing was written.")
+    notes = {
+        "kind": type(estimator).__name__,
+        "why": getattr(estimator, "why_", None),
+        **_mechanism_facts(estimator.mechanism_),
+    }
+    return {
+        "format": FORMAT,
+        "model": _registry.to_json(model),
+        "event": estimator.event_.to_json(),
+        "notes": notes,
+    }
+
+
+def load(path: str | Path) -> LoadedModel:
+    """Read a model file; raise InvalidInput for any other file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    # ValueError: bytes that are no UTF-8, or a NUL in the path
+    except (OSError, ValueError):
+        raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
+    return loads(text, str(path))
+
+
+def loads(text: str, path: str = "this text") -> LoadedModel:
+    """Read the text of a model file; `path` names it in error messages."""
+    try:
+        facts = json.loads(text)
+        if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
+            raise ValueError
+        model, event = _registry.from_json(facts["model"]), _registry.from_json(facts["event"])
+        if not isinstance(event, Event):
+            raise ValueError
+        _try_out(model)
+    # Exception: in a file that was changed, anything may be of another type or length than the model expects.
+    except Exception:
+        raise InvalidInput(
+            f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
+        ) from None
+    return LoadedModel(model, event, facts["notes"])
+
+
+def _try_out(model: Any) -> None:
+    """Predict for one row with nothing in it; raise what a model of a file that was changed raises then."""
+    fitted = model.model if isinstance(model, Selected) else model
+    model.predict({name: [None] for name in fitted.design.features})
+
+
+def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
+    """Return the notes of a model file about the mechanism: price, unit, columns and regularization."""
+    public = mechanism.public
+    return {
+        "mechanism": type(mechanism).__name__,
+        "epsilon": float(mechanism.epsilon),
+        "delta": float(mechanism.delta),
+        "table": public.table,
+        "version": public.version,
+        "unit": public.unit.column or "row",
+        "neighbors": str(public.neighbors),
+        "size": public.size if getattr(mechanism, "rows", None) is None else mechanism.rows,
+        "features": list(mechanism.design.features),
+        "target": mechanism.design.target,
+        "regularization": getattr(mechanism, "strength", None),
+        "assumption": getattr(mechanism, "assumption", None),
+        "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
+    }
+
+
+@dataclass(frozen=True)
+class Card:
+    """Describes a model: data, unit, price, tuning, and the bound on its generalization gap."""
+
+    facts: dict[str, Any]
+
+    def json(self) -> str:
+        return json.dumps(self.facts, indent=1)
+
+    def markdown(self) -> str:
+        lines = [f"# {self.facts.get('kind')} of {self.facts.get('target')}", ""]
+        headings = {
+            "table": "Table",
+            "unit": "Who is protected",
+            "neighbors": "Neighbors",
+            "size": "Declared number of units",
+            "features": "Features",
+            "mechanism": "Mechanism",
+            "why": "Why this mechanism",
+            "epsilon": "epsilon",
+            "delta": "delta",
+            "regularization": "Regularization (lambda)",
+            "assumption": "The guarantee assumes that",
+            "tuning": "Tuning",
+            "generalization": "Generalization",
+        }
+        for name, heading in headings.items():
+            value = self.facts.get(name)
+            if value is not None:
+                text = (
+                    ", ".join(map(str, value))
+                    if isinstance(value, list)
+                    else f"{value:g}"
+                    if isinstance(value, float)
+                    else str(value)
+                )
+                lines.append(f"- **{heading}**: {text}")
+        return "\n".join([*lines, ""])
+
+
+def card(estimator: Any) -> Card:
+    """Return the card of a fitted estimator, or of a model that was loaded."""
+    if isinstance(estimator, LoadedModel):
+        notes, event = dict(estimator.notes), estimator.event
+    else:
+        # through JSON, so that the card of an estimator and that of its file are equal
+        notes, event = json.loads(json.dumps(_file_facts(estimator)["notes"])), estimator.event_
+    return Card({**notes, "event": event.to_json(), "generalization": _generalization(event)})
+
+
+def _generalization(event: Event) -> str:
+    """Return, as a sentence, the bound on the generalization gap that follows from the price alone: for a
+    loss in [0, 1] its expectation differs by at most exp(epsilon) - 1 + delta between training and new rows.
+
+    Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al.
+           2016 (arXiv:1511.02513), Lemma 3.3, both for a replaced row. Under any other relation a replaced
+           row is two steps, such as one removed and one added: group privacy for two gives 2 epsilon and
+           (1 + exp(epsilon)) delta.
+    """
+    try:
+        epsilon, delta = accounting.basic(event)
+    except Unsupported:
+        return "no pair (epsilon, delta) of its own; ask accounting.epsilon(event, delta=...)."
+    factor = 1 if event.neighbors is REPLACE else 2
+    # 700 keeps `exp` from overflowing; such a bound is far above 1 anyway
+    bound = (
+        math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
+    )
+    if bound >= 1:
+        return f"epsilon = {epsilon:g} alone gives no bound below 1 on the gap between training and new rows."
+    # rounded up, as it is said to be an upper bound
+    shown = Context(prec=3, rounding=ROUND_CEILING).create_decimal(bound)
+    return (
+        f"a loss in [0, 1] is expected to be at most {shown:g} larger on new rows than on those the "
+        f"model was trained on."
+    )

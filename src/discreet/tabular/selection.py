@@ -1,0 +1,441 @@
+"""Tunes hyperparameters privately: returns the best of a secret random number of trials. A trial, also called
+a run, draws a candidate at random, and trains and scores it privately.
+
+Draws the secret number of trials of a private search exactly, and computes the public limit of its rounds.
+
+A round runs one trial, and the last round all that are left (`selection.TrialRun.step`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import _registry, _require, accounting, sampling
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from ..accounting import ZCDP, Event, NegativeBinomialTrials, PoissonTrials, PureDP, RepeatAndSelect
+from ..accounting.pure import epsilon_of
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .erm import LinearERM
+from .learner import TableLearner
+from .rows import Loaded
+
+TrialDistribution = NegativeBinomialTrials | PoissonTrials
+# The largest probability that the last round has more than one trial, where _ROUNDS does not set the limit.
+# More trials in the last round make it longer, and have no other effect.
+_TAIL = 1e-6
+# The largest number of rounds divided by the mean number of trials, for a negative binomial: each round is
+# written to disk. About 1% of logarithmic draws (those of shape 0) are larger.
+_ROUNDS = 8
+
+
+def number_of_trials(trials: TrialDistribution, entropy: Entropy) -> int:
+    """Return a draw of the distribution: at least 1 for a truncated negative binomial, at least 0 for a
+    Poisson.
+
+    Guarantee: exactly the stated distribution, with parameters that are taken as the exact values of their
+               floats.
+    Proof:     Poisson: `_poisson`. Negative binomial of shape s: P(K = k) is proportional to (1 - gamma)^k
+               G(k + s) / k! for k >= 1, G the gamma function. With m = max(1, ceil(s)) the sum of m geometric
+               draws has P(k) proportional to (1 - gamma)^k G(k + m) / k!. A sum of at least 1 is accepted
+               with probability prod_(0 < j < k) (j + s) / (j + m), which is G(k + s) / G(k + m) up to a
+               constant factor and at most 1.
+    """
+    if isinstance(trials, PoissonTrials):
+        return _poisson(_require.exact(trials.mean, "mean"), entropy)
+    gamma, shape = _require.exact(trials.gamma, "gamma"), _require.exact(trials.shape, "shape")
+    geometric_draws = max(1, math.ceil(shape))
+    while True:
+        number = sum(_failures(gamma, entropy) for _ in range(geometric_draws))
+        if number and all(
+            bool(sampling.bernoulli((j + shape) / (j + geometric_draws), 1, entropy)[0])
+            for j in range(1, number)
+        ):
+            return number
+
+
+def _failures(gamma: Fraction, entropy: Entropy) -> int:
+    """Return a geometric draw: the number of failures before the first success, of probability gamma."""
+    number = 0
+    while not bool(sampling.bernoulli(gamma, 1, entropy)[0]):
+        number += 1
+    return number
+
+
+def _poisson(mean: Fraction, entropy: Entropy) -> int:
+    """Return an exact Poisson draw: the sum of Poisson draws whose means are at most 1/2.
+
+    Proof: for a mean m <= 1/2, a geometric draw k, of probability 2^-(k + 1), is accepted with probability
+           (2m)^k / k! <= 1: the product is m^k / k! up to a constant factor.
+    """
+    summands = max(1, math.ceil(2 * mean))
+    summand_mean, total = mean / summands, 0
+    for _ in range(summands):
+        while True:
+            k = _failures(Fraction(1, 2), entropy)
+            acceptance = (2 * summand_mean) ** k / math.factorial(k)
+            if bool(sampling.bernoulli(acceptance, 1, entropy)[0]):
+                total += k
+                break
+    return total
+
+
+def mean_of(trials: TrialDistribution) -> float:
+    """Return the mean number of trials."""
+    if isinstance(trials, PoissonTrials):
+        return float(trials.mean)
+    shape, gamma = float(trials.shape), float(trials.gamma)
+    if shape == 0:
+        return (1 / gamma - 1) / math.log(1 / gamma)
+    return float(shape * (1 - gamma) / (gamma * (1 - gamma**shape)))
+
+
+def cap_of(trials: TrialDistribution) -> int:
+    """Return the public largest number of rounds. More trials than this are rare (about 1% of logarithmic
+    draws, fewer of others); the last round then runs all that are left, and takes longer."""
+    if isinstance(trials, PoissonTrials):
+        mean = float(trials.mean)
+        # Bernstein's bound on the upper tail
+        log_tail = -math.log(_TAIL)
+        return math.ceil(mean + log_tail / 3 + math.sqrt(log_tail * log_tail / 9 + 2 * mean * log_tail))
+    geometric_draws = max(1, math.ceil(float(trials.shape)))
+    # a union bound over the geometric draws of `number_of_trials`
+    tail_bound = math.ceil(
+        geometric_draws * math.log(_TAIL / geometric_draws) / math.log1p(-float(trials.gamma))
+    )
+    return max(1, min(tail_bound, math.ceil(_ROUNDS * mean_of(trials))))
+
+
+def gamma_of(shape: float, mean: float) -> float:
+    """Return the gamma at which a truncated negative binomial of this shape has this mean, by bisection."""
+    low, high = 1e-12, 1 - 1e-12
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        trials = NegativeBinomialTrials(shape=shape, gamma=middle)
+        low, high = (middle, high) if mean_of(trials) > mean else (low, middle)
+    return high
+
+
+# A row's score in [0, 1] is rounded to a multiple of 1 / CELLS, so that sums and their sensitivity are exact.
+# Chosen by hand, not tuned.
+CELLS = 1 << 10
+
+
+def rho_of(event: Event) -> float:
+    """Return the zCDP parameter of an event; infinity where its zCDP bound needs a delta."""
+    cost = accounting.zcdp(event)
+    return float("inf") if cost.delta > 0 else float(cost.value)
+
+
+@described("learning.Selected")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """Holds the release of a search: the best model, the number of its candidate, and its noisy score: the
+    share of held-out rows it predicted right (for a number, 1 minus the mean of a quarter of the squared
+    error)."""
+
+    model: Any
+    candidate: int
+    score: float
+
+    def predict(self, X: Any) -> Any:
+        """Return the best model's predictions."""
+        return self.model.predict(X)
+
+
+class TrialRun:
+    """Runs a search, one trial per step. Its `state` is secret: the number of trials `left`, the number of
+    `rounds` taken, and the `best` trial so far as [noisy score in units of 1 / CELLS, candidate, packed
+    model]."""
+
+    # A training run counts its steps and reports progress (`Curator.run`); here both would be secret.
+    steps_taken, progress = 0, None
+
+    def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
+        self.search, self.data, self.state, self.entropy = search, data, state, entropy
+
+    def __enter__(self) -> TrialRun:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    @property
+    def done(self) -> bool:
+        return bool(self.state["left"] <= 0)
+
+    def step(self) -> None:
+        """Run one trial; in the last round run all trials that are left, so that the distribution of their
+        number is exact."""
+        self.state["rounds"] += 1
+        is_last_round = self.state["rounds"] >= self.search.length
+        for _ in range(self.state["left"] if is_last_round else 1):
+            score, candidate, model = self.search.trial(self.data, self.entropy)
+            self.state["left"] -= 1
+            best = self.state["best"]
+            if best is None or score > best[0]:
+                self.state["best"] = [score, candidate, self.search.pack_model(model)]
+
+    def dump(self) -> bytes:
+        """Return the state, which the caller must encrypt."""
+        return json.dumps(self.state).encode()
+
+    def release(self) -> Release:
+        """Release the best trial; where there was none, a model that was trained on no rows."""
+        if self.state["best"] is None:
+            packed_model = self.search.pack_model(self.search.untrained_model(self.entropy))
+            self.state["best"] = [0, 0, packed_model]
+        score, candidate, packed_model = self.state["best"]
+        value = Selected(
+            model=self.search.unpack_model(packed_model),
+            candidate=candidate,
+            score=score / CELLS / self.search.held_out,
+        )
+        return release(
+            value,
+            event=self.search.event,
+            entropy=self.entropy,
+            error=self.search.error,
+            error_in_scores=True,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedTrials(ABC):
+    """Runs one mechanism a secret number of times, independently, and releases the run with the best noisy
+    score: the base class of private searches (Liu & Talwar 2019; Papernot & Steinke 2022).
+    """
+
+    public: Public
+    candidates: tuple[Any, ...]
+    trials: TrialDistribution
+    holdout: Fraction = Fraction(1, 5)
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
+        object.__setattr__(self, "holdout", _require.exact(self.holdout, "holdout"))
+        _require.non_empty(candidates=self.candidates)
+        _require.open_probability(holdout=self.holdout)
+        _require.probability(delta=self.delta)
+        if not isinstance(self.trials, TrialDistribution):
+            raise _require.fail(
+                "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
+            )
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def run_event(self) -> Event:
+        """Return the price of one run."""
+
+    @property
+    @abstractmethod
+    def blob_size(self) -> int:
+        """Return a public bound on the bytes of a dumped state, to which it is padded before it is stored."""
+
+    @abstractmethod
+    def load_data(self, source: Any) -> Any:
+        """Return the data as `trial` reads them."""
+
+    @abstractmethod
+    def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
+        """Return the noisy score, in units of 1 / CELLS, the candidate and the model of one run."""
+
+    @abstractmethod
+    def untrained_model(self, entropy: Entropy) -> Any:
+        """Return a model of no rows."""
+
+    @abstractmethod
+    def pack_model(self, model: Any) -> Any:
+        """Return a model as JSON."""
+
+    @abstractmethod
+    def unpack_model(self, packed_model: Any) -> Any:
+        """Return the model that `pack_model` wrote as JSON."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Any:
+        """Return the noise of the score, which is in units of 1 / CELLS."""
+
+    @property
+    def event(self) -> Event:
+        return RepeatAndSelect(event=self.run_event, trials=self.trials)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Return the epsilon of the whole search at `delta`."""
+        if self.delta == 0:
+            total = epsilon_of(self.event)
+            return float("inf") if total is None else total
+        return float(accounting.epsilon(self.event, delta=self.delta, accountant="rdp"))
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        """Return the epsilon and the delta of the search."""
+        return self.epsilon, self.delta
+
+    @property
+    def length(self) -> int:
+        """Return the public largest number of rounds."""
+        return cap_of(self.trials)
+
+    @property
+    def held_out(self) -> float:
+        """Return the expected number of held-out units, from the declared size."""
+        return float(self.holdout) * self.public.declared_size("a score")
+
+    @property
+    def tuning(self) -> str:
+        """Return the line about tuning on a model card."""
+        return f"best of a random number of private trials of {len(self.candidates)} candidates; in the price"
+
+    def start(self, source: Source, *, entropy: Entropy) -> TrialRun:
+        """Return a new search on a source, with its secret number of trials drawn."""
+        check_source(self.public, source, examples=True)
+        state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
+        return TrialRun(self, self.load_data(source), state, entropy)
+
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrialRun:
+        """Return the search whose state `TrialRun.dump` returned; `steps_taken` is not needed."""
+        return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        run = self.start(source, entropy=entropy)
+        while not run.done:
+            run.step()
+        return run.release()
+
+    def draw_candidate(self, entropy: Entropy) -> int:
+        """Return the number of a candidate, each equally likely."""
+        return int(sampling.uniform_below(len(self.candidates), 1, entropy)[0])
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Return a bound on the noise of one run's score, as a share of the expected number of held-out rows,
+        which holds with this probability."""
+        return float(self.noise.error(confidence)) / CELLS / self.held_out
+
+
+@described("learning.RandomTrials")
+@dataclass(frozen=True, kw_only=True)
+class RandomTrials(RepeatedTrials):
+    """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
+    Talwar 2019; Papernot & Steinke 2022).
+
+    In a run every unit is held out with probability `holdout`, independently of all others; the other units
+    are the training part. One of `candidates` is drawn uniformly and trained for its price, and the scores of
+    held-out rows are added up with noise: discrete Laplace for `score_epsilon` where candidates are pure,
+    discrete Gaussian for `score_rho` where they are not. The number of runs has the distribution `trials`;
+    a curator stores it encrypted only.
+
+    Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
+               and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.
+    Proof:     given the draws of held-out units, a unit is in the training part or in the held-out part of a
+               run. In the first case only the training reads it, and the score is post-processing; in the
+               second only the score reads it (parallel composition). These draws and the choice of the
+               candidate do not depend on the data, and the divergence of two mixtures with the same weights
+               is at most the largest divergence of their components (quasi-convexity; van Erven & Harremoes
+               2014, Theorem 13). So a run has this price. Runs are independent and have the same
+               distribution, as all draws are made anew. A run's output is model, candidate and noisy score;
+               the run with the best score is released: Papernot & Steinke 2022 (arXiv:2110.03620), Theorems 2
+               and 6. A row's score is in [0, 1] and depends on that row and the model alone (a
+               model's `losses`), so that one unit moves the sum of scores by at most 1. Where there is no run
+               (Poisson), the released model was trained on no rows.
+    """
+
+    score_epsilon: float | None = None
+    score_rho: float | None = None
+
+    def _check(self) -> None:
+        if (self.score_epsilon is None) == (self.score_rho is None):
+            raise InvalidInput("give score_epsilon, or score_rho with a delta. Nothing was charged.")
+        _require.positive(score=self.score_epsilon if self.score_rho is None else self.score_rho)
+        if self.score_rho is None and isinstance(self.trials, PoissonTrials):
+            raise InvalidInput(
+                "Poisson trials have no pure price: give score_rho, and a delta. Nothing was charged."
+            )
+        for candidate in self.candidates:
+            if not isinstance(candidate, LinearERM | TableLearner):
+                raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
+            if candidate.design.target is None:
+                raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
+            if candidate.public != self.public or candidate.design != self.candidates[0].design:
+                raise InvalidInput(
+                    "all candidates must be priced for the same table and read the same columns. "
+                    "Nothing was charged."
+                )
+        self.run_event  # noqa: B018 - price it now
+
+    @property
+    def design(self) -> Any:
+        return self.candidates[0].design
+
+    @cached_property
+    def run_event(self) -> Event:
+        events = [candidate.event for candidate in self.candidates]
+        if self.score_rho is None:
+            epsilons = [epsilon_of(event) for event in events]
+            if any(value is None or value == float("inf") for value in epsilons):
+                raise _require.fail("candidates", "not pure", "pure learners (delta 0), or score_rho")
+            assert self.score_epsilon is not None
+            largest = max(self.score_epsilon, *(float(value) for value in epsilons if value is not None))
+            return PureDP(epsilon=largest, neighbors=self.public.neighbors)
+        rho = max(self.score_rho, *(rho_of(event) for event in events))
+        if rho == float("inf"):
+            raise _require.fail("candidates", "without a rho", "learners with a pure or a Gaussian price")
+        return ZCDP(rho=rho, neighbors=self.public.neighbors)
+
+    @cached_property
+    def noise(self) -> IntegerLaplace | IntegerGaussian:
+        # a replaced row's score changes by at most 1, as does an added one's: CELLS under both relations
+        if self.score_rho is None:
+            assert self.score_epsilon is not None
+            return IntegerLaplace.for_epsilon(
+                self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
+            )
+        return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
+
+    @property
+    def blob_size(self) -> int:
+        numbers = max(int(candidate.numbers) for candidate in self.candidates)
+        facts = len(json.dumps([_registry.to_json(self.public), _registry.to_json(self.design)]))
+        # a float takes at most 24 characters, and a comma and a space; 4096 bytes are for names, score and
+        # punctuation
+        return 4096 + 2 * facts + 32 * numbers
+
+    def load_data(self, source: Source) -> Loaded:
+        return self.design.load(source)  # type: ignore[no-any-return]
+
+    def trial(self, data: Loaded, entropy: Entropy) -> tuple[int, int, Any]:
+        x, y = data.pick_rows(entropy)
+        is_held_out = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
+        candidate = self.draw_candidate(entropy)
+        model = self.candidates[candidate].fit_rows(x[~is_held_out], y[~is_held_out], entropy)
+        score_cells = int(np.rint((1 - model.losses(x[is_held_out], y[is_held_out])) * CELLS).sum())
+        return int(self.noise(np.array([score_cells]), entropy=entropy)[0]), candidate, model
+
+    def untrained_model(self, entropy: Entropy) -> Any:
+        width = self.design.width(self.public)
+        return self.candidates[0].fit_rows(np.zeros((0, width), dtype=np.float32), np.zeros(0), entropy)
+
+    def pack_model(self, model: Any) -> Any:
+        return _registry.to_json(model)
+
+    def unpack_model(self, packed_model: Any) -> Any:
+        return _registry.from_json(packed_model)
