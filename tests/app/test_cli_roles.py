@@ -2,12 +2,9 @@
 exports."""
 
 import json
-import os
-import re
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -350,19 +347,6 @@ def test_a_draft_that_is_there_says_how_to_begin_again_and_what_comes_next(tmp_p
     assert "--epsilon 1 --delta 1e-6" in said
     for option in ("--look", "-i"):
         assert "delete that file first" in refused("init", "q.csv", option)
-
-
-def test_a_file_that_was_written_after_the_last_charge_is_noticed_unless_its_version_changed(ready):
-    run("query", ready, SQL, "-e", "0.125")
-    schema = f"{ready}.schema.toml"
-    dp.open(ready, schema=schema)  # warnings are errors here: none
-    later = time.time() + 60
-    os.utime(ready, (later, later))
-    with pytest.warns(UserWarning, match="version is still"):
-        dp.open(ready, schema=schema)
-    text = Path(schema).read_text()
-    Path(schema).write_text('version = "2"\n' + re.sub(r"^version = .*$", "", text, flags=re.M))
-    dp.open(ready, schema=schema)
 
 
 def test_the_schema_file_beside_the_data_is_named_where_none_is_given(ready):

@@ -27,11 +27,11 @@ def test_the_guess_is_the_value_with_the_largest_posterior():
 
 
 def test_statistics_about_everybody_are_no_leak_and_what_only_members_lose_is():
-    everybody = auditing.attributes.Attributes(right=800, members=1000, right_of_others=800, others=1000)
+    everybody = auditing.membership.Attributes(right=800, members=1000, right_of_others=800, others=1000)
     assert everybody.advantage == 0
     low, high = everybody.limits()
     assert low < 0 < high
-    leak = auditing.attributes.Attributes(right=900, members=1000, right_of_others=500, others=1000)
+    leak = auditing.membership.Attributes(right=900, members=1000, right_of_others=500, others=1000)
     assert leak.limits(0.999)[0] > 0.3
     assert leak.guesses.epsilon(confidence=0.999) > 0.5
 

@@ -191,7 +191,7 @@ def test_the_report_is_json_and_a_page_with_the_picture(tmp_path):
 
 
 def test_the_claimed_curve_is_that_of_the_pair_and_of_the_event():
-    pair = auditing.claims.Claim(epsilon=1.0, delta=0.1)
+    pair = auditing.report.Claim(epsilon=1.0, delta=0.1)
     assert pair.tradeoff(0.0) == pytest.approx(0.9)
     assert pair.tradeoff(0.9) == pytest.approx(0.0)
     assert pair.tradeoff(0.2) == pytest.approx(max(0.9 - math.e * 0.2, (0.9 - 0.2) / math.e))
@@ -217,7 +217,7 @@ def test_bad_arguments_are_refused_before_anything_runs():
         1,
         (1, 1e-6),
         accounting.Laplace(noise_multiplier=1),
-        auditing.claims.Claim(epsilon=1, delta=0),
+        auditing.report.Claim(epsilon=1, delta=0),
     ):
         with pytest.raises(InvalidInput, match="has a delta of its own"):
             auditing.audit(never, 1, 0, claim=claim, delta=1e-5)

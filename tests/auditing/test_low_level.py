@@ -15,7 +15,6 @@ from scipy import stats
 import discreet as dp
 from discreet import Public, auditing, mechanisms, sampling, tables
 from discreet._errors import InvalidInput
-from discreet.auditing import audit
 from discreet.sampling import _noise
 
 from . import summation
@@ -39,10 +38,10 @@ def ours(scale, step=Fraction(1, 64), seed=1):
 def test_the_attack_recognizes_what_numpy_can_and_cannot_draw():
     rng = np.random.default_rng(7)
     draws = (3.0 + rng.laplace(scale=2.0, size=300)).tolist()
-    assert all(audit.explained(y, 3.0, 2.0) for y in draws)
-    other = [audit.explained(y, 0.0, 2.0) for y in draws]
+    assert all(auditing.explained(y, 3.0, 2.0) for y in draws)
+    other = [auditing.explained(y, 0.0, 2.0) for y in draws]
     assert np.mean(other) < 0.75
-    assert not any(audit.explained(y, 3.0, 2.0) for y in (math.nan, math.inf, -math.inf))
+    assert not any(auditing.explained(y, 3.0, 2.0) for y in (math.nan, math.inf, -math.inf))
 
 
 @pytest.mark.parametrize("scale", [1, 10])
@@ -76,16 +75,16 @@ def test_the_precision_attack_fails_against_our_noise():
     found = auditing.precision_attack(ours(1), 1.0, 0.0, claim=1.0, runs=1500, confidence=SURE)
     assert not found.refuted
     outputs = [float(ours(1, seed=s)(0.5)) for s in range(50)]
-    assert audit.lowest_bit(outputs).min() >= -6  # nothing finer than the step leaves
+    assert auditing.lowest_bit(outputs).min() >= -6  # nothing finer than the step leaves
 
 
 def test_the_lowest_bit_is_that_of_the_binary_expansion():
     rng = np.random.default_rng(3)
     values = [*rng.normal(size=200).tolist(), 1.0, -0.375, 5e-324, 1.5 * 2.0**300]
-    for value, bit in zip(values, audit.lowest_bit(values).tolist(), strict=True):
+    for value, bit in zip(values, auditing.lowest_bit(values).tolist(), strict=True):
         numerator, denominator = value.as_integer_ratio()
         assert (abs(numerator) & -abs(numerator)) / denominator == 2.0**bit
-    assert audit.lowest_bit([0.0, math.nan, math.inf]).tolist() == [1024] * 3
+    assert auditing.lowest_bit([0.0, math.nan, math.inf]).tolist() == [1024] * 3
 
 
 def in_order(values):

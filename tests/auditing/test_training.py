@@ -102,7 +102,7 @@ def test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_m
     audit = auditing.audit_canaries(found, included, family=family, noise_multiplier=noise, delta=DELTA)
     assert audit.claimed == pytest.approx(epsilon, rel=1e-3)
     assert audit.epsilon >= 0.6 * epsilon
-    assert not audit.guesses.below(auditing.claims.Lines.of(made.event).tradeoff, confidence=SURE)
+    assert not audit.guesses.below(auditing.report.Lines.of(made.event).tradeoff, confidence=SURE)
     best = found[audit.score]
     assert auditing.audit_one_run(best, included, delta=DELTA, confidence=SURE) <= epsilon
     assert 0 < max(audit.one_run_epsilon, audit.one_run_curve_epsilon) < audit.epsilon
@@ -117,7 +117,7 @@ def test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_m
 def test_trainer_that_samples_stays_below_its_curve_and_one_that_samples_twice_as_often_is_caught() -> None:
     """One curve and one score, where the audit above looks for the least noise that is refuted."""
     noise, score = noise_for(4.0), "likelihood ratio"
-    curve = auditing.claims.Lines.of(event(noise))
+    curve = auditing.report.Lines.of(event(noise))
     for rate, lies in ((2 * RATE, True), (RATE, False)):
         made = trainer(10_000, noise, rate=rate)
         found, included = scores(made, noise, 10_000, runs=2)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from discreet.learning.clipping.norms.isolation import Shared, each_of, shared
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Unsupported
 from discreet.learning import ClippingEngine
-from discreet.learning.clipping.norms import batching
+from discreet.learning.clipping import batching
+from discreet.learning.clipping.isolation import Shared, each_of, shared
 from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import loss, naive

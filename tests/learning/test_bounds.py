@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from discreet.learning.clipping.norms.taps import (
+
+from discreet.learning.clipping.taps import (
     UNIT,
     Lookup,
     ProductTap,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from discreet.learning.clipping.norms.norms import factors
 from torch import Tensor, nn
 
 from discreet import NotPrivate
 from discreet.learning import ClippingEngine, Flat, PerLayer
-from discreet.learning.clipping.norms import taps
+from discreet.learning.clipping import taps
+from discreet.learning.clipping.norms import factors
 from discreet.learning.probe.safety import probe
 from discreet.learning.training.pooling import built, owned, pooled
 

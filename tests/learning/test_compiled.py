@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from discreet.learning.clipping.norms.norms import Flat
 from torch import Tensor, nn
 
 from discreet import InvalidInput, Public
 from discreet.learning import ClippingEngine, Examples, Performance, PerLayer, Trainer
+from discreet.learning.clipping.norms import Flat
 from discreet.learning.training.trainer import padded_sizes
 from discreet.sampling import Entropy
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from discreet.learning.clipping.norms.losses import CrossEntropy, per_example
-from discreet.learning.clipping.norms.norms import factors
 from torch import Tensor, nn
 
 from discreet import Unsupported
 from discreet.learning import Automatic, ClippingEngine, Flat, PerLayer
-from discreet.learning.clipping.norms import layers as convolution
-from discreet.learning.clipping.norms import routes as plan
+from discreet.learning.clipping import layers as convolution
+from discreet.learning.clipping import routes as plan
+from discreet.learning.clipping.losses import CrossEntropy, per_example
+from discreet.learning.clipping.norms import factors
 from discreet.learning.probe.single_examples import pick
 
 from .zoo import ZOO, B, loss, made, naive
@@ -150,7 +150,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, bad: float) -> 
 def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
     """Ghost norms subtract large numbers: the bound must cover what rounding leaves, here all of the
     gradient."""
-    from discreet.learning.clipping.norms.taps import ProductTap, Target
+    from discreet.learning.clipping.taps import ProductTap, Target
 
     weight = nn.Parameter(torch.zeros(200, 100))
     x = torch.randn(3, 1, 100).repeat(1, 6, 1) * 1e3
@@ -170,7 +170,7 @@ def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
 
 def test_gradients_too_small_to_square_are_still_clipped() -> None:
     """1e-25 squared is zero in float32; times a large activation the gradient is not."""
-    from discreet.learning.clipping.norms.taps import Outer, Target
+    from discreet.learning.clipping.taps import Outer, Target
 
     tap = Outer(Target(nn.Parameter(torch.zeros(2, 2))), torch.full((1, 2), 1e18), torch.full((1, 2), 1e-22))
     assert tap.square().sqrt().item() >= 1e18 * 1e-22 * 2
@@ -181,9 +181,9 @@ def test_gradients_too_small_to_square_are_still_clipped() -> None:
 def test_ghost_norms_cover_what_underflows(large: float, small: float, flushed: bool) -> None:
     """1e-19 squared is lost where subnormal numbers are flushed to zero (`torch.set_flush_denormal`); times
     1e15 it is not."""
-    from discreet.learning.clipping.norms.layers import Convolved
-    from discreet.learning.clipping.norms.taps import Lookup, ProductTap, Target
-    from discreet.learning.clipping.norms.taps import Tied as TiedTap
+    from discreet.learning.clipping.layers import Convolved
+    from discreet.learning.clipping.taps import Lookup, ProductTap, Target
+    from discreet.learning.clipping.taps import Tied as TiedTap
 
     table, layer = Target(nn.Parameter(torch.zeros(200, 100))), nn.Conv2d(20, 200, 3, padding=1, bias=False)
     ids, looked_up = torch.tensor([[0, 1, 0]]), torch.full((1, 3, 100), small)
@@ -273,7 +273,7 @@ def test_labels_that_are_ignored_have_no_gradient_and_labels_out_of_range_are_an
 
 
 def test_the_closed_gradient_of_cross_entropy_is_that_of_autograd() -> None:
-    from discreet.learning.clipping.norms.losses import CrossEntropy, per_example
+    from discreet.learning.clipping.losses import CrossEntropy, per_example
 
     loss_fn, y = per_example(nn.CrossEntropyLoss()), torch.randint(0, 10, (40,))
     assert isinstance(loss_fn, CrossEntropy)
@@ -285,7 +285,7 @@ def test_the_closed_gradient_of_cross_entropy_is_that_of_autograd() -> None:
 
 
 def test_a_large_batch_in_parts_has_the_sum_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    from discreet.learning.clipping.norms import engine as module
+    from discreet.learning.clipping import engine as module
 
     model, x, y = made("transformer")
     engine = ClippingEngine(model, loss)
@@ -319,7 +319,7 @@ def test_large_convolutions_over_few_places_have_the_sum_of_the_naive_loop(
     name: str, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patches are multiplied right into the sum; one example may be huge, tiny or not a number."""
-    from discreet.learning.clipping.norms import layers as convolution
+    from discreet.learning.clipping import layers as convolution
 
     monkeypatch.setattr(convolution, "LARGE_WEIGHT", 1)
     monkeypatch.setattr(convolution.Convolved, "_build_is_cheaper", lambda _: False)
@@ -350,7 +350,7 @@ def test_large_convolutions_over_few_places_have_the_sum_of_the_naive_loop(
 @pytest.mark.parametrize(("p", "k", "batch"), [(300, 100, 3), (512, 128, 3), (512, 128, 11), (1024, 512, 2)])
 def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     """Built all at once, or a few at a time where they divide evenly."""
-    from discreet.learning.clipping.norms.taps import ProductTap, Target
+    from discreet.learning.clipping.taps import ProductTap, Target
 
     tap = ProductTap(
         Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p)

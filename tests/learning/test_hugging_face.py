@@ -15,9 +15,8 @@ from torch.nn import functional as F
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-from discreet.learning.clipping.norms.engine import ClippingEngine
-
 from discreet.learning import routes
+from discreet.learning.clipping.engine import ClippingEngine
 
 from .zoo import naive
 

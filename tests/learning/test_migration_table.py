@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from discreet import Unsupported
 from discreet.learning import ClippingEngine
-from discreet.learning.clipping.norms import routes
+from discreet.learning.clipping import routes
 
 from .zoo import naive
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from discreet.learning.clipping.norms.isolation import each_of, shared
-from discreet.learning.clipping.norms.layers import Convolved, padded, patch_gram
-from discreet.learning.clipping.norms.taps import ProductTap, Target
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from discreet import NotPrivate, Public
 from discreet.learning import ClippingEngine, Trainer
+from discreet.learning.clipping.isolation import each_of, shared
+from discreet.learning.clipping.layers import Convolved, padded, patch_gram
+from discreet.learning.clipping.taps import ProductTap, Target
 from discreet.learning.probe.safety import made_up, probe
 from discreet.learning.probe.single_examples import LARGEST
 

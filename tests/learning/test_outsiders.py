@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, rnn
 
 from discreet import DiscreetError, Unsupported
 from discreet.learning import ClippingEngine
-from discreet.learning.clipping.norms import layers
+from discreet.learning.clipping import layers
 from discreet.learning.probe.safety import made_up, probe
 
 from .zoo import naive

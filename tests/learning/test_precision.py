@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from discreet import NotPrivate, Public, Unsupported
 from discreet.learning import Automatic, ClippingEngine, Examples, Flat, PerLayer, Trainer
-from discreet.learning.clipping.norms import isolation, layers
+from discreet.learning.clipping import isolation, layers
 from discreet.learning.probe.safety import probe
 from discreet.sampling import Entropy
 

@@ -150,9 +150,9 @@ FITTED_WRONGLY = {
     ),
     "a pipeline": (
         make_pipeline(StandardScaler(), tabular.LogisticRegression(epsilon=1)),
-        r"learning\.PrivatePipeline\(",
+        r"tabular\.PrivatePipeline\(",
     ),
-    "scikit-learn's": (Plain(), r"not private: see whether learning\.LogisticRegression\(epsilon=1\)"),
+    "scikit-learn's": (Plain(), r"not private: see whether tabular\.LogisticRegression\(epsilon=1\)"),
     "a trainer": (trainer(), r"people\.train\(trainer\)"),
     "a number": (3, r"such as LogisticRegression\(epsilon=1\)"),
 }
@@ -218,7 +218,7 @@ def test_a_model_that_is_saved_in_the_wrong_place_is_sent_to_the_right_one(tmp_p
         (tabular.LogisticRegression, r"a class: give the fitted object that people\.fit"),
         (learning.DPClassifier, r"a class: give the fitted object that people\.fit"),
         (learning.DPClassifier(), r"not fitted yet: people\.fit\(model, target="),
-        (tabular.LogisticRegression(), r"which learning\.tabular\.save writes"),
+        (tabular.LogisticRegression(), r"which tabular\.save writes"),
     ):
         with pytest.raises(InvalidInput, match=way_out):
             models.save(wrong, tmp_path / "model")
@@ -268,8 +268,9 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_charge(tmp_pa
 
 ESTIMATORS = {
     name: estimator
-    for name in learning.__all__
-    if isinstance(estimator := getattr(learning, name), type)
+    for package in (learning, tabular)
+    for name in package.__all__
+    if isinstance(estimator := getattr(package, name), type)
     and {"epsilon", "lower"} <= set(inspect.signature(estimator).parameters)
 }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from discreet import sampling
 from discreet._errors import InvalidInput
-from discreet.sampling import Entropy, SeededEntropy, _bernoulli, poisson_subsets
+from discreet.sampling import Entropy, SeededEntropy, _bernoulli, _entropy, poisson_subsets
 
 from ..loops import for_each
 from .checks import Forbidden, Scripted, assert_follows_cdf, assert_frequency, words
@@ -110,7 +110,7 @@ def test_numpys_log_is_as_good_as_is_assumed() -> None:
     )
     slope = _bernoulli._slope(rate)
     for word in known.tolist():
-        low, high = (v / 2**200 for v in _bernoulli._bounds.minus_log(word, 53, 200) or (0, 0))
+        low, high = (v / 2**200 for v in _entropy.minus_log(word, 53, 200) or (0, 0))
         value = float(np.log(np.float64(word) * 2.0**-53) * -slope)
         assert low * slope * (1 - 2.0**-44) - 1.01 * slope / word <= value <= high * slope * (1 + 2.0**-44)
 

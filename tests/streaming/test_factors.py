@@ -83,7 +83,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="strategy"):
         error_factors("best", steps=4)
     with pytest.raises(InvalidInput, match="interlace"):
-        matrix.buffered.Buffered(decays=(0.5, 0.9), inverse_decays=(0.4, 0.2))
+        matrix.triangular.Buffered(decays=(0.5, 0.9), inverse_decays=(0.4, 0.2))
     with pytest.raises(InvalidInput, match="blt"):
         named("square_root", 1 << 20)
     with pytest.raises(InvalidInput, match="at most"):

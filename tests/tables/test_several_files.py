@@ -85,7 +85,7 @@ def test_several_files_answer_as_one_table(folder, unit):
             if unit is None or "MEDIAN" not in sql:
                 assert exact(engine, sql) == exact(one, sql), (data, sql)
         assert sum(batch.num_rows for batch in engine.batches(["age"])) == 80
-        numbers = engine.answer(f"SELECT COUNT(DISTINCT {tables.engine.ROW}) AS n FROM visits")
+        numbers = engine.answer(f"SELECT COUNT(DISTINCT {tables.source.ROW}) AS n FROM visits")
         assert numbers.column("n").to_pylist() == [80]
 
 
@@ -274,8 +274,8 @@ def test_a_compressed_file_is_read_as_the_file_inside(tmp_path, ending):
     kind = {".csv.gz": "gzip", ".csv.zst": "zstd"}.get(ending)
     with open(path, "wb") if kind is None else pa.CompressedOutputStream(path, kind) as file:
         file.write(rows)
-    assert tables.look.delimiter_of(path) == ";"
-    assert tables.look.look(path, ";")[0] == {"id": "number", "age": "number", "ward": "text"}
+    assert tables.drafting.delimiter_of(path) == ";"
+    assert tables.drafting.look(path, ";")[0] == {"id": "number", "age": "number", "ward": "text"}
     schema = tmp_path / "s.toml"
     schema.write_text(
         'table = "visits"\n[unit]\ncolumn = "id"\nrows = 1\n[format]\ndelimiter = ";"\ndecimal = ","\n'

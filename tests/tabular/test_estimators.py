@@ -394,7 +394,7 @@ def test_neither_torch_nor_scikit_learn_is_loaded_for_mechanisms_and_predictions
     tabular.save(model, tmp_path / "model.json")
     code = f"""
 import sys
-from discreet.learning import tabular
+from discreet import tabular
 from discreet import Bounds, Categories, Public
 from discreet.tables import Memory
 from discreet.sampling import Entropy

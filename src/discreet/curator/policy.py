@@ -63,7 +63,6 @@ class Period:
     total: Budget | str | None = None
 
     def __post_init__(self) -> None:
-        # Imported here because `policy` imports this module.
 
         if not isinstance(self.column, str) or not self.column:
             raise _require.fail(

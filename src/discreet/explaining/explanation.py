@@ -61,7 +61,6 @@ class Explanation(_require.NearestNames):
             parts += [f"  {line}" for line in _align(section)]
         return "\n".join(parts)
 
-    # `pages` is imported inside the methods because it imports this module.
 
     def _repr_html_(self) -> str:
 

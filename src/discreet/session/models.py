@@ -305,7 +305,7 @@ def require_estimator(candidate: Any) -> None:
     if name == "Pipeline":
         advice = (
             "a pipeline of scikit-learn learns its scaling from private rows and pays nothing for it: give "
-            "learning.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), or the estimator alone, "
+            "tabular.PrivatePipeline(tabular.LogisticRegression(), epsilon=1), or the estimator alone, "
             "whose features are scaled by the declared bounds"
         )
     elif hasattr(candidate, "length") and hasattr(candidate, "event"):

@@ -139,8 +139,7 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
     format = format_of(schema)
     if format == Format():
         return data
-    # A `Files`, which cannot be imported here because its module imports this one.
-    is_several = hasattr(data, "written_as")
+    is_several = isinstance(data, Files)
     first = data.paths[0] if is_several else data
     suffixes = Path(first).suffixes if isinstance(first, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):

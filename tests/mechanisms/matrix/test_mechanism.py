@@ -74,19 +74,19 @@ STRATEGIES: list[tuple[matrix.Workload, matrix.Workload, Any]] = [
     ),
     (
         matrix.marginals([2, 3, 3], ways=2),
-        matrix.marginal_strategies.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)),
+        matrix.strategies.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)),
         "l2",
     ),
     (
         matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)}),
-        matrix.marginal_strategies.Residuals(
+        matrix.strategies.Residuals(
             marginals=matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)})
         ),
         "l2",
     ),
     (
         matrix.marginals([2, 3], [(0,), (0, 1)]),
-        matrix.marginal_strategies.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])),
+        matrix.strategies.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])),
         "l1",
     ),
 ]
@@ -318,7 +318,7 @@ def test_marginals_over_one_attribute_count_all_cells_in_order() -> None:
     # and the answers failed after the charge.
     workload = matrix.marginals([4], sets=[(), (0,)], weights=[30.0, 1.0])
     mechanism = matrix.answer(PUBLIC, BY_BOTH, workload, rho=1e6)
-    assert isinstance(mechanism.strategy, matrix.marginal_strategies.Residuals)
+    assert isinstance(mechanism.strategy, matrix.strategies.Residuals)
     answers = mechanism(PEOPLE, entropy=SeededEntropy(1)).value.answers
     assert np.allclose(answers, [4, 1, 2, 0, 1], atol=0.5)
 

@@ -89,7 +89,7 @@ def test_laplace_strategies_beat_identity_where_many_cells_are_added_up() -> Non
 @pytest.mark.parametrize("ways", [1, 2])
 def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int) -> None:
     workload = matrix.marginals(sizes, ways=ways)
-    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
+    strategy = matrix.strategies.Residuals(marginals=workload)
     assert strategy.error() == pytest.approx(strategies.svd_bound(workload.gram()), rel=1e-9)
     assert matrix.sensitivity(strategy) == pytest.approx(1)
     assert strategies.least_squares_error(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
@@ -97,13 +97,13 @@ def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int
 
 def test_weights_shift_the_error_to_what_counts_less() -> None:
     workload = matrix.marginals([3, 4, 5], ways=2, weights=(5, 1, 1))
-    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
+    strategy = matrix.strategies.Residuals(marginals=workload)
     assert strategy.error() == pytest.approx(strategies.svd_bound(workload.gram()), rel=1e-9)
 
 
 def test_residuals_of_prefix_sums_know_their_error() -> None:
     workload = matrix.marginals([6, 3], [(0,), (0, 1)], bases={0: matrix.prefix(6)})
-    strategy = matrix.marginal_strategies.Residuals(marginals=workload)
+    strategy = matrix.strategies.Residuals(marginals=workload)
     assert matrix.sensitivity(strategy) <= 1 + 1e-9
     dense = matrix.sensitivity(strategy) ** 2 * strategies.least_squares_error(
         workload.gram(), strategy.gram()
@@ -114,7 +114,7 @@ def test_residuals_of_prefix_sums_know_their_error() -> None:
 
 def test_measured_marginals_know_their_error() -> None:
     workload = matrix.marginals([2, 3, 4], [(0, 1), (1, 2), (2,)])
-    strategy = matrix.marginal_strategies.MeasuredMarginals(marginals=workload)
+    strategy = matrix.strategies.MeasuredMarginals(marginals=workload)
     assert sum(strategy.weights().values()) == pytest.approx(1, abs=1e-3)
     dense = matrix.sensitivity(strategy, "l1") ** 2 * strategies.least_squares_error(
         workload.gram(), strategy.gram()

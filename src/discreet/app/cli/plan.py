@@ -99,15 +99,16 @@ def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
     if "model" not in entry:
         return entry
     # imported here: slow to load, and only plans with models need it
-    from ... import learning
+    from ... import learning, tabular
 
     name, options = entry["model"], {key: value for key, value in entry.items() if key != "model"}
     # classes with `adopt` are estimators that a session can fit
-    kind = getattr(learning, name, None) if name in learning.__all__ else None
+    package = tabular if name in tabular.__all__ else learning
+    kind = getattr(package, name) if name in package.__all__ else None
     if kind is None or not hasattr(kind, "adopt"):
         raise InvalidInput(
-            f"there is no model {name!r} in discreet.learning; there is LogisticRegression, for example. "
-            f"Nothing was charged."
+            f"there is no model {name!r} in discreet.tabular or discreet.learning; there is "
+            f"LogisticRegression, for example. Nothing was charged."
         )
     return {**options, "estimator": kind()}
 

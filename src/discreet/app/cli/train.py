@@ -128,7 +128,7 @@ def input_files(data: str, *paths: Path | None) -> list[str | Path]:
     return [data, *(path for path in paths if path is not None)]
 
 
-# the classes in `learning` by --method: for a target with classes, and for a number
+# the classes in `tabular` by --method: for a target with classes, and for a number
 CLASSIFIERS = {
     "naive_bayes": "GaussianNB",
     "tree": "DecisionTreeClassifier",
@@ -183,8 +183,8 @@ def tabular_estimator(
     session: sessions.Session, method: str, target: str, epsilon: float, delta: float | None, n: int | None
 ) -> Any:
     """Return the estimator of a --method, for the kind of target that the schema declares."""
-    from ... import learning
-    from ...learning import HuberRegressor, LogisticRegression, Ridge
+    from ... import tabular
+    from ...tabular import HuberRegressor, LogisticRegression, Ridge
 
     if method not in METHODS:
         raise InvalidInput(
@@ -204,7 +204,7 @@ def tabular_estimator(
                 f"charged or trained. Take --method auto, tree or boosting."
             )
         name = CLASSIFIERS[method] if is_classification else REGRESSORS[method]
-        return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
+        return getattr(tabular, name)(epsilon=epsilon, delta=delta, n=n)
     # For a numeric target the default is ridge regression from second moments: one release of the moments
     # serves every penalty. It needs no n.
     if not is_classification and method in ("auto", "moments"):

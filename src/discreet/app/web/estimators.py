@@ -84,8 +84,8 @@ def _plain(key: str, value: Any) -> Any:
 
 def estimator_of(described: Any, depth: int = 0) -> Any:
     """Return the estimator that a description names; `depth` is how many descriptions it is nested in."""
-    # Imported when a description is first read: most workers never load `learning`.
-    from ... import learning
+    # Imported when a description is first read: most workers never load them.
+    from ... import learning, tabular
 
     well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
     name = described.get("estimator") if well_formed else None
@@ -97,7 +97,7 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
             f"Nothing was charged. Take out one of the estimators around it."
         )
     parameters = described.get("parameters") or {}
-    cls = getattr(learning, name)
+    cls = getattr(learning if name in learning.__all__ else tabular, name)
     allowed = inspect.signature(cls.__init__).parameters
     if not isinstance(parameters, dict) or not parameters.keys() <= allowed.keys() - {"self"}:
         raise InvalidInput(f"{name} takes {', '.join(list(allowed)[1:])}. Nothing was charged.")

@@ -131,10 +131,6 @@ def build(settings: Settings) -> FastAPI:
     app.state.settings, app.state.store = settings, store
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
-    app.include_router(api.router)
-    app.include_router(api.router)
-    app.include_router(pages.router, include_in_schema=False)
-    app.include_router(pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

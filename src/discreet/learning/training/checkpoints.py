@@ -12,8 +12,8 @@ The layout: eight bytes with the length of a JSON header (little-endian), the he
 of every tensor by its name, and texts under `__metadata__`), then the numbers of the tensors without gaps.
 Other programs that know the layout can read these files.
 
->>> raw = dump({"w": torch.tensor([1.0, 2.0])}, {"made by": "me"})
->>> load(raw)
+>>> raw = dump_tensors({"w": torch.tensor([1.0, 2.0])}, {"made by": "me"})
+>>> load_tensors(raw)
 ({'w': tensor([1., 2.])}, {'made by': 'me'})
 """
 
